@@ -1,0 +1,57 @@
+"""The three ports that a process works with, opened together from its settings.
+
+Also the two changes that touch broker and registry both: a lane is opened before a task points at
+it, whoever asks for the change.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from lanes import life
+from lanes.naming import own_lane
+from lanes.ports import Broker, Lease, Registry
+from lanes.settings import Settings
+from lanes.task import Level, Task
+
+
+@dataclass(frozen=True)
+class Backend:
+    broker: Broker
+    registry: Registry
+    lease: Lease
+
+    async def pause(self, task_id: str, reason: str = "") -> Task:
+        """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""
+        return await self._move(task_id, life.pause(reason))
+
+    async def promote(self, task_id: str, level: Level) -> Task:
+        """Move a task to another level; its backlog follows."""
+        return await self._move(task_id, life.promote(level))
+
+    async def _move(self, task_id: str, edit: life.Edit) -> Task:
+        task = await self.registry.get(task_id)
+        edit(task)  # refuse before anything is made
+        await self.broker.open_lane(own_lane(task.id))
+        return await self.registry.change(task.id, edit)
+
+
+@asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Backend]:
+    """Open the backend that the settings name, and close it in the end.
+
+    Raises:
+        Unreachable: a service does not answer; names its URL.
+    """
+    if settings.broker == "embedded":
+        from lanes.embedded import connect_embedded
+
+        adapters = connect_embedded(settings)
+    else:
+        from lanes.pulsar import connect_pulsar
+
+        adapters = connect_pulsar(settings)
+    async with adapters as backend:
+        yield backend

@@ -1,0 +1,61 @@
+"""Every error that a user can meet, in one tree.
+
+    PushlaneError
+    ├── UserError              exit 1: something in the request; the message says what to change
+    │   ├── UnknownTask        no such task (names the nearest)
+    │   ├── TaskConflict       the same key with other content, or a submit already under way
+    │   ├── InvalidChange      the task cannot make this change now (finished, pooled, quota < 1)
+    │   ├── BadInput           a file, row, column, template or option that cannot be used
+    │   └── OversizedPush      a push over the size limit
+    ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
+    └── Unreachable            exit 3: a service did not answer (names the URL and what to do)
+        └── StorageFull        the embedded database cannot grow
+
+Vendor exceptions are translated into these at the edge of each adapter.
+"""
+
+from __future__ import annotations
+
+
+class PushlaneError(Exception):
+    """Something went wrong in pushlane."""
+
+    exit_code = 1
+
+
+class UserError(PushlaneError):
+    """The request cannot be carried out as it stands."""
+
+
+class UnknownTask(UserError):
+    """There is no such task."""
+
+
+class TaskConflict(UserError):
+    """Another task or another submit stands in the way."""
+
+
+class InvalidChange(UserError):
+    """The task cannot make this change now."""
+
+
+class BadInput(UserError):
+    """A file, row, column, template or option cannot be used."""
+
+
+class OversizedPush(BadInput):
+    """A push is over the size limit."""
+
+
+class MalformedPush(PushlaneError):
+    """Bytes on a lane are not a push."""
+
+
+class Unreachable(PushlaneError):
+    """A service does not answer."""
+
+    exit_code = 3
+
+
+class StorageFull(Unreachable):
+    """The disk that holds the embedded database is full."""

@@ -1,0 +1,110 @@
+"""The life of a task: what may follow what, as pure functions from one task value to the next.
+
+Each is used as an edit: `registry.change(task_id, life.pause("why"))`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from lanes.errors import InvalidChange
+from lanes.naming import own_lane
+from lanes.task import MAX_QUOTA, Level, State, Task
+
+Edit = Callable[[Task], Task]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def start(task: Task) -> Task:
+    """Its lane is open: dispatchers may read it."""
+    return replace(task, state=State.RUNNING) if task.state is State.SUBMITTED else task
+
+
+def seal(total: int) -> Edit:
+    """All its pushes are on the lane: from now on the task can be done."""
+
+    def edit(task: Task) -> Task:
+        if task.total not in (None, total):
+            raise InvalidChange(f"task {task.id} is sealed with {task.total} pushes, not {total}")
+        return replace(task, total=total)
+
+    return edit
+
+
+def pause(reason: str = "") -> Edit:
+    def edit(task: Task) -> Task:
+        if task.state is State.PAUSED:
+            return task
+        _live(task, "paused")
+        return replace(task, state=State.PAUSED, reason=reason, lane=own_lane(task.id))
+
+    return edit
+
+
+def resume(task: Task) -> Task:
+    if task.state is State.RUNNING:
+        return task
+    if task.state is not State.PAUSED:
+        raise InvalidChange(f"task {task.id} is {task.state}: only a paused task can be resumed")
+    return replace(task, state=State.RUNNING, reason="")
+
+
+def cancel(task: Task) -> Task:
+    if task.state is State.CANCELLED:
+        return task
+    return _end(_live(task, "cancelled"), State.CANCELLED)
+
+
+def set_quota(quota: int) -> Edit:
+    def edit(task: Task) -> Task:
+        if not 1 <= quota <= MAX_QUOTA:
+            raise InvalidChange(f"quota {quota} is not from 1 to {MAX_QUOTA}; to stop a task, pause it")
+        _live(task, "given a quota")
+        if task.pooled:
+            raise InvalidChange(
+                f"task {task.id} is {task.level} and shares a pool lane, which has no quota of its "
+                f"own; promote it first: pushlane promote {task.id}"
+            )
+        return replace(task, quota=quota)
+
+    return edit
+
+
+def promote(level: Level) -> Edit:
+    """Move a task to another level, on a lane of its own; its backlog follows."""
+
+    def edit(task: Task) -> Task:
+        return replace(_live(task, "promoted"), level=level, lane=own_lane(task.id))
+
+    return edit
+
+
+def finish(state: State) -> Edit:
+    """Done or expired; a task that ended otherwise in the meantime stays as it is."""
+
+    def edit(task: Task) -> Task:
+        return task if task.state.is_terminal else _end(task, state)
+
+    return edit
+
+
+def lane_dropped(task: Task) -> Task:
+    return replace(task, lane_dropped=True)
+
+
+def _live(task: Task, verb: str) -> Task:
+    if task.state.is_terminal:
+        raise InvalidChange(
+            f"task {task.id} is {task.state}: a finished task cannot be {verb}; submit a new one"
+        )
+    return task
+
+
+def _end(task: Task, state: State) -> Task:
+    return replace(task, state=state, finished_at_ms=now_ms())

@@ -1,0 +1,28 @@
+"""Names of lanes. They are never reused: a lane's name carries the id of its task."""
+
+from __future__ import annotations
+
+import zlib
+
+DEAD_LANE = "dead"
+_POOL = "pool-"
+_TASK = "task-"
+
+
+def own_lane(task_id: str) -> str:
+    """The exclusive lane of a task."""
+    return _TASK + task_id
+
+
+def pool_lanes(count: int) -> list[str]:
+    """All lanes that low tasks share."""
+    return [f"{_POOL}{index}" for index in range(count)]
+
+
+def pool_lane(task_id: str, count: int) -> str:
+    """The shared lane that a low task starts on: the same one every time it is asked."""
+    return f"{_POOL}{zlib.crc32(task_id.encode()) % count}"
+
+
+def is_pool(lane: str) -> bool:
+    return lane.startswith(_POOL)

@@ -1,0 +1,184 @@
+"""The ports: what pushlane needs of a broker, a registry and a lease, in its own words.
+
+Every method is a coroutine unless it says that it never blocks. Adapters translate their vendor's
+errors into `lanes.errors`; `Unreachable` means that the call may be tried again. One contract
+suite a port (tests/contract) runs on every adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from lanes.push import Outcome, Push
+from lanes.task import Finished, Level, Progress, State, Task, Weights
+
+
+class Taken(msgspec.Struct, gc=False):
+    """A message in hand: its bytes, and what its adapter needs to ack it."""
+
+    body: bytes
+    lane: str
+    handle: Any
+
+
+class Source(NamedTuple):
+    """Who publishes, and the seq of the first body: makes a repeated publish harmless.
+
+    The same source must repeat the same batches (same first seq, same bodies); the broker then
+    keeps each batch once. Seqs start at 1 and a source's batches come in order.
+    """
+
+    name: str
+    first_seq: int
+
+
+class LaneReader(Protocol):
+    """Takes messages off one lane. Its prefetch is bounded by what `Broker.read` was given."""
+
+    lane: str
+
+    def take(self) -> Taken | None:
+        """The next message, or None when none is at hand. Never blocks.
+
+        After a None the reader's `on_ready` is called, once, when there is something again.
+        """
+
+    async def close(self) -> None:
+        """Stop reading. What was taken or prefetched but not acked becomes available to others."""
+
+
+OnReady = Callable[[LaneReader], None]
+
+
+class Broker(Protocol):
+    """Lanes that keep messages until they are acked, shared by any number of processes."""
+
+    async def open_lane(self, lane: str) -> None:
+        """Make the lane, with the subscription that keeps its messages. Harmless when it is there."""
+
+    async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
+        """Remove the lane with all on it. False when somebody still reads it (unless forced)."""
+
+    async def publish(
+        self,
+        lane: str,
+        bodies: Sequence[bytes],
+        *,
+        delay_s: float = 0.0,
+        source: Source | None = None,
+    ) -> None:
+        """Return once every body is durable. With a delay, none is taken before it has passed."""
+
+    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+        """A reader of the lane. `on_ready` is first called when there is a first message to take.
+
+        It is called on the event loop's own thread.
+        """
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        """These need not come again. Idempotent; may be made durable a little later."""
+
+    async def backlog(self, lane: str) -> int:
+        """Messages, or batches of them, that are not acked: 0 exactly when nothing is left."""
+
+    async def lanes(self) -> list[str]:
+        """Every lane there is."""
+
+    async def close(self) -> None:
+        """Close all readers, send what acks are still held, let go of every connection."""
+
+
+class Changes(NamedTuple):
+    """What is new in the registry, up to `version`."""
+
+    version: int
+    tasks: list[Task]
+    weights: Weights
+
+
+Edit = Callable[[Task], Task]
+
+
+class Registry(Protocol):
+    """Which tasks there are, how the levels share, and how far each task is."""
+
+    async def add(self, task: Task) -> Task:
+        """Keep a new task. When a task of the same non-empty key exists, that one is returned."""
+
+    async def get(self, task_id: str) -> Task:
+        """Raises UnknownTask, naming the nearest id or name."""
+
+    async def list(self, states: Sequence[State] = ()) -> list[Task]:
+        """Tasks in these states (all of them when none is named), oldest first."""
+
+    async def change(self, task_id: str, edit: Edit) -> Task:
+        """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
+
+        What `edit` raises is passed on. An edit that returns its argument changes nothing.
+        """
+
+    async def weights(self) -> Weights:
+        """6:3:1 until somebody sets others."""
+
+    async def set_weights(self, weights: Weights) -> None: ...
+
+    async def changes(self, since: int, timeout_s: float) -> Changes:
+        """Wait until something is newer than `since`, at most `timeout_s`.
+
+        `since=0` answers at once with all tasks that are not finished. A change made anywhere is
+        seen within a second.
+        """
+
+    async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+        """Count these seqs, each only once however often it is recorded.
+
+        Returns the progress of each task named, in the order of first mention.
+        """
+
+    async def progress(self, task_ids: Sequence[str]) -> list[Progress]: ...
+
+    async def close(self) -> None: ...
+
+
+class Lease(Protocol):
+    """One holder at a time for each name."""
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
+        """A fencing number, higher than any before it; None while another holds the name.
+
+        The holder itself gets the same number again, and its time starts anew.
+        """
+
+    async def release(self, name: str, holder: str) -> None:
+        """Let go, if it is still this holder's."""
+
+
+class Delivery(msgspec.Struct, gc=False):
+    """A push on its way to a sink, with the level it goes out at (it may change while waiting)."""
+
+    push: Push
+    level: Level
+
+
+class Sink(Protocol):
+    """Where pushes are delivered.
+
+    `batch_size` is the most that one call takes. `mixes_tasks` says whether one batch may hold
+    pushes of several tasks.
+    """
+
+    name: str
+    batch_size: int
+    mixes_tasks: bool
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        """One outcome for each push, in the same order.
+
+        What it raises counts as a retry of the whole batch; the message is not kept, since it
+        might hold what the push holds.
+        """
+
+    async def close(self) -> None: ...

@@ -1,0 +1,144 @@
+"""A push, its outcome, and how both travel.
+
+The wire format is a msgpack array (fields may be added at the end, never moved). A push never
+shows its recipient or its content in a repr, so that none can slip into a log or a traceback.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from lanes.errors import MalformedPush
+
+MAX_PUSH_BYTES = 64 * 1024
+
+
+class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One message to one recipient.
+
+    `seq` runs from 1 to the task's total. `expires_at_ms` and `submitted_at_ms` are Unix times in
+    milliseconds; an expiry of 0 means never. `attempt` is 1 on the first delivery.
+    """
+
+    task_id: str
+    seq: int
+    recipient: str
+    title: str = ""
+    body: str = ""
+    data: dict[str, Any] | None = None
+    expires_at_ms: int = 0
+    submitted_at_ms: int = 0
+    attempt: int = 1
+
+    @property
+    def push_id(self) -> str:
+        """The same for every attempt: what a sink uses as its Idempotency-Key."""
+        return f"{self.task_id}-{self.seq}"
+
+    def __repr__(self) -> str:
+        return f"Push({self.push_id}, attempt={self.attempt})"
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Push)
+
+
+def encode(push: Push) -> bytes:
+    """The bytes that travel on a lane."""
+    return _encoder.encode(push)
+
+
+def decode(body: bytes) -> Push:
+    """The push in these bytes.
+
+    Raises:
+        MalformedPush: the bytes are not a push.
+    """
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedPush(f"{len(body)} bytes on a lane are not a push") from error
+
+
+class Kind(StrEnum):
+    """What became of a push. Every kind but `RETRY` finishes it."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    DEAD = "dead"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a sink says of one push.
+
+    `after_s` is a wait that the sink asked for (Retry-After), None for the task's own backoff.
+    `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
+    and no attempt is counted.
+    """
+
+    kind: Kind
+    reason: str = ""
+    after_s: float | None = None
+    pause_task: bool = False
+
+    @staticmethod
+    def delivered() -> Outcome:
+        return DELIVERED
+
+    @staticmethod
+    def retry(reason: str, after_s: float | None = None) -> Outcome:
+        return Outcome(Kind.RETRY, reason, after_s)
+
+    @staticmethod
+    def pause(reason: str) -> Outcome:
+        return Outcome(Kind.RETRY, reason, pause_task=True)
+
+    @staticmethod
+    def dead(reason: str) -> Outcome:
+        return Outcome(Kind.DEAD, reason)
+
+    @staticmethod
+    def expired() -> Outcome:
+        return EXPIRED
+
+    @staticmethod
+    def dropped(reason: str) -> Outcome:
+        return Outcome(Kind.DROPPED, reason)
+
+
+DELIVERED = Outcome(Kind.DELIVERED)
+EXPIRED = Outcome(Kind.EXPIRED)
+
+
+class DeadPush(msgspec.Struct, frozen=True, array_like=True):
+    """What the dead-letter lane holds: the push as it travelled, why it died and when."""
+
+    task_id: str
+    seq: int
+    attempt: int
+    reason: str
+    died_at_ms: int
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"DeadPush({self.task_id}-{self.seq}, {self.reason!r})"
+
+
+_dead_decoder = msgspec.msgpack.Decoder(DeadPush)
+
+
+def encode_dead(dead: DeadPush) -> bytes:
+    return _encoder.encode(dead)
+
+
+def decode_dead(body: bytes) -> DeadPush:
+    """Raises MalformedPush when the bytes are not a dead push."""
+    try:
+        return _dead_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

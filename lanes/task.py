@@ -1,0 +1,151 @@
+"""A task: one stream of pushes, with its level, quota, state and lane.
+
+Values are frozen; a change makes a new value through the rules of `lanes.life`.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from enum import StrEnum
+
+import msgspec
+
+from lanes.errors import BadInput
+from lanes.naming import is_pool
+from lanes.push import Kind
+
+MAX_WEIGHT = 1000
+MAX_QUOTA = 10_000
+
+
+class Level(StrEnum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class State(StrEnum):
+    """submitted → running → done | cancelled | expired; paused and back at any time between."""
+
+    SUBMITTED = "submitted"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({State.DONE, State.CANCELLED, State.EXPIRED})
+ACTIVE_STATES = tuple(state for state in State if state not in _TERMINAL)
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """How the levels share the sink: 6:3:1 gives high 60 % while all three have a backlog.
+
+    A level of weight 0 is served only while no other level has anything to send.
+    """
+
+    high: int = 6
+    medium: int = 3
+    low: int = 1
+
+    @staticmethod
+    def parse(text: str) -> Weights:
+        """The weights in a text like `6:3:1`.
+
+        Raises:
+            BadInput: not three whole numbers from 0 to 1000, or all of them zero.
+        """
+        if not re.fullmatch(r"\d{1,6}:\d{1,6}:\d{1,6}", text):
+            raise BadInput(
+                f"level weights {text!r} are not of the form HIGH:MEDIUM:LOW in whole numbers; "
+                "try 6:3:1"
+            )
+        weights = Weights(*map(int, text.split(":")))
+        if not any(weights.by_level().values()):
+            raise BadInput(f"level weights {text!r} are all zero: nothing would be sent; try 6:3:1")
+        if max(weights.by_level().values()) > MAX_WEIGHT:
+            raise BadInput(f"level weights {text!r} go over {MAX_WEIGHT}; use smaller numbers")
+        return weights
+
+    def by_level(self) -> dict[Level, int]:
+        return {Level.HIGH: self.high, Level.MEDIUM: self.medium, Level.LOW: self.low}
+
+    def __str__(self) -> str:
+        return f"{self.high}:{self.medium}:{self.low}"
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream of pushes.
+
+    `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
+    that the same key with other content is refused. Times are Unix milliseconds; 0 means unset.
+    `version` grows with every change.
+    """
+
+    id: str
+    level: Level
+    lane: str
+    name: str = ""
+    key: str = ""
+    fingerprint: str = ""
+    app: str = "default"
+    quota: int = 1
+    state: State = State.SUBMITTED
+    total: int | None = None
+    max_attempts: int = 5
+    reason: str = ""
+    created_at_ms: int = 0
+    expires_at_ms: int = 0
+    finished_at_ms: int = 0
+    lane_dropped: bool = False
+    version: int = 0
+
+    @property
+    def pooled(self) -> bool:
+        """Whether its pushes share a lane with those of other low tasks."""
+        return is_pool(self.lane)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How many distinct seqs of a task ended in which way: a redelivery counts once."""
+
+    task_id: str
+    delivered: int = 0
+    dead: int = 0
+    expired: int = 0
+    dropped: int = 0
+
+    @property
+    def finished(self) -> int:
+        return self.delivered + self.dead + self.expired + self.dropped
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Seqs of one task that ended in the same way."""
+
+    task_id: str
+    kind: Kind
+    seqs: list[int]
+
+
+_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_task_id() -> str:
+    """A short id that sorts by time of making: 8 characters of milliseconds, 6 random ones."""
+    return _base32(time.time_ns() // 1_000_000, 8)[-8:] + _base32(secrets.randbits(30), 6)
+
+
+def _base32(number: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        number, digit = divmod(number, 32)
+        digits.append(_ID_ALPHABET[digit])
+    return "".join(reversed(digits))
