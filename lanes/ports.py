@@ -143,6 +143,21 @@ class Registry(Protocol):
     async def close(self) -> None: ...
 
 
+class Journal(Protocol):
+    """The durable record of what a fast registry keeps: it is written first and rebuilds the rest.
+
+    The last body of a key is the one that counts; earlier ones may go.
+    """
+
+    async def append(self, key: str, body: bytes) -> None:
+        """Return once the body is durable."""
+
+    async def replay(self) -> list[tuple[str, bytes]]:
+        """Every key with its last body, in the order of their last appends."""
+
+    async def close(self) -> None: ...
+
+
 class Lease(Protocol):
     """One holder at a time for each name."""
 
