@@ -70,12 +70,15 @@ class Broker(Protocol):
         delay_s: float = 0.0,
         source: Source | None = None,
     ) -> None:
-        """Return once every body is durable. With a delay, none is taken before it has passed."""
+        """Return once every body is durable. With a delay, none is taken before it has passed.
+
+        Raises UnknownLane when the lane was never opened or is dropped.
+        """
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
         """A reader of the lane. `on_ready` is first called when there is a first message to take.
 
-        It is called on the event loop's own thread.
+        It is called on the event loop's own thread. Raises UnknownLane when there is no such lane.
         """
 
     async def ack(self, taken: Sequence[Taken]) -> None:
