@@ -1,0 +1,9 @@
+"""Drains lanes in quota-weighted order: slot, turn, push, sink, outcome, ack.
+
+Imports `lanes` only. Usable inside another service: no signal handlers, no globals, no metrics but
+those asked for.
+"""
+
+from dispatcher.service import Dispatcher
+
+__all__ = ["Dispatcher"]

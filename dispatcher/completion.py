@@ -1,0 +1,94 @@
+"""Tells when a task is done: its distinct finished seqs add up to the total it was sealed with.
+
+Counts come from the registry, where all dispatchers record, so the answer is exact however many
+processes share the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from dispatcher.backoff import Backoff
+from lanes import life
+from lanes.errors import UnknownTask, Unreachable
+from lanes.ports import Registry
+from lanes.task import Progress, State, Task
+
+log = logging.getLogger("pushlane.completion")
+
+_AT_ONCE = 32
+
+
+class Completion:
+    """Marks tasks done. `find` gives this process's view of a task; `apply` takes a newer one."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        find: Callable[[str], Task | None],
+        apply: Callable[[Task], None],
+    ) -> None:
+        self._registry = registry
+        self._find = find
+        self._apply = apply
+        self._unchecked: dict[str, None] = {}
+        self._full: dict[str, None] = {}
+        self._due = asyncio.Event()
+        self.finished: dict[str, int] = {}
+
+    def on_progress(self, progress: Sequence[Progress]) -> None:
+        for count in progress:
+            task = self._find(count.task_id)
+            if task is None or task.state.is_terminal:
+                continue
+            self.finished[count.task_id] = count.finished
+            if task.total is not None and count.finished >= task.total:
+                self._full[task.id] = None
+                self._due.set()
+
+    def on_task(self, task: Task) -> None:
+        """A task is new or changed: when it is sealed, its count may be full already."""
+        if task.state.is_terminal:
+            self.finished.pop(task.id, None)
+        elif task.total is not None:
+            self._unchecked[task.id] = None
+            self._due.set()
+
+    async def run(self) -> None:
+        backoff = Backoff(log, "the registry")
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                await self._check()
+                await self._finish()
+            except Unreachable as error:
+                self._due.set()
+                await backoff.wait(error)
+                continue
+            backoff.reset()
+
+    async def _check(self) -> None:
+        if self._unchecked:
+            progress = await self._registry.progress(list(self._unchecked))
+            self._unchecked.clear()
+            self.on_progress(progress)
+
+    async def _finish(self) -> None:
+        while self._full:
+            some = list(self._full)[:_AT_ONCE]
+            await asyncio.gather(*(self._done(task_id) for task_id in some))
+            for task_id in some:
+                del self._full[task_id]
+
+    async def _done(self, task_id: str) -> None:
+        try:
+            self._apply(await self._registry.change(task_id, life.finish(State.DONE)))
+        except UnknownTask:
+            log.warning(
+                "task %s ended but is not in the registry", task_id, extra={"action": "task_lost"}
+            )
+            return
+        log.info("task %s is done", task_id, extra={"action": "task_done"})

@@ -1,0 +1,238 @@
+"""The core loop: slot, turn, push, sink, outcome.
+
+A slot is taken before the lane is chosen, and the lane before the message, so the choice is as late
+as it can be. Whether the push may still go out is checked then, at the last moment. The loop never
+waits for a lane: one with nothing at hand leaves the ring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+import msgspec
+from msgspec.structs import replace
+
+from dispatcher.lane import OpenLane
+from dispatcher.roster import Roster
+from dispatcher.scheduler import Scheduler
+from dispatcher.settle import Settler, dead_push
+from dispatcher.stats import Stats
+from lanes.errors import MalformedPush
+from lanes.life import now_ms
+from lanes.ports import Delivery, Sink, Taken
+from lanes.push import Kind, Outcome, Push, decode, encode
+from lanes.task import State, Task
+
+log = logging.getLogger("pushlane.loop")
+
+_VOIDS_A_ROUND = 256
+_RETRY_FIRST_S = 1.0
+_RETRY_LONGEST_S = 300.0
+
+
+class _Job(msgspec.Struct):
+    """A push that holds a slot."""
+
+    lane: OpenLane
+    taken: Taken
+    push: Push
+    task: Task
+
+
+class Loop:
+    """Fills slots with pushes in the scheduler's order until it is told to stop.
+
+    `pause` asks for a whole task to be paused, as a sink did.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler[OpenLane],
+        roster: Roster,
+        settler: Settler,
+        sink: Sink,
+        stats: Stats,
+        slots: int,
+        pause: Callable[[str, str], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._roster = roster
+        self._settler = settler
+        self._sink = sink
+        self._stats = stats
+        self._pause = pause
+        self._free = slots
+        self._slots = slots
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._flying: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        return self._slots - self._free
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def stop(self) -> None:
+        """Take no more; what is in flight goes on."""
+        self._stopping = True
+        self._awake.set()
+
+    async def run(self) -> None:
+        while not self._stopping:
+            self._awake.clear()
+            jobs, voids = self._fill() if not self._settler.is_full else ([], 0)
+            if jobs:
+                self._launch(jobs)
+            if jobs or voids:
+                await asyncio.sleep(0)
+            else:
+                await self._awake.wait()
+
+    async def landed(self, timeout_s: float) -> int:
+        """Wait for what is in flight; returns how many did not come back in time."""
+        if self._flying:
+            await asyncio.wait(self._flying, timeout=timeout_s)
+        late = self.in_flight
+        for flight in list(self._flying):
+            flight.cancel()
+        return late
+
+    def _fill(self) -> tuple[list[_Job], int]:
+        """Pushes for the free slots, at most a batch, in the order of their turns."""
+        jobs: list[_Job] = []
+        voids = 0
+        most = min(self._sink.batch_size, self._free)
+        while len(jobs) < most and voids < _VOIDS_A_ROUND:
+            lane = self._scheduler.pick()
+            if lane is None:
+                break
+            taken = lane.take()
+            if taken is None:
+                self._roster.starve(lane)
+                continue
+            job = self._admit(lane, taken)
+            if job is None:
+                voids += 1
+                continue
+            self._scheduler.charge()
+            jobs.append(job)
+        return jobs, voids
+
+    def _admit(self, lane: OpenLane, taken: Taken) -> _Job | None:
+        """The push as a job, or None when it is not to be sent now; then it is taken care of."""
+        try:
+            push = decode(taken.body)
+        except MalformedPush as error:
+            self._stats.malformed += 1
+            self._settler.bury(lane, taken, dead_push("", 0, 0, f"malformed: {error}", taken.body))
+            return None
+        task = self._roster.find(push.task_id)
+        if task is None:
+            self._roster.ask(push.task_id, lane, taken)
+            return None
+        if task.state.is_terminal:
+            kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
+            self._finish(lane, taken, push, kind)
+            return None
+        if _is_past(push.expires_at_ms) or _is_past(task.expires_at_ms):
+            self._finish(lane, taken, push, Kind.EXPIRED)
+            return None
+        if task.lane != lane.name:
+            self._stats.forwarded += 1
+            self._settler.move(lane, taken, push, task.lane, taken.body)
+            return None
+        if task.state is State.PAUSED:
+            self._roster.hold(lane, taken)
+            return None
+        return _Job(lane, taken, push, task)
+
+    def _finish(self, lane: OpenLane, taken: Taken, push: Push, kind: Kind) -> None:
+        self._stats.outcomes[lane.level, kind] += 1
+        self._settler.finish(lane, taken, push.task_id, push.seq, kind)
+
+    def _launch(self, jobs: list[_Job]) -> None:
+        self._free -= len(jobs)
+        for batch in self._batches(jobs):
+            flight = asyncio.ensure_future(self._deliver(batch))
+            self._flying.add(flight)
+            flight.add_done_callback(self._flying.discard)
+
+    def _batches(self, jobs: list[_Job]) -> Iterable[list[_Job]]:
+        if self._sink.mixes_tasks or len(jobs) == 1:
+            return [jobs]
+        jobs.sort(key=lambda job: job.task.id)
+        return [list(batch) for _, batch in groupby(jobs, key=lambda job: job.task.id)]
+
+    async def _deliver(self, jobs: list[_Job]) -> None:
+        started = time.monotonic()
+        for job in jobs:
+            self._stats.picked[job.lane.level] += 1
+        try:
+            outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
+            self._stats.delivery.add(time.monotonic() - started)
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                self._settle(job, outcome)
+        finally:
+            self._free += len(jobs)
+            self._awake.set()
+
+    async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        """The sink's outcomes; a sink that fails as a whole means a retry of each."""
+        try:
+            outcomes = await self._sink.deliver(batch)
+        except Exception as error:  # noqa: BLE001 - a sink is somebody else's code
+            log.warning(
+                "sink %s raised %s",
+                self._sink.name,
+                type(error).__name__,
+                extra={"action": "sink_raised"},
+            )
+            return [Outcome.retry(f"sink raised {type(error).__name__}")] * len(batch)
+        if len(outcomes) != len(batch):
+            reason = f"sink answered {len(outcomes)} outcomes for {len(batch)} pushes"
+            log.error(reason, extra={"action": "sink_miscounted"})
+            return [Outcome.retry(reason)] * len(batch)
+        return outcomes
+
+    def _settle(self, job: _Job, outcome: Outcome) -> None:
+        kind = outcome.kind
+        push = job.push
+        if kind is Kind.RETRY:
+            return self._retry(job, outcome)
+        self._stats.outcomes[job.lane.level, kind] += 1
+        if push.attempt == 1 and push.submitted_at_ms:
+            self._stats.waited[job.lane.level].add((now_ms() - push.submitted_at_ms) / 1000)
+        if kind is Kind.DEAD:
+            dead = dead_push(push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body)
+            return self._settler.bury(job.lane, job.taken, dead)
+        return self._settler.finish(job.lane, job.taken, push.task_id, push.seq, kind)
+
+    def _retry(self, job: _Job, outcome: Outcome) -> None:
+        push = job.push
+        if outcome.pause_task:
+            self._pause(push.task_id, outcome.reason)
+            return self._settler.move(job.lane, job.taken, push, job.lane.name, job.taken.body)
+        if push.attempt >= job.task.max_attempts:
+            reason = f"gave up after {push.attempt} attempts: {outcome.reason}"
+            return self._settle(job, Outcome.dead(reason))
+        self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
+        delay_s = _delay_s(push.attempt) if outcome.after_s is None else outcome.after_s
+        body = encode(replace(push, attempt=push.attempt + 1))
+        return self._settler.move(job.lane, job.taken, push, job.lane.name, body, delay_s)
+
+
+def _is_past(at_ms: int) -> bool:
+    return at_ms != 0 and at_ms <= now_ms()
+
+
+def _delay_s(attempt: int) -> float:
+    """Exponential with full jitter over the upper half, so that retries do not come in waves."""
+    longest: float = min(_RETRY_LONGEST_S, _RETRY_FIRST_S * 2 ** (attempt - 1))
+    return longest * random.uniform(0.5, 1.0)

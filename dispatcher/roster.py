@@ -1,0 +1,233 @@
+"""Which lanes exist and which are ready: follows the registry, opens and closes readers.
+
+The only writer of the scheduler's membership. It never takes a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dispatcher.backoff import Backoff
+from dispatcher.lane import OpenLane
+from dispatcher.scheduler import Scheduler
+from lanes.backend import Backend
+from lanes.errors import UnknownTask, Unreachable
+from lanes.naming import pool_lanes
+from lanes.ports import Changes, LaneReader, OnReady, Taken
+from lanes.task import Level, State, Task
+
+log = logging.getLogger("pushlane.roster")
+
+_OPENERS = 16
+_ENDED_KEPT = 10_000
+_RANK = {level: rank for rank, level in enumerate(Level)}
+
+
+class Roster:
+    """Tasks and lanes as this process knows them, at most a second behind the registry.
+
+    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        scheduler: Scheduler[OpenLane],
+        wake: Callable[[], None],
+        on_task: Callable[[Task], None],
+    ) -> None:
+        self._backend = backend
+        self._scheduler = scheduler
+        self._wake = wake
+        self._on_task = on_task
+        self._opening: asyncio.PriorityQueue[tuple[int, int, OpenLane]] = asyncio.PriorityQueue()
+        self._turn = itertools.count()
+        self._asked: dict[str, list[tuple[OpenLane, Taken]]] = {}
+        self._ended: OrderedDict[str, Task] = OrderedDict()
+        self._side: set[asyncio.Task[None]] = set()
+        self.tasks: dict[str, Task] = {}
+        self.lanes: dict[str, OpenLane] = {}
+        self.synced = asyncio.Event()
+
+    def find(self, task_id: str) -> Task | None:
+        """The task, if this process has heard of it."""
+        return self.tasks.get(task_id) or self._ended.get(task_id)
+
+    async def open_pool(self, count: int) -> None:
+        """Read every lane that low tasks share."""
+        for name in pool_lanes(count):
+            await self._backend.broker.open_lane(name)
+            self._open(name, Level.LOW, quota=1)
+
+    async def follow(self) -> None:
+        """Apply what changes in the registry, for ever."""
+        version = 0
+        backoff = Backoff(log, "the registry")
+        while True:
+            try:
+                changes = await self._backend.registry.changes(version, timeout_s=1.0)
+            except Unreachable as error:
+                await backoff.wait(error)
+                continue
+            backoff.reset()
+            self._apply(changes)
+            version = changes.version
+            self.synced.set()
+
+    def _apply(self, changes: Changes) -> None:
+        if changes.weights.by_level() != self._scheduler.weights():
+            self._scheduler.set_weights(changes.weights)
+        for task in changes.tasks:
+            self.apply(task)
+        self._wake()
+
+    def apply(self, task: Task) -> None:
+        """Take a newer value of a task into account; an older one changes nothing."""
+        known = self.find(task.id)
+        if known is not None and known.version > task.version:
+            return
+        if task.state.is_terminal:
+            self._end(task)
+        else:
+            self.tasks[task.id] = task
+            if not task.pooled and task.state is not State.SUBMITTED:
+                self._place(task)
+        self._on_task(task)
+
+    def _place(self, task: Task) -> None:
+        """Give a task's own lane its level, its quota, and leave to move unless it is paused."""
+        lane = self.lanes.get(task.lane)
+        if lane is None:
+            lane = self._open(task.lane, task.level, task.quota)
+        elif lane.level is not task.level:
+            self._scheduler.remove(lane)
+            lane.level = task.level
+            self._scheduler.add(lane, task.level, task.quota)
+        self._scheduler.set_quota(lane, task.quota)
+        lane.held = task.state is State.PAUSED
+        self._refresh(lane)
+
+    def _open(self, name: str, level: Level, quota: int) -> OpenLane:
+        lane = self.lanes[name] = OpenLane(name, level)
+        self._scheduler.add(lane, level, quota)
+        self._opening.put_nowait((_RANK[level], next(self._turn), lane))
+        return lane
+
+    async def run_openers(self) -> None:
+        """Open readers, high lanes first, several at once."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_OPENERS):
+                group.create_task(self._opener())
+
+    async def _opener(self) -> None:
+        backoff = Backoff(log, "the broker")
+        while True:
+            rank, turn, lane = await self._opening.get()
+            if lane.retired:
+                continue
+            try:
+                lane.reader = await self._backend.broker.read(lane.name, self._feeder(lane))
+            except Unreachable as error:
+                self._opening.put_nowait((rank, turn, lane))
+                await backoff.wait(error)
+                continue
+            backoff.reset()
+            self._refresh(lane)
+            self.released(lane)
+            self._wake()
+
+    def _feeder(self, lane: OpenLane) -> OnReady:
+        def feed(_: LaneReader) -> None:
+            lane.fed = True
+            self._refresh(lane)
+            self._wake()
+
+        return feed
+
+    def starve(self, lane: OpenLane) -> None:
+        """The lane has nothing at hand; its reader will say when it has."""
+        lane.fed = False
+        self._scheduler.rest(lane)
+
+    def hold(self, lane: OpenLane, taken: Taken) -> None:
+        """Its task is paused: keep what was taken for when it goes on."""
+        lane.give_back(taken)
+        lane.held = True
+        self._scheduler.rest(lane)
+
+    def _refresh(self, lane: OpenLane) -> None:
+        if lane.retired or lane.reader is None:
+            return
+        if (lane.fed or lane.returned) and not lane.held:
+            self._scheduler.ready(lane)
+        else:
+            self._scheduler.rest(lane)
+
+    def _end(self, task: Task) -> None:
+        self.tasks.pop(task.id, None)
+        self._ended[task.id] = task
+        if len(self._ended) > _ENDED_KEPT:
+            self._ended.popitem(last=False)
+        lane = None if task.pooled else self.lanes.pop(task.lane, None)
+        if lane is not None:
+            self._scheduler.remove(lane)
+            lane.retired = True
+            self.released(lane)
+
+    def released(self, lane: OpenLane) -> None:
+        """Something of the lane was settled; a retired lane closes after the last."""
+        if lane.retired and lane.in_hand <= len(lane.returned) and lane.reader is not None:
+            self._spawn(self._close(lane))
+
+    @staticmethod
+    async def _close(lane: OpenLane) -> None:
+        reader, lane.reader = lane.reader, None
+        if reader is not None:
+            await reader.close()
+
+    def ask(self, task_id: str, lane: OpenLane, taken: Taken) -> None:
+        """A push surfaced of a task not heard of: look the task up, then offer the push again."""
+        waiting = self._asked.setdefault(task_id, [])
+        waiting.append((lane, taken))
+        if len(waiting) == 1:
+            self._spawn(self._look_up(task_id))
+
+    async def _look_up(self, task_id: str) -> None:
+        backoff = Backoff(log, "the registry")
+        while True:
+            try:
+                self.apply(await self._backend.registry.get(task_id))
+            except UnknownTask:
+                self._end(_forgotten(task_id))
+            except Unreachable as error:
+                await backoff.wait(error)
+                continue
+            break
+        for lane, taken in self._asked.pop(task_id):
+            lane.give_back(taken)
+            self._refresh(lane)
+        self._wake()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        side = asyncio.ensure_future(work)
+        self._side.add(side)
+        side.add_done_callback(self._side.discard)
+
+    async def close(self) -> None:
+        """Close every reader; what they hold goes to other processes."""
+        await asyncio.gather(*self._side, return_exceptions=True)
+        lanes = list(self.lanes.values())
+        self.lanes.clear()
+        await asyncio.gather(*(self._close(lane) for lane in lanes))
+
+
+def _forgotten(task_id: str) -> Task:
+    """Stands for a task that the registry does not know (any more): its pushes are dropped."""
+    return Task(
+        id=task_id, level=Level.LOW, lane="pool-0", state=State.CANCELLED, reason="unknown task"
+    )

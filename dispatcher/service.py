@@ -1,0 +1,197 @@
+"""The dispatcher as one thing to start and stop, alone or inside somebody's own service.
+
+It installs no signal handlers, keeps no globals and shows metrics only in the registry it is given.
+Its side tasks are named and supervised: when one dies, `run` stops and says which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from dispatcher.completion import Completion
+from dispatcher.janitor import Janitor
+from dispatcher.lane import OpenLane
+from dispatcher.loop import Loop
+from dispatcher.roster import Roster
+from dispatcher.scheduler import Scheduler
+from dispatcher.settle import Settler
+from dispatcher.stats import Gauges, Stats, StatsCollector
+from lanes.backend import Backend
+from lanes.errors import InvalidChange, PushlaneError, Unreachable
+from lanes.naming import DEAD_LANE
+from lanes.ports import Sink
+from lanes.settings import Settings
+from lanes.task import Level, State, Task
+
+log = logging.getLogger("pushlane.dispatcher")
+
+
+class Dispatcher:
+    """Drains the backend's lanes into a sink.
+
+    With `drain`, `run` returns when no task is left that could move (paused ones do not count).
+    `registry` is where Prometheus metrics are shown, None for nowhere.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        sink: Sink,
+        settings: Settings,
+        *,
+        drain: bool = False,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.stats = Stats()
+        self._backend = backend
+        self._settings = settings
+        self._drain = drain
+        self._pausing: set[asyncio.Task[None]] = set()
+        self._held: set[str] = set()
+        self._changed = asyncio.Event()
+        scheduler: Scheduler[OpenLane] = Scheduler()
+        self._roster = Roster(backend, scheduler, self._wake, self._on_task)
+        self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
+        self._settler = Settler(
+            backend, self._completion.on_progress, self._roster.released, self._wake
+        )
+        self._loop = Loop(
+            scheduler, self._roster, self._settler, sink, self.stats, settings.slots, self._pause
+        )
+        self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
+        if registry is not None:
+            registry.register(StatsCollector(self.stats, self._gauges(scheduler), sink.name))
+
+    def stop(self) -> None:
+        """Stop gently: take no more, finish what is in flight, send the acks."""
+        self._loop.stop()
+
+    async def run(self) -> None:
+        """Dispatch until `stop`, or with `drain` until nothing is left.
+
+        Raises:
+            Unreachable: broker or registry did not answer at the start.
+            PushlaneError: a side task died; names it.
+        """
+        await self._backend.broker.open_lane(DEAD_LANE)
+        await self._roster.open_pool(self._settings.pool_lanes)
+        side = [
+            _supervised(name, work)
+            for name, work in (
+                ("roster", self._roster.follow()),
+                ("openers", self._roster.run_openers()),
+                ("settle moves", self._settler.run_moves()),
+                ("settle ends", self._settler.run_ends()),
+                ("completion", self._completion.run()),
+                ("janitor", self._janitor.run()),
+            )
+        ]
+        if self._drain:
+            side.append(_supervised("drain", self._stop_when_drained()))
+        loop = asyncio.create_task(self._loop.run(), name="loop")
+        try:
+            await asyncio.wait([loop, *side], return_when=asyncio.FIRST_COMPLETED)
+            self._loop.stop()
+            await self._shut_down()
+        finally:
+            for task in (loop, *side):
+                task.cancel()
+            results = await asyncio.gather(loop, *side, return_exceptions=True)
+        _raise_first(results)
+
+    async def _shut_down(self) -> None:
+        """In this order: what flies lands, outcomes become durable and acked, readers close."""
+        timeout_s = self._settings.drain_timeout_s
+        late = await self._loop.landed(timeout_s)
+        if late:
+            log.warning(
+                "%d deliveries did not end in %g s: they will be repeated",
+                late,
+                timeout_s,
+                extra={"action": "drain_late"},
+            )
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settler.drain()
+                await self._janitor.close()
+        except (TimeoutError, Unreachable):
+            log.warning(
+                "%d outcomes are not acked: their pushes will be repeated",
+                self._settler.unsettled,
+                extra={"action": "drain_unsettled"},
+            )
+        await self._roster.close()
+
+    async def _stop_when_drained(self) -> None:
+        await self._roster.synced.wait()
+        while any(task.state is not State.PAUSED for task in self._roster.tasks.values()):
+            await self._changed.wait()
+            self._changed.clear()
+        self._loop.stop()
+
+    def _wake(self) -> None:
+        self._loop.wake()
+
+    def _on_task(self, task: Task) -> None:
+        self._completion.on_task(task)
+        if task.state is State.RUNNING:
+            self._held.discard(task.id)
+        self._changed.set()
+
+    def _pause(self, task_id: str, reason: str) -> None:
+        """A sink asked to pause a task; once is enough for all its pushes in flight."""
+        if task_id not in self._held:
+            self._held.add(task_id)
+            work = asyncio.ensure_future(self._pause_task(task_id, reason))
+            self._pausing.add(work)
+            work.add_done_callback(self._pausing.discard)
+
+    async def _pause_task(self, task_id: str, reason: str) -> None:
+        try:
+            self._roster.apply(await self._backend.pause(task_id, reason))
+        except InvalidChange:
+            return
+        except Unreachable:
+            self._held.discard(task_id)
+            return
+        log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
+
+    def _gauges(self, scheduler: Scheduler[OpenLane]) -> Gauges:
+        return Gauges(
+            in_flight=lambda: self._loop.in_flight,
+            unsettled=lambda: self._settler.unsettled,
+            lanes_open=lambda: len(self._roster.lanes),
+            backlog=self._backlog,
+            weights=scheduler.weights,
+        )
+
+    def _backlog(self) -> dict[Level, int]:
+        waiting = dict.fromkeys(Level, 0)
+        for task in self._roster.tasks.values():
+            finished = self._completion.finished.get(task.id, 0)
+            waiting[task.level] += max(0, (task.total or 0) - finished)
+        return waiting
+
+
+def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    async def run() -> None:
+        try:
+            await work
+        except PushlaneError:
+            raise
+        except Exception as error:
+            raise PushlaneError(f"the dispatcher's {name} task died: {error!r}") from error
+
+    return asyncio.create_task(run(), name=name)
+
+
+def _raise_first(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

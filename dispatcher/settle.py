@@ -1,0 +1,202 @@
+"""Outcomes become durable, and only then are their messages acked.
+
+Finished pushes are counted in the registry, retries and forwards are on a lane again, dead pushes
+are on the dead-letter lane; then the ack is sent. A crash anywhere between repeats a push and never
+loses one. What waits here is bounded: `is_full` stops the loop from taking more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dispatcher.backoff import Backoff
+from dispatcher.lane import OpenLane
+from lanes.backend import Backend
+from lanes.errors import UnknownLane, Unreachable
+from lanes.life import now_ms
+from lanes.naming import DEAD_LANE
+from lanes.ports import Taken
+from lanes.push import DeadPush, Kind, Push, encode_dead
+from lanes.task import Finished, Progress
+
+log = logging.getLogger("pushlane.settle")
+
+_FLUSH_EVERY_S = 0.01
+_MOST_UNSETTLED = 10_000
+_DELAY_STEP_S = 0.1
+
+
+class _End(NamedTuple):
+    """A message to ack, after its push is counted as finished (unless it lives on elsewhere)."""
+
+    lane: OpenLane
+    taken: Taken
+    task_id: str
+    seq: int
+    kind: Kind | None
+
+
+class _Move(NamedTuple):
+    """A body to publish before `end`. A lane that is gone went with its task: it is dropped."""
+
+    target: str
+    body: bytes
+    delay_s: float
+    end: _End
+
+
+class Settler:
+    """Carries outcomes to the registry and the broker, in batches.
+
+    `on_progress` hears the new counts of every task that a batch touched; `on_release` that
+    a message of a retired lane is out of hand; `on_settled` that there is room again.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        on_progress: Callable[[Sequence[Progress]], None],
+        on_release: Callable[[OpenLane], None],
+        on_settled: Callable[[], None],
+    ) -> None:
+        self._backend = backend
+        self._on_progress = on_progress
+        self._on_release = on_release
+        self._ends: list[_End] = []
+        self._moves: list[_Move] = []
+        self._ended = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._on_settled = on_settled
+        self.unsettled = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.unsettled >= _MOST_UNSETTLED
+
+    def finish(self, lane: OpenLane, taken: Taken, task_id: str, seq: int, kind: Kind) -> None:
+        """The push is finished: count it, then ack."""
+        self.unsettled += 1
+        self._ends.append(_End(lane, taken, task_id, seq, kind))
+        self._ended.set()
+
+    def move(
+        self,
+        lane: OpenLane,
+        taken: Taken,
+        push: Push,
+        target: str,
+        body: bytes,
+        delay_s: float = 0.0,
+    ) -> None:
+        """The push goes on another lane, or on the same one again: publish, then ack."""
+        self.unsettled += 1
+        end = _End(lane, taken, push.task_id, push.seq, None)
+        self._add_move(_Move(target, body, _rounded(delay_s), end))
+
+    def bury(self, lane: OpenLane, taken: Taken, dead: DeadPush) -> None:
+        """The push is dead: put it on the dead-letter lane with the reason, count it, then ack."""
+        self.unsettled += 1
+        kind = Kind.DEAD if dead.task_id else None
+        end = _End(lane, taken, dead.task_id, dead.seq, kind)
+        self._add_move(_Move(DEAD_LANE, encode_dead(dead), 0.0, end))
+
+    def _add_move(self, move: _Move) -> None:
+        self._moves.append(move)
+        self._moved.set()
+
+    async def run_moves(self) -> None:
+        backoff = Backoff(log, "the broker")
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            await asyncio.sleep(_FLUSH_EVERY_S)
+            moves, self._moves = self._moves, []
+            groups: dict[tuple[str, float], list[_Move]] = defaultdict(list)
+            for move in moves:
+                groups[move.target, move.delay_s].append(move)
+            await asyncio.gather(
+                *(
+                    self._publish(target, delay_s, group, backoff)
+                    for (target, delay_s), group in groups.items()
+                )
+            )
+
+    async def _publish(
+        self, target: str, delay_s: float, moves: list[_Move], backoff: Backoff
+    ) -> None:
+        bodies = [move.body for move in moves]
+        while True:
+            try:
+                await self._backend.broker.publish(target, bodies, delay_s=delay_s)
+                ends = [move.end for move in moves]
+                break
+            except UnknownLane:
+                ends = [move.end._replace(kind=Kind.DROPPED) for move in moves]
+                break
+            except Unreachable as error:
+                await backoff.wait(error)
+        backoff.reset()
+        self._ends.extend(ends)
+        self._ended.set()
+
+    async def run_ends(self) -> None:
+        backoff = Backoff(log, "the registry")
+        while True:
+            await self._ended.wait()
+            self._ended.clear()
+            await asyncio.sleep(_FLUSH_EVERY_S)
+            ends, self._ends = self._ends, []
+            await self._flush(ends, backoff)
+
+    async def _flush(self, ends: list[_End], backoff: Backoff) -> None:
+        finished = _grouped(ends)
+        progress: Sequence[Progress] = []
+        while True:
+            try:
+                if finished:
+                    progress = await self._backend.registry.record(finished)
+                    finished = []
+                await self._backend.broker.ack([end.taken for end in ends])
+                break
+            except Unreachable as error:
+                await backoff.wait(error)
+        backoff.reset()
+        self._release(ends)
+        self._on_progress(progress)
+
+    def _release(self, ends: list[_End]) -> None:
+        self.unsettled -= len(ends)
+        for end in ends:
+            end.lane.in_hand -= 1
+            if end.lane.retired:
+                self._on_release(end.lane)
+        self._settled.set()
+        self._on_settled()
+
+    async def drain(self) -> None:
+        """Wait until nothing is unsettled."""
+        while self.unsettled:
+            self._settled.clear()
+            await self._settled.wait()
+
+
+def _grouped(ends: list[_End]) -> list[Finished]:
+    seqs: dict[tuple[str, Kind], list[int]] = defaultdict(list)
+    for end in ends:
+        if end.kind is not None:
+            seqs[end.task_id, end.kind].append(end.seq)
+    return [Finished(task_id, kind, numbers) for (task_id, kind), numbers in seqs.items()]
+
+
+def _rounded(delay_s: float) -> float:
+    """Delays in steps, so that retries travel in batches; never shorter than asked for."""
+    return -(-delay_s // _DELAY_STEP_S) * _DELAY_STEP_S if delay_s > 0 else 0.0
+
+
+def dead_push(task_id: str, seq: int, attempt: int, reason: str, body: bytes) -> DeadPush:
+    return DeadPush(task_id, seq, attempt, reason, now_ms(), body)

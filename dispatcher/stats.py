@@ -1,0 +1,159 @@
+"""What a dispatcher counts, in plain integers on the hot path, and how Prometheus reads it.
+
+Nothing here names a recipient or a push; labels are levels, outcomes and sinks, so their number is
+bounded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from lanes.push import Kind
+from lanes.task import Level
+
+BUCKETS_S = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    600,
+    3600,
+)
+
+
+class Buckets:
+    """A histogram of seconds."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(BUCKETS_S, seconds)] += times
+        self.sum_s += seconds * times
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        total = 0
+        rows = []
+        for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
+            total += count
+            rows.append((bound, float(total)))
+        return rows
+
+
+class Stats:
+    """Counts of one dispatcher since it started."""
+
+    def __init__(self) -> None:
+        self.picked = dict.fromkeys(Level, 0)
+        self.outcomes = {(level, kind): 0 for level in Level for kind in Kind}
+        self.waited = {level: Buckets() for level in Level}
+        self.delivery = Buckets()
+        self.forwarded = 0
+        self.malformed = 0
+
+
+class Gauges:
+    """What is read when somebody asks: functions, so that nothing is kept up to date in between."""
+
+    def __init__(
+        self,
+        in_flight: Callable[[], int],
+        unsettled: Callable[[], int],
+        lanes_open: Callable[[], int],
+        backlog: Callable[[], dict[Level, int]],
+        weights: Callable[[], dict[Level, int]],
+    ) -> None:
+        self.in_flight = in_flight
+        self.unsettled = unsettled
+        self.lanes_open = lanes_open
+        self.backlog = backlog
+        self.weights = weights
+
+
+class StatsCollector(Collector):
+    """Shows `Stats` and `Gauges` to a Prometheus registry."""
+
+    def __init__(self, stats: Stats, gauges: Gauges, sink: str) -> None:
+        self._stats = stats
+        self._gauges = gauges
+        self._sink = sink
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._counters()
+        yield from self._histograms()
+        yield from self._gauge_metrics()
+
+    def _counters(self) -> Iterable[Metric]:
+        stats = self._stats
+        picked = CounterMetricFamily("pushlane_picked", "Pushes sent to the sink", labels=["level"])
+        for level, count in stats.picked.items():
+            picked.add_metric([level], count)
+        outcomes = CounterMetricFamily(
+            "pushlane_outcomes", "What became of pushes", labels=["level", "outcome", "sink"]
+        )
+        for (level, kind), count in stats.outcomes.items():
+            outcomes.add_metric([level, kind, self._sink], count)
+        forwarded = CounterMetricFamily("pushlane_forwarded", "Pushes moved to a lane of their own")
+        forwarded.add_metric([], stats.forwarded)
+        malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
+        malformed.add_metric([], stats.malformed)
+        return picked, outcomes, forwarded, malformed
+
+    def _histograms(self) -> Iterable[Metric]:
+        waited = HistogramMetricFamily(
+            "pushlane_waited_seconds", "From submit to the sink, first attempts", labels=["level"]
+        )
+        for level, buckets in self._stats.waited.items():
+            waited.add_metric([level], buckets.cumulative(), buckets.sum_s)
+        delivery = HistogramMetricFamily(
+            "pushlane_delivery_seconds", "One call of the sink", labels=["sink"]
+        )
+        delivery.add_metric(
+            [self._sink], self._stats.delivery.cumulative(), self._stats.delivery.sum_s
+        )
+        return waited, delivery
+
+    def _gauge_metrics(self) -> Iterable[Metric]:
+        gauges = self._gauges
+        for name, text, value in (
+            ("pushlane_in_flight", "Pushes that hold a slot", gauges.in_flight()),
+            ("pushlane_unsettled", "Outcomes not durable yet", gauges.unsettled()),
+            ("pushlane_lanes_open", "Lanes that this process reads", gauges.lanes_open()),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+        for name, text, by_level in (
+            ("pushlane_backlog", "Pushes of sealed tasks not finished yet", gauges.backlog()),
+            ("pushlane_weight", "Weight of a level", gauges.weights()),
+            ("pushlane_share", "Share of all pushes sent since the start", self._shares()),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["level"])
+            for level, number in by_level.items():
+                family.add_metric([level], number)
+            yield family
+
+    def _shares(self) -> dict[Level, float]:
+        total = sum(self._stats.picked.values()) or 1
+        return {level: count / total for level, count in self._stats.picked.items()}
