@@ -1,0 +1,4 @@
+"""Puts pushes on lanes: sources, templates and the submit that ties them to a task.
+
+Imports `lanes` only. It never delivers anything and never chooses whose turn it is.
+"""

@@ -1,0 +1,85 @@
+"""The first pass over the rows: every one is made into a push as it will be, and counted.
+
+Publishes nothing. So a file with a bad row is refused whole, and the total is known from the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from lanes.errors import BadInput
+from lanes.settings import Settings
+from lanes.task import Task
+from producers.ahead import ahead
+from producers.chunks import chunk_size, chunks
+from producers.encoder import Encoder, shown_columns
+from producers.input import InputFile, OnProgress
+from producers.newtask import describe, feed
+from producers.rejects import RejectsFile, Stop
+from producers.request import Stage, SubmitProgress, SubmitRequest
+from producers.rows import RowSource
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the rows came to. `rejects` is None when none was bad."""
+
+    accepted: int
+    rejected: int
+    rejects: Path | None
+
+
+async def check_rows(
+    request: SubmitRequest,
+    source: RowSource,
+    encoder: Encoder,
+    task: Task,
+    tell: OnProgress,
+) -> Checked:
+    """Count the rows that can be used, and list the others or stop at the first of them.
+
+    Raises:
+        BadInput: a bad row that is not to be skipped, or no good row at all.
+    """
+    bad = _policy(request, source)
+    accepted = 0
+    try:
+        passes = chunks(source, encoder.wanted, encoder.for_task(task), chunk_size(1), bad.add)
+        async with ahead(passes) as checked:
+            async for chunk in checked:
+                accepted += len(chunk)
+                tell(SubmitProgress(Stage.CHECKING, accepted))
+    finally:
+        bad.close()
+    if accepted == 0:
+        raise _nothing_left(source, bad)
+    return Checked(accepted, bad.count, bad.path)
+
+
+async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:
+    """A hash of all that a repeat of the same submit must have in common."""
+    digest = hashlib.sha256(describe(request, settings))
+    async with ahead(feed(digest, file.path)) as blocks:
+        async for _ in blocks:
+            pass
+    return digest.hexdigest()
+
+
+def _policy(request: SubmitRequest, source: RowSource) -> Stop | RejectsFile:
+    if request.bad_rows == "stop":
+        hint = "" if source.fixed else f" (the first row has: {shown_columns(source)})"
+        return Stop(source, hint)
+    given = request.source
+    name = str(given) if isinstance(given, Path) and given != Path("-") else "pushlane-submit"
+    return RejectsFile(source, request.rejects or Path(f"{name}.rejects.jsonl"))
+
+
+def _nothing_left(source: RowSource, bad: Stop | RejectsFile) -> BadInput:
+    if bad.count == 0:
+        return BadInput(f"{source.name} has no rows: there is nothing to submit")
+    return BadInput(
+        f"none of the {bad.count} rows of {source.name} can be used; {bad.path} says why. "
+        f"Its columns are: {shown_columns(source)}"
+    )

@@ -1,0 +1,52 @@
+"""The accepted rows of a source as pushes, in chunks of a fixed size, numbered in file order.
+
+Reading twice gives the same chunks: the first time to check every row, the second to publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from lanes.errors import BadInput
+from producers.encoder import EncodeRow
+from producers.rows import BadRow, RowSource, Wanted
+
+_CHUNK_ROWS = 4_096
+
+Chunk = list[bytes]
+
+
+def chunk_size(batch: int) -> int:
+    """About 4,096 rows, in whole producer batches: so their boundaries are the same at a resume."""
+    return max(1, _CHUNK_ROWS // batch) * batch
+
+
+def chunks(
+    source: RowSource,
+    wanted: Wanted,
+    encode_row: EncodeRow,
+    size: int,
+    on_bad: Callable[[int, BadRow], None],
+) -> Generator[Chunk, None, None]:
+    """Encoded rows, seq by seq from 1; bad ones go to `on_bad` and take no seq.
+
+    Raises:
+        BadInput: the file cannot be read on.
+    """
+    chunk: Chunk = []
+    seq = 1
+    try:
+        for number, values in source.rows(wanted):
+            packed = values if isinstance(values, BadRow) else encode_row(seq, values)
+            if isinstance(packed, BadRow):
+                on_bad(number, packed)
+                continue
+            chunk.append(packed)
+            seq += 1
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except OSError as error:
+        raise BadInput(f"{source.name} cannot be read on: {error.strerror or error}") from error
+    if chunk:
+        yield chunk

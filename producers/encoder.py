@@ -1,0 +1,126 @@
+"""Turns a row into the bytes of a push: recipient, rendered templates, copied data.
+
+The same task and row give the same bytes every time, so that a repeated publish can be recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lanes.errors import BadInput, OversizedPush
+from lanes.nearest import did_you_mean
+from lanes.push import MAX_PUSH_BYTES, Push, encode
+from lanes.task import Task
+from producers.request import SubmitRequest
+from producers.rows import BadRow, RowSource, Wanted
+from producers.template import Template, text_of
+
+EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
+
+_MAX_SHOWN = 40
+
+
+class Encoder:
+    """A request's templates and columns, checked against what a source has.
+
+    Raises:
+        BadInput: a column or a template field that is not there, or a broken template.
+    """
+
+    def __init__(self, request: SubmitRequest, source: RowSource) -> None:
+        self._request = request
+        self._title = Template(request.title)
+        self._body = Template(request.body)
+        fields = (request.recipient, *self._title.fields, *self._body.fields)
+        required = tuple(dict.fromkeys(fields))
+        optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
+        self.wanted = Wanted(required, optional)
+        self._require(source)
+
+    def for_task(self, task: Task) -> EncodeRow:
+        """A function from seq and values to the bytes, or to why there are none."""
+        names = self.wanted.names
+        title, body = self._title.compile(names), self._body.compile(names)
+        data_of = _data_picker(names, self._request.data)
+        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
+
+        def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
+            recipient = values[0]
+            if recipient.__class__ is not str:
+                recipient = _recipient_text(recipient)
+            recipient = recipient.strip()
+            if not recipient:
+                return _NO_RECIPIENT
+            try:
+                push = Push(
+                    task_id,
+                    seq,
+                    recipient,
+                    title(values),
+                    body(values),
+                    data_of(values),
+                    expires_at_ms,
+                    submitted_at_ms,
+                )
+                packed = encode(push)
+            except (TypeError, ValueError, OverflowError):
+                return _NOT_ENCODABLE
+            return packed if len(packed) <= MAX_PUSH_BYTES else _oversized(len(packed))
+
+        return encode_row
+
+    def _require(self, source: RowSource) -> None:
+        if not source.fixed:
+            return
+        used = {
+            "recipient": (self._request.recipient,),
+            "title template": self._title.fields,
+            "body template": self._body.fields,
+            "data": self._request.data,
+        }
+        for role, fields in used.items():
+            for field in fields:
+                if field not in source.columns:
+                    raise BadInput(
+                        f"{source.name} has no column {field!r}, which is asked for as {role}; its "
+                        f"columns are: {shown_columns(source)}{did_you_mean(field, source.columns)}"
+                    )
+        for field in self.wanted.names:
+            if source.columns.count(field) > 1:
+                raise BadInput(f"{source.name} has more than one column {field!r}; rename one")
+
+
+def shown_columns(source: RowSource) -> str:
+    """The columns for a message. A first line that holds data, not names, is not shown."""
+    if any("@" in name or sum(map(str.isdigit, name)) > 5 for name in source.columns):
+        return "(not shown: the first line looks like data; is the header line missing?)"
+    shown = ", ".join(source.columns[:_MAX_SHOWN]) or "(none)"
+    more = len(source.columns) - _MAX_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+_NO_RECIPIENT = BadRow("has no recipient (text or a whole number)")
+_NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
+
+
+def _oversized(size: int) -> BadRow:
+    return BadRow(
+        f"makes a push of {size} bytes, over the limit of {MAX_PUSH_BYTES}; shorten body or data",
+        OversizedPush,
+    )
+
+
+def _recipient_text(value: Any) -> str:
+    """A number can be a recipient (a phone number, a user id); a fraction or an object cannot."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return text_of(value) if is_whole else ""
+
+
+def _data_picker(
+    names: Sequence[str], data: Sequence[str]
+) -> Callable[[Sequence[Any]], dict[str, Any] | None]:
+    if not data:
+        return lambda values: None
+    places = [(field, names.index(field)) for field in dict.fromkeys(data)]
+    return lambda values: {field: values[place] for field, place in places}

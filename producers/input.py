@@ -1,0 +1,61 @@
+"""Brings the rows of a request into a file that can be read more than once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from lanes.errors import BadInput
+from producers.ahead import ahead
+from producers.request import Stage, SubmitProgress, SubmitRequest
+from producers.sources import format_of
+from producers.spool import copy_rows, copy_stream, spool_file, standard_input
+
+OnProgress = Callable[[SubmitProgress], None]
+
+_STDIN = Path("-")
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of rows, its format, and what messages call it."""
+
+    path: Path
+    format: str
+    name: str
+
+    def signature(self) -> tuple[int, int, int]:
+        """Changes when the file does."""
+        found = self.path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@asynccontextmanager
+async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[InputFile]:
+    """The request's own file, or a temporary copy of its stream or rows.
+
+    Raises:
+        BadInput: the format is not known, or the copy cannot be made.
+    """
+    given = request.source
+    if isinstance(given, Path) and given != _STDIN:
+        yield InputFile(given, format_of(given, request.format), str(given))
+        return
+    is_stream = isinstance(given, Path) or hasattr(given, "read")
+    if is_stream and request.format is None:
+        raise BadInput(
+            "a stream has no file name to tell its format: add --format csv, jsonl or parquet"
+        )
+    with spool_file() as file:
+        if is_stream:
+            stream = standard_input() if given == _STDIN else cast(BinaryIO, given)
+            copying, kind = copy_stream(stream, file), format_of(_STDIN, request.format)
+        else:
+            copying, kind = copy_rows(cast("Iterable[Any]", given), file), "jsonl"
+        async with ahead(copying) as copied:
+            async for _ in copied:
+                tell(SubmitProgress(Stage.READING))
+        yield InputFile(Path(file.name), kind, "standard input" if is_stream else "the rows given")

@@ -1,0 +1,96 @@
+"""The task that a request asks for, and what tells the same request when it comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lanes.errors import BadInput
+from lanes.life import now_ms
+from lanes.naming import own_lane, pool_lane
+from lanes.settings import Settings
+from lanes.task import MAX_QUOTA, Level, Task, new_task_id
+from producers.request import SubmitRequest
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_BLOCK_BYTES = 1 << 22
+
+
+def new_task(request: SubmitRequest, settings: Settings) -> Task:
+    """A task that nobody knows of yet.
+
+    Raises:
+        BadInput: a quota, expiry or number of attempts that cannot be.
+    """
+    now = now_ms()
+    attempts = request.max_attempts if request.max_attempts is not None else settings.max_attempts
+    _validate(request, attempts, now)
+    task_id = new_task_id()
+    return Task(
+        id=task_id,
+        level=request.level,
+        lane=first_lane(request.level, task_id, settings),
+        name=request.name,
+        key=request.key,
+        app=request.app,
+        quota=request.quota,
+        max_attempts=attempts,
+        created_at_ms=now,
+        expires_at_ms=request.expires_at_ms,
+    )
+
+
+def first_lane(level: Level, task_id: str, settings: Settings) -> str:
+    """The lane of all pushes of a submit, wherever the task moves: a repeat must find them."""
+    return pool_lane(task_id, settings.pool_lanes) if level is Level.LOW else own_lane(task_id)
+
+
+def describe(request: SubmitRequest, settings: Settings) -> bytes:
+    """All but the rows that makes pushes what they are, and their batches what they are.
+
+    An expiry is left out: one given as `in 2 hours` is another at each call, and the first counts.
+    """
+    return msgspec.json.encode(
+        [
+            request.level,
+            request.quota,
+            request.app,
+            request.recipient,
+            request.title,
+            request.body,
+            request.data,
+            request.bad_rows,
+            settings.batch,
+            settings.pool_lanes if request.level is Level.LOW else 0,
+        ]
+    )
+
+
+def feed(digest: _Hash, path: Path) -> Generator[int, None, None]:
+    """Add a file's content to a hash; yields the bytes so far."""
+    done = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            done += len(block)
+            yield done
+
+
+def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
+    if not 1 <= request.quota <= MAX_QUOTA:
+        raise BadInput(f"quota {request.quota} is not from 1 to {MAX_QUOTA}")
+    if request.level is Level.LOW and request.quota != 1:
+        raise BadInput(
+            f"quota {request.quota} cannot be given to a low task: it shares a pool lane, which "
+            "has no quota of its own; submit it as medium or high, or promote it later"
+        )
+    if attempts < 1:
+        raise BadInput(f"max attempts {attempts} is less than 1; each push is tried at least once")
+    if request.expires_at_ms and request.expires_at_ms <= now:
+        late_s = (now - request.expires_at_ms) / 1000
+        raise BadInput(f"the expiry is {late_s:.0f} s in the past: nothing would be sent")

@@ -1,0 +1,42 @@
+"""Rows of a Parquet file, a record batch at a time, and of it only the columns that are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lanes.errors import BadInput
+from producers.rows import Row, Wanted
+
+_BATCH_ROWS = 8_192
+
+
+class ParquetRows:
+    unit = "row"
+    fixed = True
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self.name = name
+        with self._open() as file:
+            self.columns = tuple(file.schema_arrow.names)
+
+    def rows(self, wanted: Wanted) -> Iterator[Row]:
+        done = 0
+        try:
+            with self._open() as file:
+                for batch in file.iter_batches(_BATCH_ROWS, columns=list(wanted.names)):
+                    columns = [batch.column(field).to_pylist() for field in wanted.names]
+                    yield from enumerate(zip(*columns, strict=True), start=done + 1)
+                    done += batch.num_rows
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise BadInput(f"{self.name} is broken after row {done}; write it anew") from error
+
+    def _open(self) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(self._path)
+        except pa.ArrowException as error:
+            raise BadInput(f"{self.name} is not a Parquet file; check its format") from error

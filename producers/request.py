@@ -1,0 +1,78 @@
+"""What a submit is asked for, what it reports on its way, and what it comes to.
+
+Plain frozen values; producers.submit acts on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from lanes.task import Level, Task
+
+RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitRequest:
+    """One task to be made of a file's rows.
+
+    `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory;
+    all but a file are copied to a temporary file first, since every row is checked before the
+    first is published. `data` names columns that go along in `Push.data`. `rejects` is where bad
+    rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is
+    the settings' own unless given. An expiry of 0 means never.
+    """
+
+    source: RowsInput
+    level: Level
+    recipient: str = "recipient"
+    title: str = ""
+    body: str = ""
+    data: tuple[str, ...] = ()
+    format: str | None = None
+    quota: int = 1
+    name: str = ""
+    key: str = ""
+    app: str = "default"
+    expires_at_ms: int = 0
+    max_attempts: int | None = None
+    bad_rows: Literal["stop", "skip"] = "stop"
+    rejects: Path | None = None
+
+
+class Stage(StrEnum):
+    READING = "reading"
+    CHECKING = "checking"
+    PUBLISHING = "publishing"
+
+
+@dataclass(frozen=True)
+class SubmitProgress:
+    """How far a submit is. `total` is known once all rows are checked; a `note` is for the user."""
+
+    stage: Stage
+    rows: int = 0
+    total: int | None = None
+    task_id: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SubmitResult:
+    """The sealed task.
+
+    `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
+    says that an earlier submit of the key had stopped half-way, `already_done` that it had not.
+    `rejects` is None when no row was bad.
+    """
+
+    task: Task
+    published: int
+    rejected: int = 0
+    rejects: Path | None = None
+    resumed: bool = False
+    already_done: bool = False

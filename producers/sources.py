@@ -1,0 +1,66 @@
+"""Opens files of rows: which format a file has, and whether it can be read at all.
+
+Never holds a whole file in memory; the formats themselves are read in csv_rows, json_rows and
+parquet_rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lanes.errors import BadInput
+from lanes.nearest import did_you_mean
+from producers.csv_rows import CsvRows
+from producers.json_rows import JsonRows
+from producers.parquet_rows import ParquetRows
+from producers.rows import RowSource
+
+_READERS: dict[str, Callable[[Path, str], RowSource]] = {
+    "csv": CsvRows,
+    "jsonl": JsonRows,
+    "parquet": ParquetRows,
+}
+_EXTENSIONS = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """The format asked for, else the one that the file's extension tells.
+
+    Raises:
+        BadInput: neither names a known format; lists those there are.
+    """
+    known = ", ".join(_READERS)
+    if given is not None:
+        if given not in _READERS:
+            raise BadInput(f"unknown format {given!r}; use {known}{did_you_mean(given, _READERS)}")
+        return given
+    found = _EXTENSIONS.get(path.suffix.lower())
+    if found is None:
+        raise BadInput(f"the format of {path} is not clear from its name; add --format {known}")
+    return found
+
+
+def open_source(path: Path, kind: str, name: str = "") -> RowSource:
+    """The rows of a file. `name` is what messages call it.
+
+    Raises:
+        BadInput: missing, a folder, unreadable, empty or not of this format.
+    """
+    name = name or str(path)
+    try:
+        if path.is_dir():
+            raise BadInput(f"{name} is a folder; give a file")
+        if path.stat().st_size == 0:
+            raise BadInput(f"{name} is empty: there is nothing to submit")
+        return _READERS[kind](path, name)
+    except FileNotFoundError as error:
+        raise BadInput(f"{name} does not exist; check the path") from error
+    except OSError as error:
+        raise BadInput(f"{name} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,75 @@
+"""Copies standard input or rows in memory to a temporary file, so that they can be read twice.
+
+It is bounded by the disk alone (TMPDIR says which), and removed in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import msgspec
+
+from lanes.errors import BadInput
+
+_BLOCK_BYTES = 1 << 20
+_ROWS = 4_096
+
+
+@contextmanager
+def spool_file() -> Iterator[IO[bytes]]:
+    """An empty file with a name, gone after use."""
+    with tempfile.NamedTemporaryFile(prefix="pushlane-", suffix=".spool") as file:
+        yield file
+
+
+def standard_input() -> BinaryIO:
+    return sys.stdin.buffer
+
+
+def copy_stream(stream: BinaryIO, file: IO[bytes]) -> Generator[int, None, None]:
+    """Copy block by block; yields the bytes so far."""
+    copied = 0
+    while block := stream.read(_BLOCK_BYTES):
+        with _told_when_full(file):
+            copied += file.write(block)
+        yield copied
+    with _told_when_full(file):
+        file.flush()
+
+
+def copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[int, None, None]:
+    """Copy as JSON Lines; yields the rows so far.
+
+    Raises:
+        BadInput: a row is not a mapping, or holds what JSON cannot.
+    """
+    encode = msgspec.json.Encoder().encode
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise BadInput(f"row {number} is a {type(row).__name__}, not a mapping")
+        try:
+            line = encode(dict(row))
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"row {number} holds a value that JSON cannot") from error
+        with _told_when_full(file):
+            file.write(line + b"\n")
+        if number % _ROWS == 0:
+            yield number
+    with _told_when_full(file):
+        file.flush()
+
+
+@contextmanager
+def _told_when_full(file: IO[bytes]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(
+            f"the rows cannot be copied to {Path(file.name).parent}: {error.strerror or error}; "
+            "free space there, set TMPDIR to another folder, or submit from a file"
+        ) from error

@@ -1,0 +1,125 @@
+"""Makes a task of a file's rows: check all, register, open the lane, publish, seal.
+
+Every step can be repeated, so a submit with a key that was cut off is resumed by calling it again.
+It never publishes before the lane has its subscription, nor anything of a file with a bad row
+(unless bad rows are to be skipped).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace as with_other
+
+from msgspec.structs import replace
+
+from lanes.backend import Backend
+from lanes.errors import TaskConflict
+from lanes.settings import Settings
+from lanes.task import Task
+from producers.check import Checked, check_rows, fingerprint
+from producers.chunks import chunk_size
+from producers.encoder import Encoder
+from producers.hold import Hold, Sleep
+from producers.input import InputFile, OnProgress, as_file
+from producers.newtask import first_lane, new_task
+from producers.publish import Publisher, refuse_ended
+from producers.request import Stage, SubmitProgress, SubmitRequest, SubmitResult
+from producers.rows import RowSource
+from producers.sources import open_source
+
+
+async def submit(
+    backend: Backend,
+    settings: Settings,
+    request: SubmitRequest,
+    on_progress: OnProgress | None = None,
+    *,
+    sleep: Sleep = asyncio.sleep,
+) -> SubmitResult:
+    """Submit a task and return it sealed.
+
+    With a key, the same call after a crash goes on where it stopped, and after success does
+    nothing. A service lost in mid-publish is waited for. `sleep` is how waiting is done.
+
+    Raises:
+        BadInput: the request or its rows cannot be used; nothing was published.
+        TaskConflict: the key belongs to other content, or a submit of it is under way.
+        Unreachable: a service does not answer at the start.
+    """
+    new_task(request, settings)  # refuses a bad option before anything is read
+    tell = on_progress or (lambda progress: None)
+    async with as_file(request, tell) as file:
+        source = await asyncio.to_thread(open_source, file.path, file.format, file.name)
+        return await _Submit(backend, settings, request, tell, sleep).run(file, source)
+
+
+class _Submit:
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Settings,
+        request: SubmitRequest,
+        tell: OnProgress,
+        sleep: Sleep,
+    ) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._request = request
+        self._tell = tell
+        self._sleep = sleep
+
+    async def run(self, file: InputFile, source: RowSource) -> SubmitResult:
+        encoder = Encoder(self._request, source)
+        task = new_task(self._request, self._settings)
+        checked = await check_rows(self._request, source, encoder, task, self._tell)
+        if self._request.key:
+            found = await fingerprint(self._request, self._settings, file)
+            task = replace(task, fingerprint=found)
+        kept = await self._backend.registry.add(task)
+        _refuse_other(task, kept)
+        hold = self._hold(kept)
+        result = await hold.run(
+            lambda: self._publish(kept.id, file, source, encoder, checked),
+            lambda: self._tell(_waiting(kept)),
+        )
+        return with_other(result, resumed=kept.id != task.id and not result.already_done)
+
+    async def _publish(
+        self,
+        task_id: str,
+        file: InputFile,
+        source: RowSource,
+        encoder: Encoder,
+        checked: Checked,
+    ) -> SubmitResult:
+        task = await self._backend.registry.get(task_id)
+        result = SubmitResult(task, 0, checked.rejected, checked.rejects)
+        if task.total is not None:
+            return with_other(result, already_done=True)
+        refuse_ended(task)
+        lane = first_lane(self._request.level, task.id, self._settings)
+        publisher = Publisher(self._backend, task, lane, checked.accepted, self._tell, self._sleep)
+        size = chunk_size(self._settings.batch)
+        sealed = await publisher.run(file, source, encoder, size)
+        return with_other(result, task=sealed, published=publisher.published)
+
+    def _hold(self, task: Task) -> Hold:
+        busy = (
+            f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
+            "run this again to see that it is complete"
+        )
+        return Hold(self._backend.lease, f"submit-{task.id}", busy, self._sleep)
+
+
+def _refuse_other(task: Task, kept: Task) -> None:
+    if kept.fingerprint != task.fingerprint:
+        raise TaskConflict(
+            f"key {task.key!r} is used by task {kept.id} with other rows or options (level, quota, "
+            "app, columns, templates, bad rows, batch); repeat that submit as it was, or choose "
+            "another key"
+        )
+
+
+def _waiting(task: Task) -> SubmitProgress:
+    note = f"another submit of key {task.key!r} holds task {task.id}; waiting for it to let go"
+    return SubmitProgress(Stage.PUBLISHING, task_id=task.id, note=note)

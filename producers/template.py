@@ -1,0 +1,80 @@
+"""Templates such as `Hi {name}` for the title and body of a push, compiled once a submit.
+
+Knows plain field names only: a template never runs code, and never reaches into a value.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+from lanes.errors import BadInput
+
+Render = Callable[[Sequence[Any]], str]
+
+
+class Template:
+    """A parsed template. `fields` are the names it uses, in order of first mention.
+
+    Raises:
+        BadInput: braces that do not match, or more in them than a field name.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._parts = list(_parse(text))
+        names = (field for _, field in self._parts if field is not None)
+        self.fields = tuple(dict.fromkeys(names))
+
+    def compile(self, columns: Sequence[str]) -> Render:
+        """A function from a row, aligned to these columns, to the text."""
+        literals = "".join(
+            literal.replace("%", "%%") + ("" if field is None else "%s")
+            for literal, field in self._parts
+        )
+        places = [columns.index(field) for _, field in self._parts if field is not None]
+        if not places:
+            return _constant(literals % ())
+        if len(places) == 1:
+            place = places[0]
+            return lambda row: literals % text_of(row[place])
+        values_of = itemgetter(*places)
+        return lambda row: literals % tuple(map(text_of, values_of(row)))
+
+
+def text_of(value: Any) -> str:
+    """A value as it reads in a push: nothing for null, JSON for what JSON spells differently."""
+    if value.__class__ is str:
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool | dict | list):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def _parse(text: str) -> Iterator[tuple[str, str | None]]:
+    try:
+        parts = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise BadInput(
+            f"template {text!r} cannot be read: {error}; write {{{{ or }}}} for a brace itself"
+        ) from error
+    for literal, field, spec, conversion in parts:
+        if field is not None and (spec or conversion or not _is_plain(field)):
+            raise BadInput(
+                f"template {text!r}: what stands in braces after {literal[-20:]!r} is not a plain "
+                "field name such as {name}; attributes, indexes, conversions and format specs are "
+                "not supported"
+            )
+        yield literal, field
+
+
+def _is_plain(field: str) -> bool:
+    return bool(field.strip()) and not any(sign in field for sign in ".[]{")
+
+
+def _constant(text: str) -> Render:
+    return lambda row: text
