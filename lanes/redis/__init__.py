@@ -1,0 +1,44 @@
+"""The registry and the lease on Redis: the fast copy that every process shares.
+
+What tasks and weights are is written to a journal first, so that losing Redis loses none of them.
+Nothing but this folder knows that the server is Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from lanes.ports import Journal
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.lease import RedisLease
+from lanes.redis.rebuild import Rebuild
+from lanes.redis.registry import RedisRegistry
+
+__all__ = ["RedisLease", "RedisRegistry", "connect_redis"]
+
+
+@asynccontextmanager
+async def connect_redis(
+    url: str, prefix: str, journal: Journal | None
+) -> AsyncIterator[tuple[RedisRegistry, RedisLease]]:
+    """Connect, fill an empty registry from the journal, and disconnect in the end.
+
+    Everything is kept under `{prefix}:`. The journal stays open: it belongs to who gave it.
+    Without one (None) nothing can be rebuilt.
+
+    Raises:
+        BadInput: the URL is none of Redis.
+        Unreachable: Redis or the journal does not answer.
+    """
+    client = Client(url)
+    keys = Keys(prefix)
+    registry = RedisRegistry(client, keys, journal)
+    try:
+        await client.ping()
+        await Rebuild(client, keys, journal).when_empty()
+        yield registry, RedisLease(client, keys)
+    finally:
+        await registry.close()
+        await client.close()

@@ -1,0 +1,37 @@
+"""Names of the Redis keys. One hash tag for all: in a cluster a script may touch several."""
+
+from __future__ import annotations
+
+
+class Keys:
+    """The keys under one prefix, by what they hold."""
+
+    def __init__(self, prefix: str) -> None:
+        self._base = f"{{{prefix}}}:"
+        self.version = self._base + "version"  # number of the latest change; absent: nothing here
+        self.tasks = self._base + "tasks"  # hash: id → task
+        self.by_key = self._base + "by-key"  # hash: key → id
+        self.by_name = self._base + "by-name"  # sorted set of name NUL id
+        self.active = self._base + "active"  # set: ids of tasks that are not finished
+        self.changes = self._base + "changes"  # sorted set: id, scored by its latest change
+        self.adding = self._base + "adding"  # hash: key → task whose add has begun
+        self.weights = self._base + "weights"
+        self.rebuilding = self._base + "rebuilding"
+        self.notices = self._base + "notices"  # channel: the number of each change
+
+    def lock(self, what: str) -> str:
+        return f"{self._base}lock:{what}"
+
+    def seen(self, task_id: str) -> str:
+        """Bitmap of the seqs that are finished."""
+        return f"{self._base}seen:{task_id}"
+
+    def counts(self, task_id: str) -> str:
+        """Hash: kind → how many distinct seqs ended so."""
+        return f"{self._base}counts:{task_id}"
+
+    def lease(self, name: str) -> str:
+        return f"{self._base}lease:{name}"
+
+    def fence(self, name: str) -> str:
+        return f"{self._base}fence:{name}"

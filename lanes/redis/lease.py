@@ -1,0 +1,46 @@
+"""The lease port on Redis: one holder a name, with a number that only grows.
+
+The holder is told by the server's clock alone. It never takes a lease away from a live holder.
+"""
+
+from __future__ import annotations
+
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+
+# The fence starts at the server's time in ms: it keeps growing even when Redis has lost everything.
+_ACQUIRE = """
+local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
+if held[1] and held[1] ~= ARGV[1] then return false end
+local fence = held[2]
+if not fence then
+  local time = redis.call('TIME')
+  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  redis.call('SET', KEYS[2], string.format('%.0f', now_ms), 'NX')
+  fence = redis.call('INCR', KEYS[2])
+  redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', fence)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return tonumber(fence)
+"""
+
+_RELEASE = """
+if redis.call('HGET', KEYS[1], 'holder') == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+
+
+class RedisLease:
+    """See `lanes.ports.Lease`."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
+        ttl_ms = max(1, round(ttl_s * 1000))
+        keys = [self._keys.lease(name), self._keys.fence(name)]
+        fence = await self._client.run(_ACQUIRE, keys, [holder, ttl_ms])
+        return None if fence is None else int(fence)
+
+    async def release(self, name: str, holder: str) -> None:
+        await self._client.run(_RELEASE, [self._keys.lease(name)], [holder])

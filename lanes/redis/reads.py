@@ -1,0 +1,100 @@
+"""Reads tasks out of Redis: by id, key or name, those that changed, those in some states.
+
+Never writes, and holds nothing between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lanes.errors import UnknownTask
+from lanes.nearest import did_you_mean
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.stored import decode
+from lanes.task import State, Task
+
+TASKS_A_CALL = 1_000
+NEAREST_AMONG = 1_000
+
+
+class Reads:
+    """What tasks there are."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def in_states(self, states: Sequence[State]) -> list[Task]:
+        """Oldest first; all of them when no state is named."""
+        if states and not any(state.is_terminal for state in states):
+            tasks = await self._active()
+        else:
+            tasks = await self._everything()
+        kept = [task for task in tasks if not states or task.state in states]
+        return sorted(kept, key=lambda task: (task.created_at_ms, task.id))
+
+    async def _active(self) -> list[Task]:
+        return await self._tasks(await self._client.call("SMEMBERS", self._keys.active))
+
+    async def changed(self, since: int, version: int) -> list[Task]:
+        if since == version:
+            return []
+        if since == 0 or since > version:  # a first look, or a registry that was set back
+            return await self._active()
+        newer = await self._client.call("ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf")
+        return await self._tasks(newer)
+
+    async def _tasks(self, ids: Iterable[bytes]) -> list[Task]:
+        wanted = [*ids]
+        tasks: list[Task] = []
+        for start in range(0, len(wanted), TASKS_A_CALL):
+            page = wanted[start : start + TASKS_A_CALL]
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page)
+            tasks += [decode(body) for body in bodies if body is not None]
+        return tasks
+
+    async def _everything(self) -> list[Task]:
+        tasks: dict[str, Task] = {}  # a scan may show one twice
+        cursor, first = 0, True
+        while cursor or first:
+            first = False
+            cursor, found = await self._client.call(
+                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL
+            )
+            tasks |= {task.id: task for task in map(decode, found.values())}
+        return [*tasks.values()]
+
+    async def find(self, wanted: str) -> Task | None:
+        """The task of this id, key or name."""
+        named = f"[{wanted}\0"
+        pipeline = self._client.pipeline()
+        pipeline.execute_command("HGET", self._keys.tasks, wanted)
+        pipeline.execute_command("HGET", self._keys.by_key, wanted)
+        pipeline.execute_command(
+            "ZRANGEBYLEX", self._keys.by_name, named, named.encode() + b"\xff", "LIMIT", 0, 3
+        )
+        with self._client.reach():
+            body, keyed, names = await pipeline.execute()
+        if body is not None:
+            return decode(body)
+        ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
+        if len(ids) > 1:
+            some = ", ".join(sorted(task_id.decode() for task_id in ids))
+            raise UnknownTask(
+                f"several tasks are named {wanted!r}: name one by its id, like {some}"
+            )
+        return next(iter(await self._tasks(ids)), None)
+
+    async def unknown(self, wanted: str) -> UnknownTask:
+        latest = await self._client.call("ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1)
+        words = {
+            word
+            for task in await self._tasks(latest)
+            for word in (task.id, task.key, task.name)
+            if word
+        }
+        return UnknownTask(
+            f"there is no task {wanted!r}{did_you_mean(wanted, words)} "
+            "(`pushlane tasks` lists them)"
+        )

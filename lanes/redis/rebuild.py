@@ -1,0 +1,108 @@
+"""Fills an empty registry from the journal: tasks, keys, names and weights.
+
+One process does it while the others wait. What was counted (`lanes.redis.tallies`) is not in the
+journal and starts from zero, so a task that was under way must be finished by cancelling it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+
+from lanes.errors import Unreachable
+from lanes.ports import Journal
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.stored import STORE, decode, index_keys, store_args
+from lanes.task import Task
+
+WEIGHTS_KEY = ":weights"  # no task id begins with a colon
+TASKS_A_CALL = 200
+GUARD_MS = 30_000
+PATIENCE_S = 120.0
+POLL_S = 0.1
+
+_GUARD = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return 'ready' end
+if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'ours' end
+return redis.call('GET', KEYS[2]) == ARGV[1] and 'ours' or 'busy'
+"""
+
+# Refuses when the guard went to somebody else, so that old tasks never overwrite newer ones.
+# Tasks whose lane may still be read count as just changed: who followed the registry before the
+# loss hears of them.
+_FILL = (
+    STORE
+    + """
+if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[8], ARGV[2])
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+for at = 3, #ARGV, 6 do
+  store(at)
+  redis.call('ZADD', KEYS[6], ARGV[at + 5] == 'open' and now_ms or 1, ARGV[at])
+end
+return 1
+"""
+)
+
+# Versions start at the server's time in ms, so that they are higher than any from before a loss.
+_OPEN = """
+if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[9], ARGV[2]) end
+local time = redis.call('TIME')
+redis.call('SET', KEYS[1], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+redis.call('DEL', KEYS[8])
+return 1
+"""
+
+
+class Rebuild:
+    """Makes an empty registry ready for use."""
+
+    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+
+    async def when_empty(self) -> None:
+        """Return once the registry is ready, whoever made it so.
+
+        Raises:
+            Unreachable: another process has been rebuilding for PATIENCE_S.
+        """
+        token = secrets.token_hex(8)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            guard = [self._keys.version, self._keys.rebuilding]
+            turn = await self._client.run(_GUARD, guard, [token, GUARD_MS])
+            if turn == b"ready" or (turn == b"ours" and await self._fill(token)):
+                return
+            await asyncio.sleep(POLL_S)
+        raise Unreachable(
+            f"the registry in Redis at {self._client.where} has been rebuilding for "
+            f"{PATIENCE_S:.0f} s; look at the process that does it, then try again"
+        )
+
+    async def _fill(self, token: str) -> bool:
+        records = dict(await self._journal.replay()) if self._journal else {}
+        weights = records.pop(WEIGHTS_KEY, b"")
+        tasks = [decode(body) for body in records.values()]
+        for start in range(0, len(tasks), TASKS_A_CALL):
+            if not await self._fill_some(token, tasks[start : start + TASKS_A_CALL]):
+                return False
+        keys = [*self._filled_keys(), self._keys.weights]
+        return bool(await self._client.run(_OPEN, keys, [token, weights]))
+
+    async def _fill_some(self, token: str, tasks: Sequence[Task]) -> bool:
+        args = [
+            arg
+            for task in tasks
+            for arg in (*store_args(task), "gone" if task.lane_dropped else "open")
+        ]
+        return bool(await self._client.run(_FILL, self._filled_keys(), [token, GUARD_MS, *args]))
+
+    def _filled_keys(self) -> list[str]:
+        return [*index_keys(self._keys), self._keys.rebuilding]

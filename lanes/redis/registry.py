@@ -1,0 +1,92 @@
+"""The registry port on Redis: tasks, weights and progress, shared by every process.
+
+Reads come from Redis, writes go through the journal (`lanes.redis.writes`). A registry that lost
+all its data fills itself from the journal again, but for the counts, which start from zero.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from lanes.ports import Changes, Edit, Journal
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.notices import Notices
+from lanes.redis.reads import Reads
+from lanes.redis.rebuild import Rebuild
+from lanes.redis.tallies import Tallies
+from lanes.redis.writes import Writes
+from lanes.task import Finished, Progress, State, Task, Weights
+
+
+class RedisRegistry:
+    """See `lanes.ports.Registry`."""
+
+    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._reads = Reads(client, keys)
+        self._writes = Writes(client, keys, journal)
+        self._rebuild = Rebuild(client, keys, journal)
+        self._notices = Notices(client, keys.notices)
+        self._tallies = Tallies(client, keys)
+
+    async def add(self, task: Task) -> Task:
+        return await self._writes.add(task)
+
+    async def get(self, task_id: str) -> Task:
+        found = await self._reads.find(task_id)
+        if found is None:
+            await self._rebuild.when_empty()
+            found = await self._reads.find(task_id)
+        if found is None:
+            raise await self._reads.unknown(task_id)
+        return found
+
+    async def change(self, task_id: str, edit: Edit) -> Task:
+        changed = await self._writes.change(task_id, edit)
+        if changed is None:  # a key or a name, or no task at all
+            changed = await self._writes.change((await self.get(task_id)).id, edit)
+        if changed is None:
+            raise await self._reads.unknown(task_id)
+        return changed
+
+    async def weights(self) -> Weights:
+        await self._version()
+        kept = await self._client.call("GET", self._keys.weights)
+        return Weights.parse(kept.decode()) if kept else Weights()
+
+    async def set_weights(self, weights: Weights) -> None:
+        await self._writes.set_weights(weights)
+
+    async def changes(self, since: int, timeout_s: float) -> Changes:
+        deadline = time.monotonic() + timeout_s
+        version = await self._version()
+        while version == since and (left_s := deadline - time.monotonic()) > 0:
+            await self._notices.wait(left_s)
+            version = await self._version()
+        # Tasks are read after the version: what changes in between comes again, and is not missed.
+        return Changes(version, await self._reads.changed(since, version), await self.weights())
+
+    async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+        """Counts are in Redis alone: when it loses its data they start from zero."""
+        return await self._tallies.record(finished)
+
+    async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
+        return await self._tallies.progress(task_ids)
+
+    async def list(self, states: Sequence[State] = ()) -> list[Task]:
+        await self._version()
+        return await self._reads.in_states(states)
+
+    async def close(self) -> None:
+        await self._notices.close()
+
+    async def _version(self) -> int:
+        """The number of the latest change; fills the registry first when it has lost its data."""
+        version = await self._client.call("GET", self._keys.version)
+        if version is None:
+            await self._rebuild.when_empty()
+            version = await self._client.call("GET", self._keys.version)
+        return int(version or 0)

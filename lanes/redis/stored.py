@@ -1,0 +1,59 @@
+"""How a task lies in Redis: its bytes, and the Lua that puts it into every index.
+
+Used by whatever writes tasks; never decides whether a write may happen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lanes.redis.keys import Keys
+from lanes.task import Task
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Task)
+
+# KEYS begin with `index_keys`; from `at` on, ARGV holds what `store_args` gives.
+STORE = """
+local function store(at)
+  local id, body, key, name, active = unpack(ARGV, at, at + 4)
+  redis.call('HSET', KEYS[2], id, body)
+  if key ~= '' then redis.call('HSET', KEYS[3], key, id) end
+  if name ~= '' then redis.call('ZADD', KEYS[4], 0, name .. '\\0' .. id) end
+  redis.call(active == '1' and 'SADD' or 'SREM', KEYS[5], id)
+end
+"""
+
+# Gives a change its number and tells everybody. The number is what `since` compares.
+ANNOUNCE = """
+local function announce(id)
+  local version = redis.call('INCR', KEYS[1])
+  if id then redis.call('ZADD', KEYS[6], version, id) end
+  redis.call('PUBLISH', KEYS[7], version)
+end
+"""
+
+
+def index_keys(keys: Keys) -> list[str]:
+    return [
+        keys.version,
+        keys.tasks,
+        keys.by_key,
+        keys.by_name,
+        keys.active,
+        keys.changes,
+        keys.notices,
+    ]
+
+
+def store_args(task: Task) -> list[str | bytes]:
+    active = "" if task.state.is_terminal else "1"
+    return [task.id, encode(task), task.key, task.name, active]
+
+
+def encode(task: Task) -> bytes:
+    return _encoder.encode(task)
+
+
+def decode(body: bytes) -> Task:
+    return _decoder.decode(body)

@@ -1,0 +1,211 @@
+"""Every write of tasks and weights: lock, journal, then Redis.
+
+The lock is taken before the journal is written, so that of two writers the later one to commit is
+the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
+itself when its holder dies; a commit whose lock has ended is refused and tried again from the
+start. Who dies between journal and commit leaves a change that a rebuild would show as made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator
+
+from msgspec.structs import replace
+
+from lanes.errors import TaskConflict, Unreachable
+from lanes.ports import Edit, Journal
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
+from lanes.redis.stored import ANNOUNCE, STORE, decode, encode, index_keys, store_args
+from lanes.task import Task, Weights
+
+LOCK_MS = 10_000
+PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived
+MOST_PAUSE_S = 0.2
+SEEN_KEPT_MS = 24 * 3600 * 1000  # which seqs were counted, once no lane can bring them again
+
+_LOCK = """
+local function lock(key, token, ttl_ms)
+  return redis.call('SET', key, token, 'NX', 'PX', ttl_ms) or redis.call('GET', key) == token
+end
+"""
+
+# An add that died after it began is carried on with the task it began with: its id may already be
+# in the journal, and a second id for one key must not get there.
+_BEGIN_ADD = (
+    _LOCK
+    + """
+local id, key, body = ARGV[3], ARGV[4], ARGV[5]
+if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+local kept = redis.call('HGET', KEYS[2], key ~= '' and redis.call('HGET', KEYS[3], key) or id)
+if kept then return {'kept', kept} end
+if not lock(KEYS[4], ARGV[1], ARGV[2]) then return {'busy'} end
+if key == '' then return {'ours', body} end
+redis.call('HSETNX', KEYS[5], key, body)
+return {'ours', redis.call('HGET', KEYS[5], key)}
+"""
+)
+
+_BEGIN_CHANGE = (
+    _LOCK
+    + """
+if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+local body = redis.call('HGET', KEYS[2], ARGV[3])
+if not body then return {'unknown'} end
+if not lock(KEYS[3], ARGV[1], ARGV[2]) then return {'busy'} end
+return {'ours', body}
+"""
+)
+
+_BEGIN_WEIGHTS = (
+    _LOCK
+    + """
+if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
+"""
+)
+
+_COMMIT_TASK = (
+    STORE
+    + ANNOUNCE
+    + """
+if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[8])
+store(2)
+if ARGV[4] ~= '' then redis.call('HDEL', KEYS[9], ARGV[4]) end
+if ARGV[7] ~= '' then redis.call('PEXPIRE', KEYS[10], ARGV[7]) end
+announce(ARGV[2])
+return 1
+"""
+)
+
+_COMMIT_WEIGHTS = (
+    ANNOUNCE
+    + """
+if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[8])
+redis.call('SET', KEYS[9], ARGV[2])
+announce()
+return 1
+"""
+)
+
+_UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+
+
+class Writes:
+    """Adds and changes, one writer at a time for each task."""
+
+    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+        self._rebuild = Rebuild(client, keys, journal)
+
+    async def add(self, task: Task) -> Task:
+        lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
+        keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
+        async for token in _attempts(f"task {task.key or task.id!r}"):
+            args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
+            turn, *body = await self._client.run(_BEGIN_ADD, keys, args)
+            if turn == b"kept":
+                return decode(body[0])
+            if turn == b"ours" and await self._write(lock, token, begun := decode(body[0])):
+                return begun
+            if turn == b"empty":
+                await self._rebuild.when_empty()
+        raise _unreached()
+
+    async def change(self, task_id: str, edit: Edit) -> Task | None:
+        """None when there is no such task."""
+        lock = self._keys.lock(f"task:{task_id}")
+        keys = [self._keys.version, self._keys.tasks, lock]
+        async for token in _attempts(f"task {task_id}"):
+            turn, *body = await self._client.run(_BEGIN_CHANGE, keys, [token, LOCK_MS, task_id])
+            if turn == b"unknown":
+                return None
+            if turn == b"ours":
+                changed, kept = await self._edit(lock, token, decode(body[0]), edit)
+                if kept:
+                    return changed
+            if turn == b"empty":
+                await self._rebuild.when_empty()
+        raise _unreached()
+
+    async def set_weights(self, weights: Weights) -> None:
+        lock = self._keys.lock("weights")
+        async for token in _attempts("the level weights"):
+            keys = [self._keys.version, lock]
+            (turn,) = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS])
+            if turn == b"ours" and await self._write_weights(lock, token, str(weights)):
+                return
+            if turn == b"empty":
+                await self._rebuild.when_empty()
+
+    async def _edit(self, lock: str, token: str, task: Task, edit: Edit) -> tuple[Task, bool]:
+        """The edited task, and whether it is kept now."""
+        async with self._unlocked_on_error(lock, token):
+            edited = edit(task)
+            if edited == task:
+                await self._unlock(lock, token)
+                return task, True
+            edited = replace(edited, version=task.version + 1)
+            return edited, await self._write(lock, token, edited)
+
+    async def _write(self, lock: str, token: str, task: Task) -> bool:
+        """False when the lock ended before the task was kept."""
+        async with self._unlocked_on_error(lock, token):
+            await self._append(task.id, encode(task))
+            keys = [*index_keys(self._keys), lock, self._keys.adding, self._keys.seen(task.id)]
+            args = [token, *store_args(task), SEEN_KEPT_MS if task.lane_dropped else ""]
+            return bool(await self._client.run(_COMMIT_TASK, keys, args))
+
+    async def _write_weights(self, lock: str, token: str, weights: str) -> bool:
+        async with self._unlocked_on_error(lock, token):
+            await self._append(WEIGHTS_KEY, weights.encode())
+            keys = [*index_keys(self._keys), lock, self._keys.weights]
+            return bool(await self._client.run(_COMMIT_WEIGHTS, keys, [token, weights]))
+
+    async def _append(self, key: str, body: bytes) -> None:
+        if self._journal is not None:
+            await self._journal.append(key, body)
+
+    @contextlib.asynccontextmanager
+    async def _unlocked_on_error(self, lock: str, token: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Unreachable):  # then the lock ends by itself
+                await self._unlock(lock, token)
+            raise
+
+    async def _unlock(self, lock: str, token: str) -> None:
+        await self._client.run(_UNLOCK, [lock], [token])
+
+
+async def _attempts(what: str) -> AsyncIterator[str]:
+    """A new token for each attempt, with growing pauses between.
+
+    Raises:
+        TaskConflict: somebody else has been writing for PATIENCE_S.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    pause_s = 0.005
+    while time.monotonic() < deadline:
+        yield secrets.token_hex(8)
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+        pause_s = min(2 * pause_s, MOST_PAUSE_S)
+    raise TaskConflict(
+        f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
+        "see which still run, then try again"
+    )
+
+
+def _unreached() -> AssertionError:
+    return AssertionError("attempts end with a return or an error")
