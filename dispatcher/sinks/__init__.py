@@ -1,0 +1,47 @@
+"""Where pushes are delivered: one file a sink, all behind the port `lanes.ports.Sink`.
+
+A sink says what became of each push. It never acks, retries or reads a lane.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lanes.errors import BadInput
+from lanes.nearest import did_you_mean
+from lanes.ports import Sink
+
+_KINDS = ("null", "log", "webhook", "webhook+h2c")
+_FORMS = "null, log:PATH, webhook:URL, webhook+h2c:URL or package.module:callable"
+
+
+def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool = False) -> Sink:
+    """The sink that a spec names.
+
+    `slots` is how many deliveries are in flight at most. A delivery that takes over `timeout_s` is
+    dead, as it may have arrived, unless `retry_timeouts`.
+
+    Raises:
+        BadInput: no such sink; lists those there are.
+    """
+    kind, _, target = spec.partition(":")
+    if spec.startswith(("http://", "https://")):
+        kind, target = "webhook", spec
+    if kind == "null" and not target:
+        from dispatcher.sinks.null import NullSink
+
+        return NullSink()
+    if kind == "log" and target:
+        from dispatcher.sinks.log import LogSink
+
+        return LogSink(Path(target))
+    if kind in ("webhook", "webhook+h2c") and target:
+        from dispatcher.sinks.webhook import WebhookSink
+
+        only_http2 = kind == "webhook+h2c"
+        return WebhookSink(target, slots, timeout_s, retry_timeouts, only_http2=only_http2)
+    if target and kind not in _KINDS:
+        from dispatcher.sinks.processor import ProcessorSink, load
+
+        return ProcessorSink(load(spec), slots, timeout_s, retry_timeouts)
+    raise BadInput(f"sink {spec!r} is not one of {_FORMS}{did_you_mean(kind, _KINDS)}")

@@ -1,0 +1,164 @@
+"""Delivers through a function of the user's own, given as `package.module:callable`.
+
+The function takes one `Push` (or, with `@batch(size)`, a list of them), sync or async. It answers
+None or True for delivered, False for dead, or an `Outcome`; for a batch one answer for all or a
+list of them. What it raises is retried; its messages are never kept, as they may hold a recipient.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dispatcher.sinks.threads import Raised, Threads
+from lanes.errors import BadInput
+from lanes.nearest import did_you_mean
+from lanes.ports import Delivery
+from lanes.push import DELIVERED, Outcome
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def batch(size: int, *, mixes_tasks: bool = False) -> Callable[[Function], Function]:
+    """Marks a processor that takes a list of up to `size` pushes, of one task unless `mixes_tasks`.
+
+    Raises:
+        BadInput: a size under 1.
+    """
+    if size < 1:
+        raise BadInput(f"batch size {size} is less than 1")
+
+    def mark(function: Function) -> Function:
+        function.batch_size = size  # type: ignore[attr-defined]
+        function.mixes_tasks = mixes_tasks  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def load(spec: str) -> Callable[..., Any]:
+    """The function that a spec names. The current folder is searched as well.
+
+    Raises:
+        BadInput: no such module or name in it, not a function, or its import raises.
+    """
+    module_name, _, path = spec.partition(":")
+    found: Any = _import(module_name)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise BadInput(
+                f"processor {spec!r}: {module_name} has no {path!r}{did_you_mean(part, dir(found))}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise BadInput(f"processor {spec!r} is a {type(found).__name__}, not a function")
+    return found  # type: ignore[no-any-return]
+
+
+class ProcessorSink:
+    """Calls the function, each call for at most `timeout_s`.
+
+    A sync function runs in threads, up to twice `slots` of them. A thread that hangs cannot be
+    stopped: it is replaced, until as many hang as there are slots; then tasks are paused.
+    """
+
+    name = "processor"
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        slots: int,
+        timeout_s: float,
+        retry_timeouts: bool = False,
+    ) -> None:
+        size = getattr(function, "batch_size", None)
+        self.batch_size: int = size or 1
+        self.mixes_tasks: bool = getattr(function, "mixes_tasks", False)
+        self._takes_list = size is not None
+        self._function = function
+        self._is_async = _is_async(function)
+        self._timeout_s = timeout_s
+        timed_out = f"timed out after {timeout_s:g} s"
+        self._timed_out = Outcome.retry(timed_out) if retry_timeouts else Outcome.dead(timed_out)
+        self._most_hung = slots
+        self._threads = Threads(2 * slots)
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        if self._threads.hung >= self._most_hung:
+            return [_hangs(self._threads.hung)] * len(batch)
+        pushes = [delivery.push for delivery in batch]
+        argument = pushes if self._takes_list else pushes[0]
+        try:
+            async with asyncio.timeout(self._timeout_s) as deadline:
+                answer = await self._call(argument)
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            if deadline.expired():
+                return [self._timed_out] * len(batch)
+            answer = Raised(type(error).__name__)
+        return _outcomes(answer, len(batch))
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    async def _call(self, argument: Any) -> Any:
+        if self._is_async:
+            return await self._function(argument)
+        answer = await self._threads.run(self._function, argument)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _outcomes(answer: Any, count: int) -> list[Outcome]:
+    if not isinstance(answer, list):
+        return [_outcome(answer)] * count
+    if len(answer) != count:
+        wrong = f"the processor returned {len(answer)} outcomes for {count} pushes; mend it, resume"
+        return [Outcome.pause(wrong)] * count
+    return [_outcome(each) for each in answer]
+
+
+def _outcome(answer: Any) -> Outcome:
+    if answer is None or answer is True:
+        return DELIVERED
+    if isinstance(answer, Outcome):
+        return answer
+    if answer is False:
+        return Outcome.dead("processor returned False")
+    if isinstance(answer, Raised):
+        return Outcome.retry(f"processor raised {answer.kind}")
+    return Outcome.pause(
+        f"the processor returned a {type(answer).__name__}, not None, True, False or an Outcome; "
+        "mend it, then resume"
+    )
+
+
+def _hangs(count: int) -> Outcome:
+    return Outcome.pause(
+        f"{count} calls of the processor never came back; restart the dispatcher, then resume"
+    )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _import(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"processor module {name!r} cannot be imported: there is no module {error.name!r} in "
+            f"{here} or among the installed packages"
+        ) from error
+    except Exception as error:
+        raise BadInput(
+            f"processor module {name!r} raised {type(error).__name__} on import: {error}"
+        ) from error

@@ -1,0 +1,184 @@
+"""Posts each push as JSON to one URL, and reads the outcome off the status.
+
+The Idempotency-Key is the push id, the same for every attempt. It never follows a redirect, and
+never keeps or logs what the server answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import (
+    ConnectError,
+    ConnectTimeoutError,
+    PoolTimeoutError,
+    PyreqwestError,
+    RequestTimeoutError,
+)
+
+from lanes.errors import BadInput
+from lanes.ports import Delivery
+from lanes.push import DELIVERED, Outcome
+
+MAX_RETRY_AFTER_S = 3600.0
+_MAX_ANSWER_BYTES = 64 * 1024
+_MAX_CONNECT_S = 10.0
+_RETRY = frozenset({408, 425, 429})
+_PAUSE = frozenset({401, 403})
+
+
+class _Message(msgspec.Struct, gc=False):
+    """The body that a webhook receives."""
+
+    push_id: str
+    task_id: str
+    seq: int
+    attempt: int
+    level: str
+    recipient: str
+    title: str
+    body: str
+    data: dict[str, Any] | None
+
+
+class WebhookSink:
+    """One connection pool for all deliveries; HTTP/2 where a TLS server offers it.
+
+    `only_http2` speaks HTTP/2 at once, as a server without TLS needs.
+
+    Raises:
+        BadInput: the URL is not an http(s) URL.
+    """
+
+    name = "webhook"
+    batch_size = 1
+    mixes_tasks = False
+
+    def __init__(
+        self,
+        url: str,
+        slots: int,
+        timeout_s: float,
+        retry_timeouts: bool = False,
+        *,
+        only_http2: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        _require_url(url)
+        self._url = url
+        self._now = now
+        self._timed_out = _timed_out(timeout_s, retry_timeouts)
+        self._encode = msgspec.json.Encoder().encode
+        self._client = _client(slots, timeout_s, only_http2)
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        return [await self._post(delivery) for delivery in batch]
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _post(self, delivery: Delivery) -> Outcome:
+        message = _message(delivery)
+        request = (
+            self._client.post(self._url)
+            .header("Idempotency-Key", message.push_id)
+            .body_bytes(self._encode(message))
+            .streamed_read_buffer_limit(_MAX_ANSWER_BYTES)
+            .build_streamed()
+        )
+        try:
+            async with request as response:
+                status = response.status
+                if 200 <= status < 300:
+                    return DELIVERED
+                return outcome_of(status, response.get_header("Retry-After"), self._now())
+        except (ConnectError, ConnectTimeoutError, PoolTimeoutError):
+            return Outcome.retry("no connection to the webhook")
+        except RequestTimeoutError:
+            return self._timed_out
+        except PyreqwestError as error:
+            return Outcome.retry(f"the webhook's connection broke ({type(error).__name__})")
+
+
+def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
+    """What a status other than 2xx means for the push."""
+    reason = f"HTTP {status}"
+    if status >= 500 or status in _RETRY:
+        return Outcome.retry(reason, _retry_after_s(retry_after, now_s))
+    if status in _PAUSE:
+        return Outcome.pause(
+            f"{reason}: the webhook refuses us; check its credentials, then resume"
+        )
+    if 300 <= status < 400:
+        return Outcome.dead(f"{reason}: redirects are not followed; give the final URL")
+    return Outcome.dead(reason)
+
+
+def _retry_after_s(header: str | None, now_s: float) -> float | None:
+    """Seconds from a Retry-After (RFC 9110, 10.2.3), from 0 to an hour; None if unreadable."""
+    if header is None:
+        return None
+    header = header.strip()
+    if header.isascii() and header.isdigit():
+        return min(float(header), MAX_RETRY_AFTER_S)
+    try:
+        wait_s = parsedate_to_datetime(header).timestamp() - now_s
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+
+
+def _timed_out(timeout_s: float, retry_timeouts: bool) -> Outcome:
+    reason = f"timed out after {timeout_s:g} s"
+    return Outcome.retry(reason) if retry_timeouts else Outcome.dead(reason)
+
+
+def _message(delivery: Delivery) -> _Message:
+    push = delivery.push
+    return _Message(
+        push.push_id,
+        push.task_id,
+        push.seq,
+        push.attempt,
+        delivery.level,
+        push.recipient,
+        push.title,
+        push.body,
+        push.data,
+    )
+
+
+def _client(slots: int, timeout_s: float, only_http2: bool) -> Client:
+    builder = (
+        ClientBuilder()
+        .user_agent("pushlane")
+        .default_headers({"Content-Type": "application/json"})
+        .timeout(timedelta(seconds=timeout_s))
+        .connect_timeout(timedelta(seconds=min(_MAX_CONNECT_S, timeout_s / 2)))
+        .pool_max_idle_per_host(slots)
+        .follow_redirects(False)
+        .referer(False)
+        .gzip(False)
+        .brotli(False)
+        .zstd(False)
+        .deflate(False)
+    )
+    return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
+
+
+def _require_url(url: str) -> None:
+    """The URL itself stays out of the message: it may hold a token."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadInput("the webhook's URL is not one like https://example.com/push")
