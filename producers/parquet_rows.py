@@ -12,6 +12,7 @@ from lanes.errors import BadInput
 from producers.rows import Row, Wanted
 
 _BATCH_ROWS = 8_192
+_BROKEN = (pa.ArrowException, UnicodeDecodeError, OSError)
 
 
 class ParquetRows:
@@ -32,11 +33,20 @@ class ParquetRows:
                     columns = [batch.column(field).to_pylist() for field in wanted.names]
                     yield from enumerate(zip(*columns, strict=True), start=done + 1)
                     done += batch.num_rows
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+        except _BROKEN as error:
+            if _is_the_disks(error):
+                raise
             raise BadInput(f"{self.name} is broken after row {done}; write it anew") from error
 
     def _open(self) -> pq.ParquetFile:
         try:
             return pq.ParquetFile(self._path)
-        except pa.ArrowException as error:
+        except _BROKEN as error:
+            if _is_the_disks(error):
+                raise
             raise BadInput(f"{self.name} is not a Parquet file; check its format") from error
+
+
+def _is_the_disks(error: Exception) -> bool:
+    """Arrow raises an OSError without a number for content that it cannot decode."""
+    return isinstance(error, OSError) and error.errno is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -15,13 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import (
-    ConnectError,
-    ConnectTimeoutError,
-    PoolTimeoutError,
-    PyreqwestError,
-    RequestTimeoutError,
-)
+from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
+from pyreqwest.response import Response
 
 from lanes.errors import BadInput
 from lanes.ports import Delivery
@@ -30,6 +26,7 @@ from lanes.push import DELIVERED, Outcome
 MAX_RETRY_AFTER_S = 3600.0
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_CONNECT_S = 10.0
+_NOT_CONNECTED = "client error (Connect)"
 _RETRY = frozenset({408, 425, 429})
 _PAUSE = frozenset({401, 403})
 
@@ -90,21 +87,37 @@ class WebhookSink:
             self._client.post(self._url)
             .header("Idempotency-Key", message.push_id)
             .body_bytes(self._encode(message))
-            .streamed_read_buffer_limit(_MAX_ANSWER_BYTES)
+            .streamed_read_buffer_limit(0)
             .build_streamed()
         )
         try:
             async with request as response:
-                status = response.status
-                if 200 <= status < 300:
-                    return DELIVERED
-                return outcome_of(status, response.get_header("Retry-After"), self._now())
-        except (ConnectError, ConnectTimeoutError, PoolTimeoutError):
-            return Outcome.retry("no connection to the webhook")
-        except RequestTimeoutError:
-            return self._timed_out
+                outcome = self._outcome(response)
+                await _drain(response)
+                return outcome
         except PyreqwestError as error:
-            return Outcome.retry(f"the webhook's connection broke ({type(error).__name__})")
+            return self._failed(error)
+
+    def _outcome(self, response: Response) -> Outcome:
+        status = response.status
+        if 200 <= status < 300:
+            return DELIVERED
+        return outcome_of(status, response.get_header("Retry-After"), self._now())
+
+    def _failed(self, error: PyreqwestError) -> Outcome:
+        """No answer came. Its cause, not its class, tells a failed connect from a lost answer."""
+        causes = getattr(error, "details", {}).get("causes") or ()
+        if any(cause["message"] == _NOT_CONNECTED for cause in causes):
+            return Outcome.retry("no connection to the webhook")
+        if isinstance(error, RequestTimeoutError):
+            return self._timed_out
+        return Outcome.retry("the webhook's connection broke")
+
+
+async def _drain(response: Response) -> None:
+    """Read the rest of the answer, within bounds, so that its connection can be used again."""
+    with suppress(PyreqwestError):  # the status is known, and all that counts
+        await response.body_reader.read(_MAX_ANSWER_BYTES)
 
 
 def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:

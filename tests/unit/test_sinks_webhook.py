@@ -1,0 +1,268 @@
+"""The webhook sink against a real HTTP server on loopback: what it sends, and what answers mean."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from dispatcher.sinks import open_sink
+from dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
+from lanes.errors import BadInput
+from lanes.ports import Delivery
+from lanes.push import Kind, Outcome, Push
+from lanes.task import Level
+
+DEADLINE_S = 20
+RECIPIENT = "somebody@example.com"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers every request with the same bytes, keeps what it got, or does as `react` says."""
+
+    def __init__(self, answer=OK, react=None, keep=False):
+        self.answer = answer
+        self.react = react
+        self.keep = keep
+        self.heads = []
+        self.bodies = []
+        self.connections = 0
+
+    @asynccontextmanager
+    async def running(self):
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/push"
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _serve(self, reader, writer):
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = int(head.split("content-length: ")[1].split("\r\n")[0])
+                self.bodies.append(await reader.readexactly(length))
+                self.heads.append(head)
+                if self.react is None:
+                    writer.write(self.answer)
+                    await writer.drain()
+                    continue
+                await self.react(writer)
+                if not self.keep:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+def push(seq=1, **fields):
+    return Push("task", seq, RECIPIENT, "Title", "Body é", **fields)
+
+
+async def deliver(server, pushes, *, timeout_s=DEADLINE_S, **options):
+    """The outcomes of these pushes, delivered one after the other."""
+    sink = WebhookSink(server.url, 2, timeout_s, **options)
+    try:
+        return [(await sink.deliver([Delivery(each, Level.HIGH)]))[0] for each in pushes]
+    finally:
+        await sink.close()
+
+
+def outcomes_from(server, count=1, **options):
+    async def scenario():
+        async with asyncio.timeout(DEADLINE_S), server.running():
+            return await deliver(server, [push(seq) for seq in range(1, count + 1)], **options)
+
+    return asyncio.run(scenario())
+
+
+def outcome_from(server, **options):
+    return outcomes_from(server, **options)[0]
+
+
+def answering(status, *headers):
+    lines = [f"HTTP/1.1 {status} X", "Content-Length: 0", *headers, "", ""]
+    return Server("\r\n".join(lines).encode())
+
+
+def test_the_body_holds_all_that_the_receiver_needs():
+    server = Server()
+
+    async def scenario():
+        async with server.running():
+            return await deliver(server, [push(7, data={"n": 1}, attempt=3)])
+
+    assert asyncio.run(scenario()) == [Outcome.delivered()]
+    assert json.loads(server.bodies[0]) == {
+        "push_id": "task-7",
+        "task_id": "task",
+        "seq": 7,
+        "attempt": 3,
+        "level": "high",
+        "recipient": RECIPIENT,
+        "title": "Title",
+        "body": "Body é",
+        "data": {"n": 1},
+    }
+
+
+def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():
+    server = Server()
+    outcome_from(server)
+    head = server.heads[0]
+    assert head.startswith("post /push http/1.1")
+    assert "\r\nidempotency-key: task-1\r\n" in head
+    assert "\r\ncontent-type: application/json\r\n" in head
+
+
+def test_a_connection_is_used_again():
+    server = Server()
+    assert outcomes_from(server, 3) == [Outcome.delivered()] * 3
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_every_2xx_is_delivered(status):
+    assert outcome_from(answering(status)) == Outcome.delivered()
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 599])
+def test_what_may_pass_is_retried(status):
+    assert outcome_from(answering(status)) == Outcome.retry(f"HTTP {status}")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_of_our_credentials_pauses_the_task(status):
+    outcome = outcome_from(answering(status))
+    assert outcome.pause_task
+    assert f"HTTP {status}" in outcome.reason
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 413, 422])
+def test_any_other_4xx_is_dead(status):
+    assert outcome_from(answering(status)) == Outcome.dead(f"HTTP {status}")
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_dead_and_not_followed(status):
+    server = answering(status, "Location: /elsewhere")
+    outcome = outcome_from(server)
+    assert outcome.kind is Kind.DEAD
+    assert "redirects are not followed" in outcome.reason
+    assert len(server.heads) == 1
+
+
+def test_retry_after_travels_from_the_header_to_the_outcome():
+    outcome = outcome_from(answering(429, "Retry-After: 7"))
+    assert outcome == Outcome.retry("HTTP 429", 7.0)
+
+
+NOW_S = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
+
+
+@pytest.mark.parametrize(
+    ("header", "after_s"),
+    [
+        ("0", 0.0),
+        (" 120 ", 120.0),
+        ("Sun, 09 Sep 2001 01:47:40 GMT", 60.0),
+        ("Sun, 09 Sep 2001 01:40:00 GMT", 0.0),
+        ("99999999999999999999", MAX_RETRY_AFTER_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_S),
+        ("-5", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_within_an_hour(header, after_s):
+    assert outcome_of(503, header, NOW_S).after_s == after_s
+
+
+def test_a_refused_connection_is_retried():
+    async def scenario():
+        server = Server()
+        async with server.running():
+            pass
+        return await deliver(server, [push()])
+
+    assert asyncio.run(scenario()) == [Outcome.retry("no connection to the webhook")]
+
+
+def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
+    async def reset(writer):
+        writer.transport.abort()
+
+    outcome = outcome_from(Server(react=reset))
+    assert outcome.kind is Kind.RETRY
+    assert "connection broke" in outcome.reason
+    assert RECIPIENT not in outcome.reason
+
+
+async def hang(writer):
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+
+
+def test_a_server_that_hangs_leaves_the_push_dead():
+    outcome = outcome_from(Server(react=hang), timeout_s=0.05)
+    assert outcome == Outcome.dead("timed out after 0.05 s")
+
+
+def test_a_server_that_hangs_is_retried_when_asked():
+    outcome = outcome_from(Server(react=hang), timeout_s=0.05, retry_timeouts=True)
+    assert outcome == Outcome.retry("timed out after 0.05 s")
+
+
+def test_a_server_that_hangs_after_its_status_has_answered():
+    async def hang_in_body(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab")
+        await hang(writer)
+
+    assert outcome_from(Server(react=hang_in_body), timeout_s=0.05) == Outcome.delivered()
+
+
+def test_a_connection_is_used_again_when_the_body_comes_late():
+    async def late_body(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+        await writer.drain()
+        writer.write(b"ok")
+        await writer.drain()
+
+    server = Server(react=late_body, keep=True)
+    assert outcomes_from(server, 3) == [Outcome.delivered()] * 3
+    assert server.connections == 1
+
+
+def test_an_endless_answer_is_not_read_to_its_end():
+    async def endless(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        block = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        while not writer.is_closing():
+            writer.write(block)
+            await writer.drain()
+
+    assert outcome_from(Server(react=endless)) == Outcome.delivered()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["webhook:ftp://secret.example.com/token", "webhook:/path", "webhook:http://", "http://[bad"],
+)
+def test_a_url_that_cannot_be_posted_to_is_refused_without_being_shown(spec):
+    with pytest.raises(BadInput, match="is not one like https://") as caught:
+        open_sink(spec, slots=1, timeout_s=1.0)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_bare_url_is_a_webhook():
+    async def scenario():
+        sink = open_sink("http://127.0.0.1:9/push", slots=1, timeout_s=1.0)
+        await sink.close()
+        return sink.name
+
+    assert asyncio.run(scenario()) == "webhook"
