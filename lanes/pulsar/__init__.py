@@ -1,0 +1,45 @@
+"""Lanes on Apache Pulsar: one topic a lane, with the registry on Redis and its journal on Pulsar.
+
+Nothing but this folder knows that the broker is Pulsar; its errors end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from lanes.backend import Backend
+from lanes.pulsar.admin import Admin
+from lanes.pulsar.broker import PulsarBroker
+from lanes.pulsar.journal import PulsarJournal
+from lanes.pulsar.link import connect_link
+from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
+from lanes.redis import connect_redis
+from lanes.settings import Settings
+
+__all__ = ["PulsarBroker", "PulsarJournal", "connect_pulsar"]
+
+
+@asynccontextmanager
+async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
+    """Connect to Pulsar and Redis, making the namespaces when they are missing.
+
+    Raises:
+        BadInput: a URL or the namespace cannot be used.
+        Unreachable: one of the services does not answer; names its URL.
+    """
+    journal_namespace = f"{settings.namespace}-registry"
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(Admin(settings.admin_url, settings.pulsar_token))
+        await ensure_namespace(admin, settings.namespace, LANE_POLICIES)
+        await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
+        link = await stack.enter_async_context(connect_link(settings))
+        journal = PulsarJournal(link, admin, journal_namespace)
+        await journal.open()
+        stack.push_async_callback(journal.close)
+        broker = PulsarBroker(link, admin, settings)
+        stack.push_async_callback(broker.close)
+        registry, lease = await stack.enter_async_context(
+            connect_redis(settings.redis_url, settings.namespace, journal)
+        )
+        yield Backend(broker, registry, lease)

@@ -1,0 +1,109 @@
+"""Pulsar's admin REST: the few calls that lanes need, with its statuses translated.
+
+It asks and answers in JSON values; what a topic or a policy is for, its callers know.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urljoin
+
+from pydantic import SecretStr
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import BuilderError, PyreqwestError
+from pyreqwest.response import Response
+
+from lanes.errors import BadInput
+from lanes.pulsar.failures import refusal, unanswered
+
+_API = "/admin/v2"
+_TIMEOUT_S = 30
+_CONNECTIONS = 32
+_REDIRECTS = 5
+
+
+class Reply(NamedTuple):
+    status: int
+    value: Any
+
+
+class Admin:
+    """A client of the admin REST, used as an async context manager."""
+
+    def __init__(self, url: str, token: SecretStr | None) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self._client: Client = (
+            ClientBuilder()
+            .timeout(timedelta(seconds=_TIMEOUT_S))
+            .max_connections(_CONNECTIONS)
+            .follow_redirects(False)
+            .build()
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._client.close()
+
+    async def call(
+        self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
+    ) -> Reply:
+        """Send a request; its reply when it is a success or its status is allowed.
+
+        Raises:
+            BadInput: the URL is none.
+            Unreachable: no answer, or a refusal.
+            UnknownLane: 404, when it is not allowed.
+        """
+        try:
+            response = await self._follow(method, f"{self.url}{_API}{path}", body)
+            status, content = response.status, bytes(await response.bytes())
+        except BuilderError as error:
+            raise BadInput(
+                f"admin URL {self.url!r} cannot be used; give one like http://127.0.0.1:8080"
+            ) from error
+        except PyreqwestError as error:
+            raise unanswered(error, self.url, doing) from error
+        value = _parsed(content)
+        if status < 300 or status in allow:
+            return Reply(status, value)
+        raise refusal(status, _reason(value), self.url, doing)
+
+    async def _follow(self, method: str, url: str, body: Any) -> Response:
+        """Redirects lead to the broker that owns the topic, and the token must go along."""
+        response = await self._send(method, url, body)
+        for _ in range(_REDIRECTS):
+            target = response.get_header("location")
+            if response.status not in (302, 307, 308) or target is None:
+                break
+            url = urljoin(url, target)
+            response = await self._send(method, url, body)
+        return response
+
+    async def _send(self, method: str, url: str, body: Any) -> Response:
+        request = self._client.request(method, url)
+        if self._token is not None:
+            request = request.bearer_auth(self._token.get_secret_value())
+        if body is not None:
+            request = request.body_json(body)
+        return await request.build().send()
+
+
+def topic_path(namespace: str, topic: str) -> str:
+    """The path of a persistent topic."""
+    return f"/persistent/{namespace}/{quote(topic, safe='')}"
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:  # an empty reply, or the page of some other server
+        return None
+
+
+def _reason(value: Any) -> str:
+    return str(value.get("reason", "")) if isinstance(value, dict) else ""

@@ -1,0 +1,106 @@
+"""The broker port on Pulsar: a lane is a topic with one shared subscription.
+
+Topics are made, measured and removed through the admin REST; messages go through the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
+from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.link import Link
+from lanes.pulsar.producers import Producers
+from lanes.pulsar.publisher import Publisher
+from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, subscribe
+from lanes.settings import Settings
+
+_EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+_KNOWN_LANES = 65_536
+_INTERNAL = "__"
+
+
+class PulsarBroker(Broker):
+    def __init__(self, link: Link, admin: Admin, settings: Settings) -> None:
+        self._link = link
+        self._admin = admin
+        self._namespace = settings.namespace
+        self._prefetch = settings.prefetch
+        self._known: set[str] = set()
+        self._producers = Producers(link, settings.namespace, settings.batch)
+        self._publisher = Publisher(link, self._producers, settings.batch, self._exists)
+
+    async def open_lane(self, lane: str) -> None:
+        if lane in self._known:
+            return
+        path, doing = self._path(lane), f"open lane {lane}"
+        await self._admin.call("PUT", path, doing, allow=(409,))
+        subscription = f"{path}/subscription/{SUBSCRIPTION}"
+        await self._admin.call("PUT", subscription, doing, _EARLIEST, allow=(409,))
+        if len(self._known) >= _KNOWN_LANES:
+            self._known.clear()
+        self._known.add(lane)
+
+    async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
+        self._known.discard(lane)
+        await self._producers.close_lane(lane)
+        if await self._delete(lane, force):
+            return True
+        stats = await self._stats(lane)
+        if stats is not None and _readers(stats):
+            return False
+        return await self._delete(lane, force=True)  # only producers that others keep open hold it
+
+    async def publish(
+        self,
+        lane: str,
+        bodies: Sequence[bytes],
+        *,
+        delay_s: float = 0.0,
+        source: Source | None = None,
+    ) -> None:
+        await self._publisher.publish(lane, bodies, delay_s, source)
+
+    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+        topic = f"persistent://{self._namespace}/{lane}"
+        return await subscribe(self._link, topic, lane, self._prefetch, on_ready)
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        acknowledge(taken)
+
+    async def backlog(self, lane: str) -> int:
+        """Batches, not messages: how Pulsar counts. 0 for a lane that is not there."""
+        stats = await self._stats(lane)
+        if stats is None:
+            return 0
+        return int(stats["subscriptions"].get(SUBSCRIPTION, {}).get("msgBacklog", 0))
+
+    async def lanes(self) -> list[str]:
+        path = f"/persistent/{self._namespace}"
+        topics = (await self._admin.call("GET", path, "list the lanes")).value
+        names = (topic.rsplit("/", 1)[1] for topic in topics)
+        return [name for name in names if not name.startswith(_INTERNAL)]
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def _exists(self, lane: str) -> bool:
+        return await self._stats(lane) is not None
+
+    async def _stats(self, lane: str) -> dict[str, Any] | None:
+        path = f"{self._path(lane)}/stats?getPreciseBacklog=true"
+        reply = await self._admin.call("GET", path, f"measure lane {lane}", allow=(404,))
+        return None if reply.status == 404 else reply.value
+
+    async def _delete(self, lane: str, force: bool) -> bool:
+        path = self._path(lane) + ("?force=true" if force else "")
+        reply = await self._admin.call("DELETE", path, f"drop lane {lane}", allow=(404, 412))
+        return reply.status != 412
+
+    def _path(self, lane: str) -> str:
+        return topic_path(self._namespace, lane)
+
+
+def _readers(stats: dict[str, Any]) -> int:
+    return sum(len(subscription["consumers"]) for subscription in stats["subscriptions"].values())

@@ -1,0 +1,92 @@
+"""What Pulsar's answers mean: its result codes and the admin's statuses as errors of `lanes`.
+
+Every code has a meaning here; one that a later client adds is `Unreachable` and says its name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import _pulsar
+
+from lanes.errors import (
+    BadInput,
+    OversizedPush,
+    PushlaneError,
+    TaskConflict,
+    UnknownLane,
+    Unreachable,
+)
+
+
+class Meaning(NamedTuple):
+    error: type[PushlaneError]
+    advice: str
+
+
+_AWAY = Meaning(Unreachable, "run `pushlane up`, or check --broker / PUSHLANE_BROKER")
+_DENIED = Meaning(Unreachable, "check the token in PUSHLANE_PULSAR_TOKEN and what it may do")
+_FULL = Meaning(Unreachable, "the lane has reached its backlog quota; dispatch it, then try again")
+_BUSY = Meaning(Unreachable, "too much is waiting to be sent; try again")
+_UNFIT = Meaning(Unreachable, "client and broker do not fit; use Pulsar 3.0 or later")
+_MISUSED = Meaning(BadInput, "check --broker / PUSHLANE_BROKER and the namespace")
+_GONE = Meaning(UnknownLane, "the lane was never opened, or is dropped with its task")
+_TAKEN = Meaning(
+    TaskConflict, "another submit of it is under way; wait for its end, then try again"
+)
+_TOO_LARGE = Meaning(OversizedPush, "make the push smaller")
+
+_RESULTS = {
+    _AWAY: (
+        "UnknownError Timeout LookupError ConnectError ReadError NotConnected AlreadyClosed "
+        "BrokerMetadataError BrokerPersistenceError ChecksumError ServiceUnitNotReady Interrupted "
+        "ConsumerNotInitialized ProducerNotInitialized ConsumerNotFound InvalidMessage"
+    ),
+    _DENIED: "AuthenticationError AuthorizationError ErrorGettingAuthenticationData",
+    _FULL: "ProducerBlockedQuotaExceededError ProducerBlockedQuotaExceededException",
+    _BUSY: "ProducerQueueIsFull MemoryBufferIsFull TooManyLookupRequestException ConsumerBusy",
+    _UNFIT: (
+        "UnsupportedVersionError OperationNotSupported NotAllowedError IncompatibleSchema "
+        "CryptoError ConsumerAssignError CumulativeAcknowledgementNotAllowedError "
+        "TransactionCoordinatorNotFoundError InvalidTxnStatusError TransactionConflict "
+        "TransactionNotFound"
+    ),
+    _MISUSED: "InvalidConfiguration InvalidTopicName InvalidUrl",
+    _GONE: "TopicNotFound SubscriptionNotFound TopicTerminated",
+    _TAKEN: "ProducerBusy ProducerFenced",
+    _TOO_LARGE: "MessageTooBig",
+}
+
+MEANINGS = {name: meaning for meaning, names in _RESULTS.items() for name in names.split()}
+
+
+def failure(result: _pulsar.Result, url: str, doing: str) -> PushlaneError:
+    """The error that a result code stands for, when `doing` (a verb and its object) failed."""
+    meaning = MEANINGS.get(result.name, _AWAY)
+    return meaning.error(
+        f"Pulsar at {url} could not {doing} ({result.name}, code {result.value}): {meaning.advice}"
+    )
+
+
+def refusal(status: int, reason: str, url: str, doing: str) -> PushlaneError:
+    """The error that a status of the admin REST stands for, when `doing` failed."""
+    if status in (401, 403):
+        meaning = _DENIED
+    elif status in (400, 405, 406, 412, 422):
+        meaning = Meaning(BadInput, "check the namespace, and that this is Pulsar's admin REST")
+    elif status == 404:
+        meaning = _GONE
+    else:
+        meaning = Meaning(Unreachable, "try again, or look into the broker's log")
+    return meaning.error(
+        f"Pulsar's admin REST at {url} could not {doing} (status {status}"
+        f"{', ' + reason if reason else ''}): {meaning.advice}"
+    )
+
+
+def unanswered(error: Exception, url: str, doing: str) -> PushlaneError:
+    """The error of an admin REST that cannot be reached at all."""
+    return Unreachable(
+        f"Pulsar's admin REST at {url} did not answer to {doing} ({type(error).__name__}): "
+        "run `pushlane up`, or check --admin-url / PUSHLANE_ADMIN_URL"
+    )

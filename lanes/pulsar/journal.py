@@ -1,0 +1,93 @@
+"""The registry's durable record: a compacted topic that keeps the last body of every key."""
+
+from __future__ import annotations
+
+import asyncio
+
+import _pulsar
+
+from lanes.errors import PushlaneError
+from lanes.ports import Journal
+from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.failures import failure
+from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+
+_TOPIC = "tasks"
+_IN_FLIGHT = 256
+
+
+class PulsarJournal(Journal):
+    def __init__(self, link: Link, admin: Admin, namespace: str) -> None:
+        self._link = link
+        self._admin = admin
+        self._namespace = namespace
+        self._topic = f"persistent://{namespace}/{_TOPIC}"
+        self._producer: _pulsar.Producer | None = None
+        self._opening = asyncio.Lock()
+        self._room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def open(self) -> None:
+        """Make the topic when it is missing."""
+        path = topic_path(self._namespace, _TOPIC)
+        await self._admin.call("PUT", path, "make the journal", allow=(409,))
+
+    async def append(self, key: str, body: bytes) -> None:
+        producer = await self._open_producer()
+        builder = _pulsar.MessageBuilder()
+        builder.partition_key(key)
+        builder.content(body)
+        message = builder.build()
+        async with self._room:
+            await self._link.call(
+                "write the journal", lambda done: producer.send_async(message, done)
+            )
+
+    async def replay(self) -> list[tuple[str, bytes]]:
+        # In a thread: reading one message after the other is the client's only blocking call.
+        return await asyncio.to_thread(self._read_all)
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            await self._link.call("close the journal", producer.close_async)
+        except PushlaneError:  # the broker is away: it let go by itself
+            return
+
+    async def _open_producer(self) -> _pulsar.Producer:
+        async with self._opening:
+            if self._producer is None:
+                configuration = _pulsar.ProducerConfiguration()
+                configuration.batching_enabled(False)  # a change is durable at once, not in 10 ms
+                configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
+                start = self._link.raw.create_producer_async
+                self._producer = await self._link.call(
+                    "open the journal", lambda done: start(self._topic, configuration, done)
+                )
+            return self._producer
+
+    def _read_all(self) -> list[tuple[str, bytes]]:
+        try:
+            reader = self._open_reader()
+            try:
+                return list(_latest(reader).items())
+            finally:
+                reader.close()
+        except _pulsar.PulsarException as error:
+            result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
+            raise failure(result, self._link.url, "read the journal") from error
+
+    def _open_reader(self) -> _pulsar.Reader:
+        configuration = _pulsar.ReaderConfiguration()
+        configuration.read_compacted(True)
+        return self._link.raw.create_reader(self._topic, _pulsar.MessageId.earliest, configuration)
+
+
+def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    while reader.has_message_available():
+        message = reader.read_next(OPERATION_TIMEOUT_S * 1000)
+        found.pop(message.partition_key(), None)
+        found[message.partition_key()] = message.data()
+    return found

@@ -1,0 +1,125 @@
+"""The connection to the broker, and the bridge from its threads to the event loop.
+
+The client answers on threads of its own. They touch nothing of asyncio but `wake`, and a call
+never blocks the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import _pulsar
+import pulsar
+
+from lanes.errors import BadInput, PushlaneError, UnknownLane
+from lanes.pulsar.failures import failure
+from lanes.settings import Settings
+
+OPERATION_TIMEOUT_S = 10
+
+Answer = Callable[..., None]
+
+
+def wake(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
+    """Run the callback on the loop, from any thread."""
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:  # the loop is closed: nobody is left to tell
+        return
+
+
+def ignore(result: _pulsar.Result) -> None:
+    """The callback of a call whose answer nobody waits for."""
+
+
+class Link:
+    """One client of the broker. `raw` is pulsar-client's own object."""
+
+    def __init__(self, raw: _pulsar.Client, url: str) -> None:
+        self.raw = raw
+        self.url = url
+
+    async def call(
+        self,
+        doing: str,
+        start: Callable[[Answer], None],
+        discard: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Start a call of the client and wait for what it answers.
+
+        `discard` gets an answer that comes after the waiting task was cancelled.
+
+        Raises:
+            PushlaneError: what the result code means.
+        """
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[tuple[_pulsar.Result, Any]] = loop.create_future()
+
+        def settle(result: _pulsar.Result, value: Any) -> None:
+            if not answered.cancelled():
+                answered.set_result((result, value))
+            elif discard is not None and not result.value:
+                discard(value)
+
+        start(lambda result, value=None: wake(loop, settle, result, value))
+        result, value = await answered
+        if result.value:
+            raise failure(result, self.url, doing)
+        return value
+
+    async def probe(self, topic: str) -> None:
+        """See that the broker answers, be it that there is no such topic.
+
+        Raises:
+            Unreachable: nothing answers within 10 s.
+        """
+        with suppress(UnknownLane):
+            await self.call(
+                "look up a topic", lambda done: self.raw.get_topic_partitions_async(topic, done)
+            )
+
+    async def close(self) -> None:
+        """Send the acks that are held, and close every consumer and producer."""
+        try:
+            await self.call("close", self.raw.close_async)
+        except PushlaneError:  # the broker is away: it lets go of this client by itself
+            return
+
+
+@asynccontextmanager
+async def connect_link(settings: Settings) -> AsyncIterator[Link]:
+    """A link that was seen to answer.
+
+    Raises:
+        BadInput: the URL is none of a broker.
+        Unreachable: nothing answers there within 10 s.
+    """
+    try:
+        raw = _pulsar.Client(settings.broker, _configuration(settings))
+    except ValueError as error:
+        raise BadInput(
+            f"broker {settings.broker!r} is no URL like pulsar://127.0.0.1:6650 ({error})"
+        ) from error
+    link = Link(raw, settings.broker)
+    try:
+        await link.probe(f"persistent://{settings.namespace}/probe")
+        yield link
+    finally:
+        await link.close()
+
+
+def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:
+    configuration = _pulsar.ClientConfiguration()
+    configuration.operation_timeout_seconds(OPERATION_TIMEOUT_S)
+    configuration.connection_timeout(OPERATION_TIMEOUT_S * 1000 // 2)
+    configuration.stats_interval_in_seconds(0)
+    # It would write to the terminal; with a Python logger the client's threads can deadlock.
+    configuration.set_file_logger(_pulsar.LoggerLevel.Error, os.devnull)
+    if settings.pulsar_token is not None:
+        token = settings.pulsar_token.get_secret_value()
+        configuration.authentication(pulsar.AuthenticationToken(token).auth)
+    return configuration

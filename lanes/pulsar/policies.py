@@ -1,0 +1,98 @@
+"""The namespaces that pushlane needs, with their policies.
+
+Read first and changed only where they differ, so that connecting is cheap, and so that a token
+without the right to change policies does when they are as they should be.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lanes.pulsar.admin import Admin
+
+DELAY_TICK_MS = 100
+JOURNAL_COMPACTION_BYTES = 16 * 1024 * 1024
+LANE_QUOTA_BYTES = 64 * 1024**3
+
+
+class Policy(NamedTuple):
+    """A value under `key` of a namespace's policies, and the path that sets it."""
+
+    key: str
+    path: str
+    value: Any
+    method: str = "POST"
+
+
+# A topic is removed by pushlane alone, and never made by a client that reconnects to a dropped one.
+_COMMON = (
+    Policy("autoTopicCreationOverride", "autoTopicCreation", {"allowAutoTopicCreation": False}),
+    Policy(
+        "inactive_topic_policies",
+        "inactiveTopicPolicies",
+        {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 60,
+            "deleteWhileInactive": False,
+        },
+    ),
+    Policy("message_ttl_in_seconds", "messageTTL", 0),
+)
+
+# At the quota a publish fails and is tried again later: eviction, the other choice, loses pushes.
+LANE_POLICIES = (
+    *_COMMON,
+    Policy("deduplicationEnabled", "deduplication", True),
+    Policy(
+        "delayed_delivery_policies", "delayedDelivery", {"active": True, "tickTime": DELAY_TICK_MS}
+    ),
+    Policy(
+        "backlog_quota_map",
+        "backlogQuota",
+        {"limitSize": LANE_QUOTA_BYTES, "limitTime": -1, "policy": "producer_exception"},
+    ),
+)
+
+JOURNAL_POLICIES = (
+    *_COMMON,
+    Policy(
+        "retention_policies",
+        "retention",
+        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+    ),
+    Policy("compaction_threshold", "compactionThreshold", JOURNAL_COMPACTION_BYTES, "PUT"),
+)
+
+
+async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
+    """Make tenant and namespace when they are missing, and set the policies that differ.
+
+    Harmless when several processes do so at once.
+    """
+    path = f"/namespaces/{namespace}"
+    reply = await admin.call("GET", path, f"read namespace {namespace}", allow=(404,))
+    if reply.status == 404:
+        await _create(admin, namespace)
+    current = reply.value if reply.status == 200 and isinstance(reply.value, dict) else {}
+    for policy in policies:
+        if not _holds(current.get(policy.key), policy):
+            doing = f"set {policy.path} of namespace {namespace}"
+            await admin.call(policy.method, f"{path}/{policy.path}", doing, policy.value)
+
+
+async def _create(admin: Admin, namespace: str) -> None:
+    tenant = namespace.split("/", 1)[0]
+    doing = f"make tenant {tenant}"
+    if (await admin.call("GET", f"/tenants/{tenant}", doing, allow=(404,))).status == 404:
+        clusters = (await admin.call("GET", "/clusters", doing)).value
+        body = {"adminRoles": [], "allowedClusters": clusters}
+        await admin.call("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
+    await admin.call("PUT", f"/namespaces/{namespace}", f"make namespace {namespace}", allow=(409,))
+
+
+def _holds(current: Any, policy: Policy) -> bool:
+    if policy.key == "backlog_quota_map" and isinstance(current, dict):
+        current = current.get("destination_storage")
+    if isinstance(policy.value, dict):
+        return isinstance(current, dict) and policy.value.items() <= current.items()
+    return bool(current == policy.value)

@@ -1,0 +1,127 @@
+"""The producers that are open: made when first needed, shared, and closed when too many are.
+
+One in use is never closed for room. It sends nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import _pulsar
+
+from lanes.errors import PushlaneError
+from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
+
+MAX_PRODUCERS = 1024
+MAX_BATCHES_IN_FLIGHT = 64
+_AN_HOUR_MS = 3_600_000
+
+
+class ProducerKey(NamedTuple):
+    """A lane, and the name of the source for which the producer is kept ('' for anybody)."""
+
+    lane: str
+    name: str
+
+
+class OpenProducer:
+    """A producer with the room that it has for batches in flight."""
+
+    __slots__ = ("lock", "raw", "room", "users")
+
+    def __init__(self) -> None:
+        self.raw: _pulsar.Producer | None = None
+        self.lock = asyncio.Lock()
+        self.room = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
+        self.users = 0
+
+
+class Producers:
+    def __init__(self, link: Link, namespace: str, batch: int, limit: int = MAX_PRODUCERS) -> None:
+        self._link = link
+        self._namespace = namespace
+        self._batch = batch
+        self._limit = limit
+        self._open: OrderedDict[ProducerKey, OpenProducer] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @asynccontextmanager
+    async def borrow(self, key: ProducerKey) -> AsyncIterator[OpenProducer]:
+        """The producer of this key; it stays open at least as long as it is borrowed."""
+        entry = self._open.setdefault(key, OpenProducer())
+        self._open.move_to_end(key)
+        entry.users += 1
+        try:
+            async with entry.lock:
+                if entry.raw is None:
+                    entry.raw = await self._make(key)
+            yield entry
+        finally:
+            entry.users -= 1
+            await self._return(key, entry)
+
+    async def discard(self, key: ProducerKey, entry: OpenProducer) -> None:
+        """Close a producer that is of no more use; the next borrower gets a new one."""
+        self._forget(key, entry)
+        await self._close(entry)
+
+    async def close_lane(self, lane: str) -> None:
+        """Close what is open on a lane that is about to be dropped."""
+        for key in [key for key in self._open if key.lane == lane]:
+            await self._close(self._open.pop(key))
+
+    async def _return(self, key: ProducerKey, entry: OpenProducer) -> None:
+        if entry.users:
+            return
+        if entry.raw is None:
+            self._forget(key, entry)
+        elif self._open.get(key) is not entry:  # discarded while others still used it
+            await self._close(entry)
+        await self._make_room()
+
+    def _forget(self, key: ProducerKey, entry: OpenProducer) -> None:
+        if self._open.get(key) is entry:
+            del self._open[key]
+
+    async def _make_room(self) -> None:
+        idle = [key for key, entry in self._open.items() if not entry.users]
+        for key in idle[: max(0, len(self._open) - self._limit)]:
+            await self._close(self._open.pop(key))
+
+    async def _close(self, entry: OpenProducer) -> None:
+        if entry.raw is None:
+            return
+        raw, entry.raw = entry.raw, None
+        try:
+            await self._link.call("close a producer", raw.close_async)
+        except PushlaneError:  # the broker is away or the lane dropped: it let go by itself
+            return
+
+    async def _make(self, key: ProducerKey) -> _pulsar.Producer:
+        topic = f"persistent://{self._namespace}/{key.lane}"
+        configuration = self._configuration(key.name)
+        start = self._link.raw.create_producer_async
+        return await self._link.call(
+            f"publish {key.name or 'pushes'} on lane {key.lane}",
+            lambda done: start(topic, configuration, done),
+            discard=lambda late: late.close_async(ignore),
+        )
+
+    def _configuration(self, name: str) -> _pulsar.ProducerConfiguration:
+        configuration = _pulsar.ProducerConfiguration()
+        if name:
+            configuration.producer_name(name)
+        configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
+        configuration.max_pending_messages(0)  # bounded by `room`, which waits without blocking
+        configuration.batching_enabled(self._batch > 1)
+        if self._batch > 1:  # batches end where the publisher says: not by a timer, nor by size
+            configuration.batching_max_messages(self._batch)
+            configuration.batching_max_publish_delay_ms(_AN_HOUR_MS)
+            configuration.batching_max_allowed_size_in_bytes(4 * 1024 * 1024)
+        return configuration
