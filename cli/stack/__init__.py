@@ -1,0 +1,21 @@
+"""A Pulsar and a Redis on this machine for development: start, stop, look.
+
+Listens on 127.0.0.1 only, without passwords, with the broker settings that pushlane needs. Never
+touches a service that it did not start itself.
+"""
+
+from __future__ import annotations
+
+from cli.stack.control import default_cache_dir, down, status, up
+from cli.stack.values import Ports, Prefer, StackStatus, StackUrls
+
+__all__ = [
+    "Ports",
+    "Prefer",
+    "StackStatus",
+    "StackUrls",
+    "default_cache_dir",
+    "down",
+    "status",
+    "up",
+]

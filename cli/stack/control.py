@@ -1,0 +1,143 @@
+"""Brings the stack up, down, and says how it is. One `up` or `down` at a time for each run folder.
+
+Either both services answer when `up` returns, or nothing of it is left running.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from cli.stack import docker, free_ports, health
+from cli.stack.docker import DockerWay
+from cli.stack.local import LocalWay
+from cli.stack.lock import alone
+from cli.stack.values import OnStep, Ports, Prefer, StackStatus, StackUrls, State, Way, state_file
+from lanes.errors import UserError
+
+START_DEADLINE_S = 120.0
+
+
+def default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "pushlane"
+
+
+def up(
+    cache_dir: Path,
+    on_step: OnStep,
+    *,
+    prefer: Prefer = "auto",
+    ports: Ports | None = None,
+    deadline_s: float = START_DEADLINE_S,
+) -> StackUrls:
+    """Start both services and wait until they answer. A stack that is up already stays as it is.
+
+    `ports` counts for a stack that is not up yet. `on_step` is told what is being done.
+
+    Raises:
+        UserError: something is missing or a port is taken; says what.
+        Unreachable: a service does not come up; shows the end of its log.
+    """
+    with _alone(cache_dir, on_step):
+        known = status(cache_dir)
+        if known and known.healthy:
+            on_step(f"already up ({known.way})")
+            return known.urls
+        if known:
+            on_step("stopping what is left of an earlier stack")
+        _stop(cache_dir, delete_data=False)
+        way = _choose(_ways(cache_dir), prefer, on_step)
+        settled = free_ports.settle(ports or Ports())
+        try:
+            state_file(_run_dir(cache_dir)).write_bytes(
+                msgspec.json.encode(State(way.name, settled))
+            )
+            way.start(settled, on_step)
+            _wait(way, settled.urls, on_step, deadline_s)
+        except BaseException:  # Ctrl-C too
+            _stop(cache_dir, delete_data=False)
+            raise
+        return settled.urls
+
+
+def down(cache_dir: Path, on_step: OnStep = lambda step: None, *, delete_data: bool) -> None:
+    """Stop what `up` started. With `delete_data`, its messages and tasks go too."""
+    with _alone(cache_dir, on_step):
+        _stop(cache_dir, delete_data=delete_data)
+
+
+def status(cache_dir: Path) -> StackStatus | None:
+    """The stack that is meant to be up, None when there is none."""
+    state = _state(cache_dir)
+    if state is None:
+        return None
+    urls = state.ports.urls
+    way = _ways(cache_dir)[state.way]
+    return StackStatus(
+        way=state.way,
+        urls=urls,
+        pulsar_answers=way.is_running("pulsar") and health.pulsar_answers(urls.admin),
+        redis_answers=way.is_running("redis") and health.redis_answers(urls.redis),
+    )
+
+
+def _run_dir(cache_dir: Path) -> Path:
+    return cache_dir / "run"
+
+
+def _ways(cache_dir: Path) -> dict[str, Way]:
+    run_dir = _run_dir(cache_dir)
+    return {"local": LocalWay(run_dir, cache_dir), "docker": DockerWay(run_dir)}
+
+
+def _alone(cache_dir: Path, on_step: OnStep) -> AbstractContextManager[None]:
+    return alone(
+        _run_dir(cache_dir) / "lock", lambda: on_step("waiting for another up or down to finish")
+    )
+
+
+def _choose(ways: dict[str, Way], prefer: Prefer, on_step: OnStep) -> Way:
+    if prefer == "local":
+        return ways["local"]
+    reason = docker.unusable_reason(on_step)
+    if not reason:
+        return ways["docker"]
+    if prefer == "docker":
+        raise UserError(f"Docker cannot be used: {reason}; repair that, or choose `local`")
+    on_step(f"without Docker: {reason}")
+    return ways["local"]
+
+
+def _wait(way: Way, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
+    checks = {
+        "redis": partial(health.redis_answers, urls.redis),
+        "pulsar": partial(health.pulsar_answers, urls.admin),
+    }
+    for service, answers in checks.items():
+        on_step(f"waiting for {service} to answer")
+        health.wait_until(
+            answers,
+            what=service,
+            deadline_s=deadline_s,
+            is_running=partial(way.is_running, service),
+            log_tail=partial(way.log_tail, service),
+        )
+
+
+def _stop(cache_dir: Path, *, delete_data: bool) -> None:
+    """Whatever was started, in whichever way; also what an `up` that was killed left behind."""
+    for way in _ways(cache_dir).values():
+        way.stop(delete_data=delete_data)
+    state_file(_run_dir(cache_dir)).unlink(missing_ok=True)
+
+
+def _state(cache_dir: Path) -> State | None:
+    try:
+        return msgspec.json.decode(state_file(_run_dir(cache_dir)).read_bytes(), type=State)
+    except (FileNotFoundError, msgspec.DecodeError):  # none, or an `up` was killed while writing it
+        return None

@@ -1,0 +1,96 @@
+"""Runs Pulsar on a local Java and a redis-server, as detached processes.
+
+Settings and data are its own, in the run folder; the distribution is only read.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cli.stack import broker_conf, tools
+from cli.stack.free_ports import free_port
+from cli.stack.processes import Processes
+from cli.stack.values import HOST, OnStep, Ports
+
+
+class LocalWay:
+    """See `cli.stack.values.Way`."""
+
+    name = "local"
+
+    def __init__(self, run_dir: Path, cache_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._cache_dir = cache_dir
+        self._processes = Processes(run_dir)
+
+    def start(self, ports: Ports, on_step: OnStep) -> None:
+        self.start_redis(ports, on_step)
+        self.start_pulsar(ports, on_step)
+
+    def start_redis(self, ports: Ports, on_step: OnStep) -> None:
+        server = tools.redis_server()
+        on_step(f"starting redis-server on port {ports.redis}")
+        folder = self._folder("redis")
+        options = {
+            "--bind": HOST,
+            "--port": str(ports.redis),
+            "--dir": str(folder),
+            "--appendonly": "yes",
+            "--save": "",
+        }
+        argv = [server, *(word for option in options.items() for word in option)]
+        self._processes.start("redis", argv, {}, folder)
+
+    def start_pulsar(self, ports: Ports, on_step: OnStep) -> None:
+        tools.check_java()
+        home = tools.pulsar_home(self._cache_dir, on_step)
+        on_step(
+            f"starting Pulsar on ports {ports.broker} and {ports.admin} "
+            "(without fsync of its journal, as standalone does)"
+        )
+        folder = self._folder("pulsar")
+        conf = folder / "standalone.conf"
+        shutil.copyfile(home / "conf" / "standalone.conf", conf)
+        with conf.open("a") as end:
+            end.write(broker_conf.conf_lines(ports, bind=HOST))
+        options = {
+            "--config": str(conf),
+            "--advertised-address": HOST,
+            "--metadata-dir": str(folder / "metadata"),
+            "--bookkeeper-dir": str(folder / "bookkeeper"),
+            "--bookkeeper-port": str(_bookie_port(folder)),
+        }
+        words = [word for option in options.items() for word in option]
+        argv = [str(home / "bin" / "pulsar"), "standalone", "-nfw", "-nss", *words]
+        env = {
+            **broker_conf.ENVIRONMENT,
+            "PULSAR_STANDALONE_CONF": str(conf),
+            "PULSAR_LOG_DIR": str(folder / "logs"),
+        }
+        self._processes.start("pulsar", argv, env, folder)
+
+    def stop(self, *, delete_data: bool) -> None:
+        for service in ("pulsar", "redis"):
+            self._processes.stop(service)
+            if delete_data:
+                shutil.rmtree(self._run_dir / service, ignore_errors=True)
+
+    def is_running(self, service: str) -> bool:
+        return self._processes.is_running(service)
+
+    def log_tail(self, service: str) -> str:
+        return self._processes.log_tail(service)
+
+    def _folder(self, service: str) -> Path:
+        folder = self._run_dir / service
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _bookie_port(folder: Path) -> int:
+    """The same at every start: the stored messages know their storage by its port."""
+    kept = folder / "bookie-port"
+    if not kept.exists():
+        kept.write_text(str(free_port()))
+    return int(kept.read_text())
