@@ -17,7 +17,7 @@ from dispatcher.lane import OpenLane
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
 from lanes.errors import UnknownTask, Unreachable
-from lanes.naming import pool_lanes
+from lanes.naming import own_lane, pool_lanes
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
 
@@ -173,7 +173,7 @@ class Roster:
         self._ended[task.id] = task
         if len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)
-        lane = None if task.pooled else self.lanes.pop(task.lane, None)
+        lane = self.lanes.pop(own_lane(task.id), None)
         if lane is not None:
             self._scheduler.remove(lane)
             lane.retired = True

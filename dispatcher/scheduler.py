@@ -173,6 +173,9 @@ class Scheduler(Generic[LaneT]):
         """Takes effect at once: a turn that has used it up ends with its next push."""
         self._entries[lane].quota = quota
 
+    def quota(self, lane: LaneT) -> int:
+        return self._entries[lane].quota
+
     def set_weights(self, weights: Weights) -> None:
         """Takes effect with the next pick, from a clean slate: old debts were in old shares."""
         for level, weight in weights.by_level().items():

@@ -56,6 +56,7 @@ class Dispatcher:
         self._held: set[str] = set()
         self._changed = asyncio.Event()
         scheduler: Scheduler[OpenLane] = Scheduler()
+        self._scheduler = scheduler
         self._roster = Roster(backend, scheduler, self._wake, self._on_task)
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._settler = Settler(
@@ -66,11 +67,29 @@ class Dispatcher:
         )
         self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
         if registry is not None:
-            registry.register(StatsCollector(self.stats, self._gauges(scheduler), sink.name))
+            registry.register(StatsCollector(self.stats, self._gauges(), sink.name))
 
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
         self._loop.stop()
+
+    def reads(self, lane: str) -> bool:
+        """Whether this process has the lane open."""
+        known = self._roster.lanes.get(lane)
+        return known is not None and known.reader is not None
+
+    def is_fed(self, lane: str) -> bool:
+        """Whether this process has something of the lane at hand."""
+        known = self._roster.lanes.get(lane)
+        return known is not None and known.fed
+
+    def quota(self, lane: str) -> int:
+        """The quota in force for a lane that this process knows."""
+        return self._scheduler.quota(self._roster.lanes[lane])
+
+    def weights(self) -> dict[Level, int]:
+        """The level weights in force."""
+        return self._scheduler.weights()
 
     async def run(self) -> None:
         """Dispatch until `stop`, or with `drain` until nothing is left.
@@ -162,13 +181,13 @@ class Dispatcher:
             return
         log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
 
-    def _gauges(self, scheduler: Scheduler[OpenLane]) -> Gauges:
+    def _gauges(self) -> Gauges:
         return Gauges(
             in_flight=lambda: self._loop.in_flight,
             unsettled=lambda: self._settler.unsettled,
             lanes_open=lambda: len(self._roster.lanes),
             backlog=self._backlog,
-            weights=scheduler.weights,
+            weights=self.weights,
         )
 
     def _backlog(self) -> dict[Level, int]:

@@ -135,13 +135,13 @@ class Registry(Protocol):
         seen within a second.
         """
 
-    async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+    async def record(self, finished: Sequence[Finished]) -> Sequence[Progress]:
         """Count these seqs, each only once however often it is recorded.
 
         Returns the progress of each task named, in the order of first mention.
         """
 
-    async def progress(self, task_ids: Sequence[str]) -> list[Progress]: ...
+    async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]: ...
 
     async def close(self) -> None: ...
 

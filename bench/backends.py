@@ -1,0 +1,58 @@
+"""Settings for a benchmark's own, empty backend: embedded in a temporary folder, or a real Pulsar.
+
+Pulsar and Redis are those that the environment names; without them a local pair is started on free
+ports and stopped again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cli import stack
+from lanes.settings import Settings, load
+
+
+@contextmanager
+def backend_settings(broker: str, **given: Any) -> Iterator[Settings]:
+    """Settings for `broker` (`embedded` or `pulsar`) with what is `given` on top."""
+    with tempfile.TemporaryDirectory(prefix="pushlane-bench-") as folder:
+        if broker == "embedded":
+            yield load({"broker": "embedded", "data_dir": Path(folder), **given})
+            return
+        namespace = f"pushlane/bench-{secrets.token_hex(4)}"
+        if os.environ.get("PUSHLANE_BROKER"):
+            yield load({"namespace": namespace, **given})
+            return
+        with _own_stack(Path(folder)) as urls:
+            yield load({**urls, "namespace": namespace, **given})
+
+
+@contextmanager
+def _own_stack(folder: Path) -> Iterator[dict[str, str]]:
+    def say(step: str) -> None:
+        print(step, file=sys.stderr)
+
+    with stack.temporary(folder, say) as urls:
+        yield {"broker": urls.broker, "admin_url": urls.admin, "redis_url": urls.redis}
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What a child process needs to use the same backend."""
+    named = {
+        "PUSHLANE_BROKER": settings.broker,
+        "PUSHLANE_ADMIN_URL": settings.admin_url,
+        "PUSHLANE_REDIS_URL": settings.redis_url,
+        "PUSHLANE_DATA_DIR": str(settings.data_dir),
+        "PUSHLANE_NAMESPACE": settings.namespace,
+        "PUSHLANE_PREFETCH": str(settings.prefetch),
+        "PUSHLANE_BATCH": str(settings.batch),
+        "PUSHLANE_POOL_LANES": str(settings.pool_lanes),
+    }
+    return {**os.environ, **named}

@@ -1,0 +1,134 @@
+"""How fairly levels and tasks share the sink, in the order that the `log` sink receives.
+
+20 tasks a level, each on a lane of its own and all written before the dispatcher starts. Measured
+from when every task was seen once until the first one has nothing left: while all are backlogged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.backends import backend_settings, environment
+from bench.deliveries import Delivered, account, read_log
+from bench.fairness_of import jain, longest_gap, share_error
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.naming import own_lane
+from lanes.ports import Source
+from lanes.push import Push, encode
+from lanes.settings import Settings
+from lanes.task import Level, Task, Weights, new_task_id
+
+_PUBLISH_AT_ONCE = 4_096
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
+    parser.add_argument("--tasks", type=int, default=20, help="tasks a level (default 20)")
+    parser.add_argument("--pushes", type=int, default=1_000, help="pushes a task (default 1000)")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    with (
+        backend_settings(options.broker) as settings,
+        tempfile.TemporaryDirectory(prefix="pushlane-fairness-") as folder,
+    ):
+        levels = asyncio.run(_submit(settings, options.tasks, options.pushes))
+        path = Path(folder) / "deliveries.jsonl"
+        _dispatch(settings, path)
+        log = read_log(path)
+    result = judge(log, levels, options.pushes)
+    if not options.json:
+        _show(result)
+    return {"broker": options.broker, "tasks_a_level": options.tasks, "pushes": len(log), **result}
+
+
+async def _submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Level]:
+    """Write all tasks; returns the level of each."""
+    levels: dict[str, Level] = {}
+    async with connect(settings) as backend:
+        for _ in range(tasks):
+            for level in Level:
+                task_id = new_task_id()
+                levels[task_id] = level
+                await _write(backend, task_id, level, pushes)
+    return levels
+
+
+async def _write(backend: Backend, task_id: str, level: Level, pushes: int) -> None:
+    """One task on a lane of its own, low ones too: in the pool, tasks would share turns."""
+    lane = own_lane(task_id)
+    await backend.registry.add(
+        Task(id=task_id, level=level, lane=lane, created_at_ms=life.now_ms())
+    )
+    await backend.broker.open_lane(lane)
+    await backend.registry.change(task_id, life.start)
+    bodies = [
+        encode(Push(task_id, seq, f"r{seq}", "title", "x" * 150)) for seq in range(1, pushes + 1)
+    ]
+    for first in range(0, pushes, _PUBLISH_AT_ONCE):
+        source = Source(f"submit-{task_id}", first + 1)
+        await backend.broker.publish(lane, bodies[first : first + _PUBLISH_AT_ONCE], source=source)
+    await backend.registry.change(task_id, life.seal(pushes))
+
+
+def _dispatch(settings: Settings, log: Path) -> None:
+    command = [sys.executable, "-m", "cli", "dispatch", "--sink", f"log:{log}", "--drain"]
+    subprocess.run(command, env=environment(settings), check=True, timeout=600)
+
+
+def judge(log: list[Delivered], levels: dict[str, Level], pushes: int) -> dict[str, Any]:
+    """The figures of one run, over the part of the log in which every task had a backlog."""
+    lost, duplicates = account(log, dict.fromkeys(levels, pushes))
+    measured = while_backlogged([delivered.task for delivered in log], len(levels), pushes)
+    by_level = [levels[task].value for task in measured]
+    weights = Weights().by_level()
+    entitled = {level.value: weight / sum(weights.values()) for level, weight in weights.items()}
+    counts = Counter(measured)
+    jains = {
+        level.value: round(jain(counts[task] for task in levels if levels[task] is level), 4)
+        for level in Level
+    }
+    return {
+        "measured": len(measured),
+        "share_error_max": round(share_error(by_level, entitled), 3),
+        "gap_max": {level.value: longest_gap(by_level, level.value) for level in Level},
+        "jain": min(jains.values()),
+        "jain_by_level": jains,
+        "lost": len(lost),
+        "duplicates": duplicates,
+    }
+
+
+def while_backlogged(tasks: list[str], how_many: int, pushes: int) -> list[str]:
+    """From when all tasks were seen once until the first has been served for the last time."""
+    seen: Counter[str] = Counter()
+    start = 0
+    for place, task in enumerate(tasks):
+        seen[task] += 1
+        if len(seen) == how_many and not start:
+            start = place + 1
+        if seen[task] == pushes:
+            return tasks[start:place]
+    return tasks[start:]
+
+
+def _show(result: dict[str, Any]) -> None:
+    table = Table("figure", "measured", "goal", title="Fairness at the sink, all tasks backlogged")
+    table.add_row("share error, picks per 100", str(result["share_error_max"]), "≤ 1")
+    for level, goal in zip(Level, (2, 4, 10), strict=True):
+        table.add_row(f"longest gap, {level}", str(result["gap_max"][level.value]), f"≤ {goal}")
+    table.add_row("Jain, tasks within a level", str(result["jain"]), "≥ 0.99")
+    table.add_row("lost", str(result["lost"]), "0")
+    table.add_row("duplicates", str(result["duplicates"]), "0")
+    Console().print(table)

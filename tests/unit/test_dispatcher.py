@@ -1,0 +1,472 @@
+"""The dispatcher on the embedded backend: who is served, and what becomes of each push."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace as with_other
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from lanes import life
+from lanes.backend import Backend
+from lanes.errors import Unreachable
+from lanes.naming import DEAD_LANE, own_lane
+from lanes.ports import LaneReader
+from lanes.push import DELIVERED, DeadPush, Outcome, decode_dead
+from lanes.settings import Settings
+from lanes.task import Finished, Level, Progress, State, Weights
+from tests.unit.dispatching import (
+    DEADLINE_S,
+    MemorySink,
+    add_task,
+    dispatching,
+    drain,
+    in_backend,
+    until_state,
+    until_task,
+)
+
+
+async def dead_pushes(backend: Backend, count: int) -> list[DeadPush]:
+    """What is on the dead-letter lane, once there are `count` of them."""
+    fed = asyncio.Event()
+
+    def on_ready(_: LaneReader) -> None:
+        fed.set()
+
+    reader = await backend.broker.read(DEAD_LANE, on_ready)
+    found: list[DeadPush] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(found) < count:
+            taken = reader.take()
+            if taken is None:
+                await fed.wait()
+                fed.clear()
+            else:
+                found.append(decode_dead(taken.body))
+    await reader.close()
+    return found
+
+
+def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        tasks = [await add_task(backend, level, 300) for level in Level]
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        assert Counter(sink.pushes()) == Counter(
+            (task.id, seq) for task in tasks for seq in range(1, 301)
+        )
+        for task in tasks:
+            assert (await backend.registry.get(task.id)).state is State.DONE
+            assert await backend.broker.backlog(task.lane) == 0
+
+    in_backend(tmp_path, work)
+
+
+def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        tasks = [await add_task(backend, level, 400) for level in Level]
+        sink = MemorySink()
+        sink.gate.clear()
+
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await sink.until_received(settings.slots)
+            await _until(lambda: all(dispatcher.is_fed(task.lane) for task in tasks))
+            sink.gate.set()
+            await sink.until_received(520)
+
+        levels = Counter(delivery.level for delivery in sink.received[20:520])
+        assert levels == {Level.HIGH: 300, Level.MEDIUM: 150, Level.LOW: 50}
+
+    in_backend(tmp_path, work)
+
+
+def test_a_late_high_task_is_the_next_of_its_level(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        early = await add_task(backend, Level.HIGH, 2_000)
+        sink = MemorySink()
+        sink.gate.clear()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await sink.until_received(settings.slots)
+            late = await add_task(backend, Level.HIGH, 10)
+            await _until(lambda: dispatcher.is_fed(late.lane))
+            sink.gate.set()
+            await sink.until(lambda: len(sink.pushes(late)) == 10)
+
+        first = sink.pushes().index((late.id, 1))
+        assert first <= settings.slots + 1
+        assert sink.pushes(early)
+
+    in_backend(tmp_path, work)
+
+
+async def _until(condition: Any) -> None:
+    """For a condition of this process that has no signal: look again whenever the loop is free."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        one = await add_task(backend, Level.HIGH, 3_000)
+        two = await add_task(backend, Level.HIGH, 3_000)
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await sink.until_received(200)
+            sink.gate.clear()
+            await backend.registry.change(two.id, life.set_quota(3))
+            await _until(lambda: dispatcher.quota(two.lane) == 3)
+            start = len(sink.received) + settings.slots
+            sink.gate.set()
+            await sink.until_received(start + 400)
+
+        counts = Counter(task for task, _ in sink.pushes()[start : start + 400])
+        assert counts == {one.id: 100, two.id: 300}
+
+    in_backend(tmp_path, work, slots=4)
+
+
+def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        paused = await add_task(backend, Level.HIGH, 500)
+        other = await add_task(backend, Level.MEDIUM, 500)
+        await backend.pause(paused.id, "typo")
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, other, State.DONE)
+            assert not sink.pushes(paused)
+            await backend.registry.change(paused.id, life.resume)
+            await until_state(backend, paused, State.DONE)
+
+        assert sorted(sink.pushes(paused)) == [(paused.id, seq) for seq in range(1, 501)]
+
+    in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize("change", ["pause", "promote"])
+def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
+    tmp_path: Path, change: str
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        moved = await add_task(backend, Level.LOW, 300)
+        others = [await add_task(backend, Level.LOW, 300) for _ in range(3)]
+        if change == "pause":
+            await backend.pause(moved.id)
+        else:
+            await backend.promote(moved.id, Level.HIGH)
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings):
+            for other in others:
+                await until_state(backend, other, State.DONE)
+            if change == "pause":
+                assert not sink.pushes(moved)
+                await backend.registry.change(moved.id, life.resume)
+            await until_state(backend, moved, State.DONE)
+
+        assert sorted(sink.pushes(moved)) == [(moved.id, seq) for seq in range(1, 301)]
+
+    in_backend(tmp_path, work)
+
+
+def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 5_000)
+        sink = MemorySink()
+        sink.gate.clear()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await sink.until_received(settings.slots)
+            await backend.registry.change(task.id, life.cancel)
+            await _until(lambda: not dispatcher.reads(task.lane))
+            sink.gate.set()
+            await until_task(backend, task, lambda now: now.lane_dropped)
+
+        assert len(sink.received) == settings.slots
+        assert own_lane(task.id) not in await backend.broker.lanes()
+
+    in_backend(tmp_path, work)
+
+
+def test_a_cancelled_pooled_task_is_counted_as_dropped(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.LOW, 50)
+        other = await add_task(backend, Level.LOW, 50)
+        await backend.registry.change(task.id, life.cancel)
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, other, State.DONE)
+            while await backend.broker.backlog(task.lane):
+                await asyncio.sleep(0)
+
+        (progress,) = await backend.registry.progress([task.id])
+        assert progress.dropped == 50
+        assert not sink.pushes(task)
+
+    in_backend(tmp_path, work)
+
+
+def test_expired_pushes_are_counted_and_not_sent(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 20, push_expires_at_ms=1)
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        (progress,) = await backend.registry.progress([task.id])
+        assert (progress.expired, progress.delivered, sink.received) == (20, 0, [])
+
+    in_backend(tmp_path, work)
+
+
+def test_a_task_past_its_expiry_ends_as_expired(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 20, seal=False, expires_at_ms=1)
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, task, State.EXPIRED)
+
+        assert not sink.received
+
+    in_backend(tmp_path, work)
+
+
+def test_a_retry_comes_again_with_its_attempt_counted(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 5)
+        sink = MemorySink(
+            lambda d: Outcome.retry("busy", after_s=0) if d.push.attempt == 1 else DELIVERED
+        )
+
+        await drain(backend, sink, settings)
+
+        attempts = Counter(delivery.push.attempt for delivery in sink.received)
+        (progress,) = await backend.registry.progress([task.id])
+        assert (attempts, progress.delivered) == ({1: 5, 2: 5}, 5)
+
+    in_backend(tmp_path, work)
+
+
+def test_a_push_that_fails_too_often_is_dead_with_the_reason(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 2, max_attempts=3)
+        sink = MemorySink(lambda _: Outcome.retry("HTTP 503", after_s=0))
+
+        await drain(backend, sink, settings)
+
+        (progress,) = await backend.registry.progress([task.id])
+        dead = await dead_pushes(backend, 2)
+        assert progress.dead == 2
+        assert {push.reason for push in dead} == {"gave up after 3 attempts: HTTP 503"}
+        assert len(sink.received) == 6
+
+    in_backend(tmp_path, work)
+
+
+def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 1, seal=False)
+        await backend.broker.publish(task.lane, [b"\xffnonsense"])
+        await backend.registry.change(task.id, life.seal(1))
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        (dead,) = await dead_pushes(backend, 1)
+        assert dead.reason.startswith("malformed")
+        assert sink.pushes() == [(task.id, 1)]
+
+    in_backend(tmp_path, work)
+
+
+def test_a_sink_that_refuses_us_pauses_the_task_and_loses_nothing(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 40)
+        refused = [True]
+        sink = MemorySink(lambda _: Outcome.pause("HTTP 401") if refused else DELIVERED)
+
+        async with dispatching(backend, sink, settings):
+            paused = await until_state(backend, task, State.PAUSED)
+            refused.clear()
+            await backend.registry.change(task.id, life.resume)
+            await until_state(backend, task, State.DONE)
+
+        (progress,) = await backend.registry.progress([task.id])
+        assert (paused.reason, progress.delivered) == ("HTTP 401", 40)
+        assert {delivery.push.attempt for delivery in sink.received} == {1}
+
+    in_backend(tmp_path, work)
+
+
+def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend, Level.HIGH, 1, max_attempts=1)
+
+        def answer(_: object) -> Outcome:
+            raise ValueError("to-1 is no device")
+
+        await drain(backend, MemorySink(answer), settings)
+
+        (dead,) = await dead_pushes(backend, 1)
+        assert dead.reason == "gave up after 1 attempts: sink raised ValueError"
+
+    in_backend(tmp_path, work)
+    assert "to-1" not in caplog.text
+
+
+def test_never_more_in_flight_than_slots(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend, Level.HIGH, 200)
+        sink = MemorySink(batch_size=3)
+
+        await drain(backend, sink, settings)
+
+        assert sink.most_in_flight <= settings.slots
+        assert {len(batch) for batch in sink.batches} <= {1, 2, 3}
+
+    in_backend(tmp_path, work, slots=7)
+
+
+def test_a_batch_mixes_tasks_only_where_the_sink_allows_it(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        for level in (Level.HIGH, Level.HIGH, Level.MEDIUM):
+            await add_task(backend, level, 100)
+        sink = MemorySink(batch_size=8, mixes_tasks=False)
+
+        await drain(backend, sink, settings)
+
+        assert all(len({d.push.task_id for d in batch}) == 1 for batch in sink.batches)
+        assert len(sink.received) == 300
+
+    in_backend(tmp_path, work)
+
+
+def test_a_gentle_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 1_000)
+        first = MemorySink()
+        async with dispatching(backend, first, settings):
+            await first.until_received(150)
+
+        second = MemorySink()
+        await drain(backend, second, settings)
+
+        assert Counter(first.pushes() + second.pushes()) == Counter(
+            (task.id, seq) for seq in range(1, 1_001)
+        )
+
+    in_backend(tmp_path, work)
+
+
+def test_two_dispatchers_share_a_lane(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 2_000)
+        one, two = MemorySink(), MemorySink()
+
+        async with dispatching(backend, one, settings), dispatching(backend, two, settings):
+            await until_state(backend, task, State.DONE)
+
+        assert Counter(one.pushes() + two.pushes()) == Counter(
+            (task.id, seq) for seq in range(1, 2_001)
+        )
+
+    in_backend(tmp_path, work)
+
+
+class FailingRegistry:
+    """The real registry, out of reach for the first few records."""
+
+    def __init__(self, registry: Any, failures: int) -> None:
+        self._registry = registry
+        self._failures = failures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    async def record(self, finished: Sequence[Finished]) -> Sequence[Progress]:
+        if self._failures:
+            self._failures -= 1
+            raise Unreachable("the registry is away")
+        result: Sequence[Progress] = await self._registry.record(finished)
+        return result
+
+
+def test_a_registry_lost_on_the_way_is_waited_for_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 50)
+        flaky = with_other(backend, registry=FailingRegistry(backend.registry, 3))
+        sink = MemorySink()
+
+        await drain(flaky, sink, settings)
+
+        (progress,) = await backend.registry.progress([task.id])
+        assert (progress.delivered, len(sink.received)) == (50, 50)
+
+    in_backend(tmp_path, work)
+    assert caplog.text.count("waiting for the registry") == 1
+
+
+def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 10, seal=False)
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings):
+            await sink.until_received(10)
+            while (await backend.registry.progress([task.id]))[0].delivered < 10:
+                await asyncio.sleep(0)
+
+            await backend.registry.change(task.id, life.seal(10))
+
+            await until_state(backend, task, State.DONE)
+
+    in_backend(tmp_path, work)
+
+
+def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend, Level.HIGH, 10)
+        registry = CollectorRegistry()
+        async with dispatching(backend, MemorySink(), settings, drain=True, registry=registry):
+            await until_state(backend, (await backend.registry.list())[0], State.DONE)
+            page = generate_latest(registry).decode()
+
+        wanted = 'pushlane_outcomes_total{level="high",outcome="delivered",sink="memory"} 10.0'
+        assert wanted in page
+        assert 'pushlane_share{level="high"} 1.0' in page
+        assert "to-1" not in page
+
+    in_backend(tmp_path, work)
+
+
+def test_level_weights_changed_on_the_way_hold_at_once(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        tasks = [await add_task(backend, level, 2_000) for level in Level]
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await sink.until_received(200)
+            sink.gate.clear()
+            await _until(lambda: all(dispatcher.is_fed(task.lane) for task in tasks))
+            await backend.registry.set_weights(Weights(1, 1, 8))
+            await _until(lambda: dispatcher.weights()[Level.LOW] == 8)
+            start = len(sink.received) + settings.slots
+            sink.gate.set()
+            await sink.until_received(start + 500)
+
+        levels = Counter(delivery.level for delivery in sink.received[start : start + 500])
+        assert levels == {Level.HIGH: 50, Level.MEDIUM: 50, Level.LOW: 400}
+
+    in_backend(tmp_path, work)
