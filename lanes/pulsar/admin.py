@@ -12,7 +12,7 @@ from urllib.parse import quote, urljoin
 
 from pydantic import SecretStr
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import BuilderError, PyreqwestError
+from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from lanes.errors import BadInput
@@ -62,7 +62,7 @@ class Admin:
         try:
             response = await self._follow(method, f"{self.url}{_API}{path}", body)
             status, content = response.status, bytes(await response.bytes())
-        except BuilderError as error:
+        except ValueError as error:  # pyreqwest's own errors of a URL are among them
             raise BadInput(
                 f"admin URL {self.url!r} cannot be used; give one like http://127.0.0.1:8080"
             ) from error

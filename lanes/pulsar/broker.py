@@ -13,7 +13,7 @@ from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.link import Link
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, subscribe
+from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, consumer_configuration, subscribe
 from lanes.settings import Settings
 
 _EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -26,7 +26,7 @@ class PulsarBroker(Broker):
         self._link = link
         self._admin = admin
         self._namespace = settings.namespace
-        self._prefetch = settings.prefetch
+        self._consumers = consumer_configuration(settings.prefetch)
         self._known: set[str] = set()
         self._producers = Producers(link, settings.namespace, settings.batch)
         self._publisher = Publisher(link, self._producers, settings.batch, self._exists)
@@ -64,7 +64,7 @@ class PulsarBroker(Broker):
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
         topic = f"persistent://{self._namespace}/{lane}"
-        return await subscribe(self._link, topic, lane, self._prefetch, on_ready)
+        return await subscribe(self._link, topic, lane, self._consumers, on_ready)
 
     async def ack(self, taken: Sequence[Taken]) -> None:
         acknowledge(taken)

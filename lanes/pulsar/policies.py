@@ -6,8 +6,10 @@ without the right to change policies does when they are as they should be.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
+from lanes.errors import BadInput
 from lanes.pulsar.admin import Admin
 
 DELAY_TICK_MS = 100
@@ -68,7 +70,15 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
     Harmless when several processes do so at once.
+
+    Raises:
+        BadInput: the namespace is not of the form tenant/name.
+        Unreachable: the admin REST does not answer, or refuses.
     """
+    if not re.fullmatch(r"[\w=:.-]+/[\w=:.-]+", namespace, re.ASCII):
+        raise BadInput(
+            f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
+        )
     path = f"/namespaces/{namespace}"
     reply = await admin.call("GET", path, f"read namespace {namespace}", allow=(404,))
     if reply.status == 404:

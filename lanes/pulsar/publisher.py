@@ -44,8 +44,8 @@ class Publisher:
             if not _is_connected(producer):
                 await self._check_lane(key, producer)
             sending = _Sending(producer, bodies, delay_s, source.first_seq if source else None)
-            # a delayed message travels alone: the client puts none into a batch
-            result = await sending.run(1 if delay_s > 0 else self._batch, self._batch)
+            # the client puts no delayed message into a batch
+            result = await sending.run(1 if delay_s > 0 else self._batch)
             if result is None:
                 return
             if result != _pulsar.Result.Timeout:  # after a time-out the client still reconnects
@@ -78,18 +78,15 @@ class _Sending:
         self._landed = asyncio.Event()
         self._confirm = partial(wake, asyncio.get_running_loop(), self._confirmed)
 
-    async def run(self, size: int, full: int) -> _pulsar.Result | None:
-        """Send all, in batches of `size`; what failed first, or None.
-
-        The client sends a batch of `full` messages by itself.
-        """
+    async def run(self, size: int) -> _pulsar.Result | None:
+        """Send all, in batches of `size`; what failed first, or None."""
         for batch in batches(self._bodies, self._first_seq or 1, size):
             await self._producer.room.acquire()
             if self._failed is not None:
                 self._producer.room.release()
                 break
             self._in_flight += 1
-            self._send(batch, flush=len(batch) < full)
+            self._send(batch, flush=len(batch) < size)  # a full one the client sends by itself
         while self._in_flight:
             self._landed.clear()
             await self._landed.wait()

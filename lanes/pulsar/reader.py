@@ -92,15 +92,29 @@ class PulsarReader:
             self._on_ready(self)
 
 
-async def subscribe(
-    link: Link, topic: str, lane: str, prefetch: int, on_ready: OnReady
-) -> PulsarReader:
-    """A reader of the topic that holds at most `prefetch` messages untaken."""
+def consumer_configuration(prefetch: int) -> _pulsar.ConsumerConfiguration:
+    """One for all readers (1 KiB less a reader): they hold at most `prefetch` messages untaken."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
     configuration.receiver_queue_size(prefetch)
     configuration.batch_index_ack_enabled(True)
     configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
+    return configuration
+
+
+async def subscribe(
+    link: Link,
+    topic: str,
+    lane: str,
+    configuration: _pulsar.ConsumerConfiguration,
+    on_ready: OnReady,
+) -> PulsarReader:
+    """A reader of the topic, waiting for its first message.
+
+    Raises:
+        UnknownLane: there is no such topic.
+        Unreachable: the broker does not answer.
+    """
     start: Callable[..., None] = link.raw.subscribe_async
     consumer = await link.call(
         f"read lane {lane}",
