@@ -9,6 +9,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lanes.errors import Unreachable
 ASK_TIMEOUT_S = 15.0
 STOP_PATIENCE_S = 20
 TAIL_LINES = 15
+DATA_PATH = "/data"  # of Redis
 SERVICES = ("pulsar", "redis")
 
 
@@ -34,20 +36,19 @@ class Container:
     env: dict[str, str]
 
 
-def unusable_reason(on_step: OnStep) -> str:
-    """Why no stack can run in Docker here; empty when it can. Pulls the images that are missing."""
+def unusable_reason(on_step: OnStep, images: Sequence[str] = (PULSAR_IMAGE, REDIS_IMAGE)) -> str:
+    """Why these images cannot run here; empty when they can. Pulls those that are missing."""
     if shutil.which("docker") is None:
         return "there is no docker command"
     if not _succeeds("info", timeout_s=ASK_TIMEOUT_S):
         return "the Docker daemon does not answer (`docker info` fails)"
-    for image in (PULSAR_IMAGE, REDIS_IMAGE):
-        if not has_image(image, on_step):
+    for image in images:
+        if not _has_image(image, on_step):
             return f"the image {image} is not here and cannot be pulled"
     return ""
 
 
-def has_image(image: str, on_step: OnStep) -> bool:
-    """Whether the image is here, after pulling it when it was not."""
+def _has_image(image: str, on_step: OnStep) -> bool:
     if _succeeds("image", "inspect", image, timeout_s=ASK_TIMEOUT_S):
         return True
     on_step(f"pulling the image {image}")
@@ -136,10 +137,10 @@ class DockerWay:
         ]
 
 
-def redis_command(port: int) -> list[str]:
+def redis_command(port: int, *, data_path: str) -> list[str]:
     """Inside the container it listens everywhere; outside only on what Docker publishes."""
     listen = ["--bind", "0.0.0.0", "--protected-mode", "no", "--port", str(port)]  # noqa: S104
-    return ["redis-server", *listen, "--appendonly", "yes", "--dir", "/data"]
+    return ["redis-server", *listen, "--appendonly", "yes", "--dir", data_path]
 
 
 def _containers(ports: Ports) -> dict[str, Container]:
@@ -152,9 +153,9 @@ def _containers(ports: Ports) -> dict[str, Container]:
     )
     redis = Container(
         image=REDIS_IMAGE,
-        command=redis_command(ports.redis),
+        command=redis_command(ports.redis, data_path=DATA_PATH),
         ports=[ports.redis],
-        data_path="/data",
+        data_path=DATA_PATH,
         env={},
     )
     return {"pulsar": pulsar, "redis": redis}
