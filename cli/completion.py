@@ -1,0 +1,41 @@
+"""What the shell completes: levels, states, and ids of tasks in the embedded store.
+
+Remote backends are not asked: a key press must not wait for a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+
+from lanes import settings
+from lanes.backend import connect
+from lanes.errors import PushlaneError
+from lanes.task import Level, State
+
+
+def complete_level(incomplete: str) -> list[str]:
+    return [level for level in Level if level.startswith(incomplete)]
+
+
+def complete_state(incomplete: str) -> list[str]:
+    return [state for state in State if state.startswith(incomplete)]
+
+
+def complete_task(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids that begin like this, each with the task's name."""
+    flags = {name: ctx.params.get(name) for name in ("broker", "data_dir")}
+    try:
+        return asyncio.run(_tasks(flags, incomplete))
+    except PushlaneError:
+        return []
+
+
+async def _tasks(flags: dict[str, str | None], incomplete: str) -> list[tuple[str, str]]:
+    chosen = settings.load(flags)
+    if chosen.broker != "embedded" or not chosen.data_dir.is_dir():
+        return []
+    async with connect(chosen) as backend:
+        tasks = await backend.registry.list()
+    return [(task.id, task.name) for task in tasks if task.id.startswith(incomplete)]

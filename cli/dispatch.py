@@ -1,0 +1,124 @@
+"""`dispatch`: delivers what is on the lanes, in one process or as the parent of several.
+
+Adds to the library's Dispatcher what a program needs: signals, logs, a metrics port.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from typing import Annotated, Literal
+
+import typer
+import uvloop
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+
+from cli.flags import Flags, with_flags
+from cli.logs import set_up_logs
+from cli.signals import stop_on_signals, stop_with_stdin
+from cli.workers import Crew, run_crew
+from dispatcher import Dispatcher
+from dispatcher.sinks import open_sink
+from lanes.backend import connect
+from lanes.errors import BadInput
+from lanes.settings import Settings
+
+log = logging.getLogger("pushlane.dispatch")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_flags(dispatch))
+
+
+def dispatch(
+    flags: Flags,
+    sink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SINK", help="null, log:PATH, webhook:URL or package.module:callable."
+        ),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", help="Deliveries in flight, a process.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Serve Prometheus metrics; worker i on port + i."),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1",
+    drain: Annotated[bool, typer.Option("--drain", help="End when every task has.")] = False,
+    retry_timeouts: Annotated[
+        bool,
+        typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),
+    ] = False,
+    log_format: Annotated[
+        Literal["text", "json"] | None, typer.Option(help="How log lines look.")
+    ] = None,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+) -> None:
+    """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.
+
+    SIGTERM or Ctrl-C ends it gently: what is in flight is finished, nothing is sent twice. A
+    second Ctrl-C leaves at once.
+    """
+    chosen = flags.also(sink=sink, slots=slots, log_format=log_format)
+    settings = chosen.settings()
+    set_up_logs(settings.log_format)
+    if workers > 1:
+        crew = Crew(workers, chosen.given, metrics_host, metrics_port, drain, retry_timeouts)
+        raise typer.Exit(run_crew(crew))
+    registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
+    uvloop.run(_dispatch(settings, registry, drain, retry_timeouts, with_parent))
+
+
+async def _dispatch(
+    settings: Settings,
+    registry: CollectorRegistry | None,
+    drain: bool,
+    retry_timeouts: bool,
+    with_parent: bool,
+) -> None:
+    sink = open_sink(
+        settings.sink,
+        slots=settings.slots,
+        timeout_s=settings.sink_timeout_s,
+        retry_timeouts=retry_timeouts,
+    )
+    try:
+        async with connect(settings) as backend:
+            dispatcher = Dispatcher(backend, sink, settings, drain=drain, registry=registry)
+            stop_on_signals(dispatcher.stop)
+            if with_parent:
+                stop_with_stdin(dispatcher.stop)
+            gc.freeze()
+            log.info(
+                "dispatching to %s, %d slots",
+                sink.name,
+                settings.slots,
+                extra={"action": "started"},
+            )
+            await dispatcher.run()
+    finally:
+        await sink.close()
+    log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
+
+
+def _summary(dispatcher: Dispatcher) -> str:
+    counts: dict[str, int] = {}
+    for (_, kind), count in dispatcher.stats.outcomes.items():
+        counts[kind] = counts.get(kind, 0) + count
+    return ", ".join(f"{kind} {count}" for kind, count in counts.items())
+
+
+def _serve_metrics(host: str, port: int) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    try:
+        start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise BadInput(
+            f"metrics cannot be served on {host}:{port}: {error.strerror or error}; "
+            "give another --metrics-port or --metrics-host"
+        ) from error
+    return registry

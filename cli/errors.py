@@ -1,0 +1,53 @@
+"""How errors reach the person at the terminal: one line on stderr, and an exit code.
+
+1 an error in the request, 2 wrong usage (typer's own), 3 a service does not answer, 130 Ctrl-C.
+Tracebacks are shown only with --debug.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from lanes.errors import PushlaneError
+
+INTERRUPTED = 130
+
+
+@contextmanager
+def errors_told(debug: bool) -> Iterator[None]:
+    """Turn whatever is raised inside into a message and an exit code."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except (KeyboardInterrupt, typer.Abort):
+        note("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:  # who reads our output has gone, as `| head` does
+        raise
+    except PushlaneError as error:
+        _tell(str(error), debug)
+        raise typer.Exit(error.exit_code) from error
+    except Exception as error:
+        _tell(
+            f"unexpected {type(error).__name__}: this is a defect in pushlane; "
+            "please report it with the output of the same command with --debug",
+            debug,
+        )
+        raise typer.Exit(1) from error
+
+
+def note(text: str) -> None:
+    """Say something that is not output."""
+    typer.echo(text, err=True)
+
+
+def _tell(message: str, debug: bool) -> None:
+    if debug or os.environ.get("PUSHLANE_DEBUG"):
+        traceback.print_exc()
+    note(f"error: {message}")

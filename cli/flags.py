@@ -1,0 +1,78 @@
+"""The options that every command takes: which backend to work with, and --debug.
+
+`with_flags` adds them to a command, so that none has to repeat them, and reports its errors.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Concatenate
+
+import typer
+
+from cli.errors import errors_told
+from lanes import settings
+from lanes.settings import Settings
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The settings that the command line gave, by setting name; None for those it did not."""
+
+    given: dict[str, Any]
+
+    def also(self, **more: Any) -> Flags:
+        """With the settings that only this command has a flag for."""
+        return Flags({**self.given, **more})
+
+    def settings(self) -> Settings:
+        """All settings in force. Raises BadInput when a value cannot be used."""
+        return settings.load(self.given)
+
+    def origins(self) -> dict[str, str]:
+        """Where each setting came from."""
+        return settings.origins(self.settings(), self.given)
+
+
+def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[..., None]:
+    """The command for typer: takes the shared options, gives `Flags` as the first argument."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        debug = given.pop("debug")
+        flags = Flags({name: given.pop(name) for name in _BACKEND})
+        with errors_told(debug):
+            command(flags, **given)
+
+    signature = inspect.signature(command, eval_str=True)
+    own = list(signature.parameters.values())[1:]
+    run.__signature__ = signature.replace(parameters=[*own, *_parameters()])  # type: ignore[attr-defined]
+    return run
+
+
+def _option(kind: Any, name: str, metavar: str, text: str) -> Any:
+    return Annotated[kind | None, typer.Option(name, metavar=metavar, help=text)]
+
+
+_BACKEND = {
+    "broker": _option(str, "--broker", "URL", "`embedded`, or the broker's pulsar:// URL."),
+    "admin_url": _option(str, "--admin-url", "URL", "Pulsar's admin REST URL."),
+    "redis_url": _option(str, "--redis-url", "URL", "The registry's URL (with Pulsar)."),
+    "data_dir": _option(Path, "--data-dir", "DIR", "Folder of the embedded store."),
+    "namespace": _option(str, "--namespace", "NAME", "Pulsar tenant/namespace of the lanes."),
+}
+
+
+def _parameters() -> list[inspect.Parameter]:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [
+        *(inspect.Parameter(n, keyword, default=None, annotation=o) for n, o in _BACKEND.items()),
+        inspect.Parameter("debug", keyword, default=False, annotation=DebugFlag),
+    ]

@@ -1,0 +1,54 @@
+"""The `pushlane` program: puts the command groups together and starts the one asked for.
+
+It holds no command itself. A new group is a module with a `register(app)`, named in `_GROUPS`.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from cli import config, dispatch, submit, tasks, up
+
+_GROUPS = (submit, tasks, dispatch, up, config)
+
+
+def build() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        name="pushlane",
+        help="Sends pushes by priority: every task has a lane, and the right message goes next.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for group in _GROUPS:
+        group.register(app)
+    return app
+
+
+def main() -> None:
+    """The console script."""
+    build()(prog_name="pushlane")
+
+
+def _root(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True),
+    ] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"pushlane {_installed_version()}")
+        raise typer.Exit
+
+
+def _installed_version() -> str:
+    try:
+        return version("pushlane")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,79 @@
+"""The bar that a submit shows on a terminal, with rate and time left. It goes to stderr.
+
+Where stderr is no terminal it shows nothing but notes.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Task as Bar
+from rich.text import Text
+
+from producers.request import Stage, SubmitProgress
+
+_LABELS = {
+    Stage.READING: "reading input",
+    Stage.CHECKING: "checking rows",
+    Stage.PUBLISHING: "publishing",
+}
+
+
+class SubmitBar:
+    """Shows the progress it is called with, while it is open (`with`).
+
+    `task_id` is the task's, as soon as it is known.
+    """
+
+    def __init__(self) -> None:
+        console = Console(stderr=True, highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._stage: Stage | None = None
+        self._console = console
+        self.task_id = ""
+
+    def __enter__(self) -> SubmitBar:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def __call__(self, progress: SubmitProgress) -> None:
+        self.task_id = progress.task_id or self.task_id
+        if progress.stage is not self._stage:
+            self._enter_stage(progress.stage)
+        if progress.note:
+            self._console.print(progress.note, markup=False, soft_wrap=True)
+        else:
+            bar = self._bars.task_ids[-1]
+            self._bars.update(bar, completed=progress.rows, total=progress.total)
+
+    def _enter_stage(self, stage: Stage) -> None:
+        self._stage = stage
+        for bar in self._bars.task_ids:
+            self._bars.remove_task(bar)
+        self._bars.add_task(_LABELS[stage], total=None)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Bar) -> Text:
+        return Text(
+            "" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed"
+        )

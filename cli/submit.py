@@ -1,0 +1,131 @@
+"""`submit`: makes a task of a file's rows, and prints its id."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cli.completion import complete_level
+from cli.errors import INTERRUPTED, note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.progress import SubmitBar
+from cli.render import print_json
+from cli.run import on_backend
+from cli.times import parse_expiry
+from cli.words import parse_level
+from lanes.life import now_ms
+from lanes.settings import Settings
+from producers.request import SubmitRequest, SubmitResult
+from producers.submit import submit as submit_rows
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_flags(submit))
+
+
+def submit(
+    flags: Flags,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")
+    ],
+    level: Annotated[
+        str, typer.Option(metavar="high|medium|low", autocompletion=complete_level, help="Level.")
+    ],
+    recipient: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Column of recipients.")
+    ] = "recipient",
+    title: Annotated[str, typer.Option(help="Template like 'Hi {name}'.")] = "",
+    body: Annotated[str, typer.Option(help="Template like 'Order {id} is on its way'.")] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column to send along as data (repeatable)."),
+    ] = None,
+    quota: Annotated[int, typer.Option(help="Pushes a turn.")] = 1,
+    name: Annotated[str, typer.Option(help="For people to know it by.")] = "",
+    key: Annotated[str, typer.Option(help="The same key makes one task, not two.")] = "",
+    app: Annotated[str, typer.Option(help="Who sends.")] = "default",
+    expires: Annotated[
+        str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
+    ] = "",
+    max_attempts: Annotated[
+        int | None, typer.Option(help="Deliveries tried before a push is dead.")
+    ] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Format of FILE.")
+    ] = None,
+    bad_rows: Annotated[
+        Literal["stop", "skip"], typer.Option(help="What a row that cannot be used does.")
+    ] = "stop",
+    rejects: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Where skipped rows are listed.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a file of pushes on the lanes, and print the task's id.
+
+    Run again with the same --key, it goes on where it stopped, or does nothing more.
+    """
+    request = SubmitRequest(
+        source=file,
+        level=parse_level(level),
+        recipient=recipient,
+        title=title,
+        body=body,
+        data=tuple(data or ()),
+        format=format_,
+        quota=quota,
+        name=name,
+        key=key,
+        app=app,
+        expires_at_ms=parse_expiry(expires, now_ms()) if expires else 0,
+        max_attempts=max_attempts,
+        bad_rows=bad_rows,
+        rejects=rejects,
+    )
+    result = _run(flags.settings(), request)
+    _remark(result)
+    if as_json:
+        print_json({"task_id": result.task.id, **asdict(result)})
+    else:
+        typer.echo(result.task.id)
+
+
+def _run(settings: Settings, request: SubmitRequest) -> SubmitResult:
+    with SubmitBar() as bar:
+        try:
+            return on_backend(
+                settings, lambda backend: submit_rows(backend, settings, request, bar)
+            )
+        except KeyboardInterrupt:
+            stopped = bar.task_id
+    note(_way_on(request.key, stopped))
+    raise typer.Exit(INTERRUPTED)
+
+
+def _way_on(key: str, task_id: str) -> str:
+    if not task_id:
+        return "interrupted; nothing was submitted"
+    if key:
+        return (
+            f"interrupted; task {task_id} is not complete. "
+            f"The same command, with --key {key}, goes on where it stopped"
+        )
+    return (
+        f"interrupted; task {task_id} is not complete and goes on sending what it has. Without "
+        f"a --key it cannot be continued: pushlane cancel {task_id}, and submit again with a --key"
+    )
+
+
+def _remark(result: SubmitResult) -> None:
+    task = result.task
+    if result.already_done:
+        note(f"the key's task is complete already: {task.total:,} pushes, nothing submitted now")
+    elif result.resumed:
+        note(f"went on with an earlier submit: {result.published:,} of {task.total:,} sent now")
+    else:
+        note(f"{result.published:,} pushes on the lane, level {task.level}")
+    if result.rejected:
+        note(f"{result.rejected:,} bad rows left out; see {result.rejects}")

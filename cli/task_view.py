@@ -1,0 +1,113 @@
+"""A task with its progress, as `tasks` and `task show` present it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cli.render import Column
+from cli.times import age_text, time_text
+from lanes.ports import Registry
+from lanes.task import Progress, Task
+
+COLUMNS = (
+    Column("TASK"),
+    Column("NAME", elastic=True),
+    Column("LEVEL"),
+    Column("QUOTA", number=True),
+    Column("STATE"),
+    Column("TOTAL", number=True),
+    Column("FINISHED", number=True),
+    Column("DELIVERED", number=True, from_width=100),
+    Column("DEAD", number=True),
+    Column("%", number=True),
+    Column("AGE", number=True),
+    Column("REASON", elastic=True, from_width=100),
+)
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """The two halves that the registry keeps of a task."""
+
+    task: Task
+    progress: Progress
+
+    @property
+    def left(self) -> int | None:
+        """Pushes not finished; None while the total is not known."""
+        return None if self.task.total is None else self.task.total - self.progress.finished
+
+    @property
+    def percent(self) -> float | None:
+        """Of the total, how much is finished; None while the total is not known."""
+        if self.task.total is None:
+            return None
+        return 100 * self.progress.finished / self.task.total if self.task.total else 100.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the fingerprint, which means nothing to a reader."""
+        fields = msgspec.to_builtins(self.task)
+        del fields["fingerprint"]
+        counts = msgspec.to_builtins(self.progress)
+        del counts["task_id"]
+        percent = None if self.percent is None else round(self.percent, 2)
+        return {**fields, **counts, "finished": self.progress.finished, "percent": percent}
+
+    def as_row(self, now_ms: int) -> list[str]:
+        """A cell for each of COLUMNS."""
+        task, progress = self.task, self.progress
+        return [
+            task.id,
+            task.name,
+            task.level,
+            "-" if task.pooled else str(task.quota),
+            task.state,
+            "-" if task.total is None else f"{task.total:,}",
+            f"{progress.finished:,}",
+            f"{progress.delivered:,}",
+            f"{progress.dead:,}",
+            self._percent_text(),
+            age_text(task.created_at_ms, now_ms),
+            task.reason,
+        ]
+
+    def as_fields(self) -> list[tuple[str, str]]:
+        """What `task show` prints, one a line."""
+        task, progress = self.task, self.progress
+        return [
+            ("task", task.id),
+            ("name", task.name or "-"),
+            ("app", task.app),
+            ("key", task.key or "-"),
+            ("level", task.level),
+            ("quota", "- (shares a pool lane)" if task.pooled else str(task.quota)),
+            ("state", task.state),
+            ("reason", task.reason or "-"),
+            ("lane", task.lane),
+            ("total", "- (still being submitted)" if task.total is None else f"{task.total:,}"),
+            ("finished", f"{progress.finished:,} ({self._percent_text()} %)"),
+            ("  delivered", f"{progress.delivered:,}"),
+            ("  dead", f"{progress.dead:,}"),
+            ("  expired", f"{progress.expired:,}"),
+            ("  dropped", f"{progress.dropped:,}"),
+            ("attempts", f"at most {task.max_attempts} a push"),
+            ("created", time_text(task.created_at_ms)),
+            ("expires", time_text(task.expires_at_ms)),
+            ("ended", time_text(task.finished_at_ms)),
+        ]
+
+    def _percent_text(self) -> str:
+        return "-" if self.percent is None else f"{int(self.percent)}"
+
+
+async def view_of(registry: Registry, task: Task) -> TaskView:
+    """The task with its progress."""
+    [progress] = await registry.progress([task.id])
+    return TaskView(task, progress)
+
+
+async def views_of(registry: Registry, tasks: list[Task]) -> list[TaskView]:
+    """The tasks with their progress, in the same order."""
+    progress = await registry.progress([task.id for task in tasks])
+    return [TaskView(task, counts) for task, counts in zip(tasks, progress, strict=True)]

@@ -1,0 +1,212 @@
+"""Commands on tasks that exist: look at them, and change what they may send and when."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cli.completion import complete_level, complete_state, complete_task
+from cli.errors import note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import print_fields, print_json, print_table
+from cli.run import on_backend
+from cli.task_view import COLUMNS, TaskView, view_of, views_of
+from cli.words import parse_level, parse_state
+from lanes import life
+from lanes.backend import Backend
+from lanes.errors import BadInput, UserError
+from lanes.life import now_ms
+from lanes.task import ACTIVE_STATES, Level, State, Task, Weights
+
+TaskId = Annotated[
+    str, typer.Argument(metavar="TASK", help="Its id.", autocompletion=complete_task)
+]
+
+_ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
+
+
+def register(app: typer.Typer) -> None:
+    one = typer.Typer(help="Look at one task.", no_args_is_help=True, rich_markup_mode=None)
+    one.callback()(_task)
+    one.command("show")(with_flags(show))
+    app.command()(with_flags(tasks))
+    app.add_typer(one, name="task")
+    for command in (quota, levels, pause, resume, cancel, promote):
+        app.command()(with_flags(command))
+
+
+def _task() -> None:
+    """Look at one task."""
+
+
+def tasks(
+    flags: Flags,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="Only those in this state (repeatable).", autocompletion=complete_state),
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the tasks that are not finished, oldest first."""
+    wanted = _states(state or [], show_all)
+
+    async def load(backend: Backend) -> list[TaskView]:
+        return await views_of(backend.registry, await backend.registry.list(wanted))
+
+    views = on_backend(flags.settings(), load)
+    if as_json:
+        print_json([view.as_json() for view in views])
+    elif views:
+        now = now_ms()
+        print_table(COLUMNS, (view.as_row(now) for view in views))
+    else:
+        note("no such tasks" if state else "no tasks" if show_all else "no unfinished tasks")
+
+
+def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
+    """Show all there is to know about a task."""
+
+    async def load(backend: Backend) -> TaskView:
+        return await view_of(backend.registry, await backend.registry.get(task))
+
+    view = on_backend(flags.settings(), load)
+    if as_json:
+        print_json(view.as_json())
+    else:
+        print_fields(view.as_fields())
+
+
+def quota(
+    flags: Flags,
+    task: TaskId,
+    pushes: Annotated[int, typer.Argument(metavar="N", help="Pushes a turn, from 1.")],
+) -> None:
+    """Change how many pushes a task sends in its turn, from now on."""
+    changed = _change(flags, task, life.set_quota(pushes))
+    note(f"task {changed.id} sends {changed.quota} in its turn")
+
+
+def levels(
+    flags: Flags,
+    weights: Annotated[
+        str | None, typer.Argument(metavar="[HIGH:MEDIUM:LOW]", help="New weights, like 6:3:1.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how the levels share the sink, or change it from now on."""
+    wanted = None if weights is None else Weights.parse(weights)
+
+    async def apply(backend: Backend) -> Weights:
+        if wanted is not None:
+            await backend.registry.set_weights(wanted)
+        return await backend.registry.weights()
+
+    shares = _shares(on_backend(flags.settings(), apply))
+    if as_json:
+        print_json(shares)
+    else:
+        print_fields(
+            (level, f"{share['weight']:>4}  {share['percent']:g} %")
+            for level, share in shares.items()
+        )
+
+
+def pause(
+    flags: Flags,
+    task: TaskId,
+    reason: Annotated[str, typer.Option(help="Kept with the task.")] = "",
+) -> None:
+    """Hold a task; its pushes wait."""
+    changed = on_backend(flags.settings(), lambda backend: backend.pause(task, reason))
+    note(f"task {changed.id} is {changed.state}; go on with: pushlane resume {changed.id}")
+
+
+def resume(flags: Flags, task: TaskId) -> None:
+    """Let a paused task go on."""
+    changed = _change(flags, task, life.resume)
+    note(f"task {changed.id} is {changed.state}")
+
+
+def cancel(
+    flags: Flags,
+    task: TaskId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """End a task; what it has not sent is never sent."""
+
+    async def apply(backend: Backend) -> TaskView:
+        view = await view_of(backend.registry, await backend.registry.get(task))
+        life.cancel(view.task)  # refuse before anybody is asked
+        if not yes and not view.task.state.is_terminal:
+            _confirm_cancel(view)
+        await backend.registry.change(view.task.id, life.cancel)
+        return view
+
+    view = on_backend(flags.settings(), apply)
+    note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
+
+
+def promote(
+    flags: Flags,
+    task: TaskId,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="high|medium|low",
+            help="The level; one up unless given.",
+            autocompletion=complete_level,
+        ),
+    ] = None,
+) -> None:
+    """Move a task to another level, on a lane of its own; its backlog follows."""
+    level = None if to is None else parse_level(to)
+
+    async def apply(backend: Backend) -> Task:
+        target = level or _ONE_UP[(await backend.registry.get(task)).level]
+        return await backend.promote(task, target)
+
+    changed = on_backend(flags.settings(), apply)
+    note(f"task {changed.id} is {changed.level}")
+
+
+def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
+    if words and show_all:
+        raise BadInput("--all and --state exclude each other; give one of them")
+    if words:
+        return tuple(parse_state(word) for word in words)
+    return () if show_all else ACTIVE_STATES
+
+
+def _change(flags: Flags, task_id: str, edit: life.Edit) -> Task:
+    return on_backend(flags.settings(), lambda backend: backend.registry.change(task_id, edit))
+
+
+def _shares(weights: Weights) -> dict[Level, dict[str, float]]:
+    by_level = weights.by_level()
+    total = sum(by_level.values())
+    return {
+        level: {"weight": weight, "percent": round(100 * weight / total, 2)}
+        for level, weight in by_level.items()
+    }
+
+
+def _confirm_cancel(view: TaskView) -> None:
+    task = view.task
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"cancelling task {task.id} cannot be undone and there is no terminal to ask on; "
+            "add --yes"
+        )
+    name = f" {task.name!r}" if task.name else ""
+    question = f"Cancel task {task.id}{name}? {_unsent(view).capitalize()} will not go out."
+    if not typer.confirm(question, err=True):
+        raise UserError(f"task {task.id} is not cancelled")
+
+
+def _unsent(view: TaskView) -> str:
+    if view.left is None:
+        return "what it has not sent yet"
+    return "1 push" if view.left == 1 else f"{view.left:,} pushes"

@@ -1,0 +1,129 @@
+"""Several dispatching processes under one parent, which starts, watches and stops them.
+
+A worker that dies takes the others down, gently: whoever supervises the parent starts all anew.
+The parent itself never touches a lane, and restarts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cli.errors import INTERRUPTED
+
+log = logging.getLogger("pushlane.workers")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How many workers there are, and what each is started with.
+
+    `settings` are those given by flags; None for one that was not.
+    """
+
+    count: int
+    settings: Mapping[str, Any]
+    metrics_host: str
+    metrics_port: int | None
+    drain: bool
+    retry_timeouts: bool
+
+    def command(self, index: int) -> list[str]:
+        """Settings travel in the environment: a command line shows passwords to everybody."""
+        command = [sys.executable, "-P", "-m", "cli", "dispatch", "--with-parent"]
+        if self.metrics_port is not None:
+            port = str(self.metrics_port + index)
+            command += ["--metrics-host", self.metrics_host, "--metrics-port", port]
+        if self.drain:
+            command.append("--drain")
+        if self.retry_timeouts:
+            command.append("--retry-timeouts")
+        return command
+
+    def environment(self) -> dict[str, str]:
+        """The parent's, with its flags, and with the folder that it was imported from."""
+        flags = {f"PUSHLANE_{k.upper()}": str(v) for k, v in self.settings.items() if v is not None}
+        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def run_crew(crew: Crew) -> int:
+    """Run until all have ended; the exit code of the whole."""
+    return asyncio.run(_Parent(crew).run())
+
+
+class _Parent:
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._workers: list[Process] = []
+        self._stopping = False
+        self._interrupted = False
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        for index in range(self._crew.count):
+            self._workers.append(await self._start(index))
+        ends = [asyncio.create_task(self._watch(i)) for i in range(self._crew.count)]
+        codes = await asyncio.gather(*ends)
+        return next((code for code in codes if code), 0)
+
+    async def _start(self, index: int) -> Process:
+        """In a session of its own, so that a Ctrl-C reaches only the parent."""
+        worker = await asyncio.create_subprocess_exec(
+            *self._crew.command(index),
+            env=self._crew.environment(),
+            stdin=PIPE,
+            start_new_session=True,
+        )
+        log.info("worker %d is pid %d", index, worker.pid, extra={"action": "worker_started"})
+        if self._stopping:
+            _send(worker, signal.SIGTERM)
+        return worker
+
+    async def _watch(self, index: int) -> int:
+        """Wait for a worker's end; 0 when it was due."""
+        worker = self._workers[index]
+        code = await worker.wait()
+        if code == 0 and (self._stopping or self._crew.drain):
+            return 0
+        if self._stopping and code == -signal.SIGTERM:  # told before it had begun
+            return 0
+        if self._interrupted and code == -signal.SIGKILL:
+            return INTERRUPTED
+        log.error(
+            "worker %d (pid %d) %s; stopping the others",
+            index,
+            worker.pid,
+            f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}",
+            extra={"action": "worker_died"},
+        )
+        self._stop()
+        return max(code, 1)
+
+    def _stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            for worker in self._workers:
+                _send(worker, signal.SIGTERM)
+
+    def _interrupt(self) -> None:
+        if self._interrupted:
+            for worker in self._workers:
+                _send(worker, signal.SIGKILL)
+        self._interrupted = True
+        self._stop()
+
+
+def _send(worker: Process, number: signal.Signals) -> None:
+    if worker.returncode is None:
+        worker.send_signal(number)

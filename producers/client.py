@@ -1,0 +1,109 @@
+"""Tasks from somebody's own program: submit them, look at them, change them.
+
+A thin face over the backend for one event loop. It never delivers: that is the dispatcher's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.errors import PushlaneError
+from lanes.settings import Settings, load
+from lanes.task import Level, Progress, State, Task, Weights
+from producers.input import OnProgress
+from producers.request import SubmitRequest, SubmitResult
+from producers.submit import submit
+
+
+class Client:
+    """Open while it is entered: `async with Client() as client: ...`.
+
+    Settings are those of `PUSHLANE_*` and `pushlane.toml` unless given. Every method raises
+    `Unreachable` when a service does not answer, and `UnknownTask` for an id that is no task's.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings or load()
+        self._exits = AsyncExitStack()
+        self._backend: Backend | None = None
+
+    async def __aenter__(self) -> Client:
+        self._backend = await self._exits.enter_async_context(connect(self._settings))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._backend = None
+        await self._exits.__aexit__(kind, error, trace)
+
+    async def submit(
+        self, request: SubmitRequest, on_progress: OnProgress | None = None
+    ) -> SubmitResult:
+        """Make a task of a file's rows, or of rows in memory. Idempotent with a key.
+
+        Raises:
+            BadInput: the request or a row cannot be used; nothing was published.
+            TaskConflict: the key belongs to other content, or is being submitted now.
+        """
+        return await submit(self._open, self._settings, request, on_progress)
+
+    async def tasks(self, states: Sequence[State] = ()) -> list[Task]:
+        """Tasks in these states (all when none is named), oldest first."""
+        return await self._open.registry.list(states)
+
+    async def task(self, task_id: str) -> Task:
+        return await self._open.registry.get(task_id)
+
+    async def progress(self, task_id: str) -> Progress:
+        """How many of the task's pushes have ended, and in which way."""
+        [progress] = await self._open.registry.progress([task_id])
+        return progress
+
+    async def set_quota(self, task_id: str, quota: int) -> Task:
+        """How many pushes it sends in its turn, from now on.
+
+        Raises:
+            InvalidChange: the quota is out of range, or the task is finished or shares a lane.
+        """
+        return await self._open.registry.change(task_id, life.set_quota(quota))
+
+    async def weights(self) -> Weights:
+        """How the levels share the sink."""
+        return await self._open.registry.weights()
+
+    async def set_levels(self, weights: Weights | str) -> None:
+        """Share the sink like this from now on: `6:3:1`. Raises BadInput for other texts."""
+        parsed = Weights.parse(weights) if isinstance(weights, str) else weights
+        await self._open.registry.set_weights(parsed)
+
+    async def pause(self, task_id: str, reason: str = "") -> Task:
+        """Hold it; its pushes wait. Raises InvalidChange when it is finished."""
+        return await self._open.pause(task_id, reason)
+
+    async def resume(self, task_id: str) -> Task:
+        """Raises InvalidChange when it is not paused."""
+        return await self._open.registry.change(task_id, life.resume)
+
+    async def cancel(self, task_id: str) -> Task:
+        """End it; what it has not sent is never sent. Raises InvalidChange when it is done."""
+        return await self._open.registry.change(task_id, life.cancel)
+
+    async def promote(self, task_id: str, level: Level) -> Task:
+        """To another level, with its backlog. Raises InvalidChange when it is finished."""
+        return await self._open.promote(task_id, level)
+
+    @property
+    def _open(self) -> Backend:
+        if self._backend is None:
+            raise PushlaneError(
+                "the client is not open; use it inside `async with Client() as ...`"
+            )
+        return self._backend
