@@ -23,26 +23,31 @@ from producers.rows import RowSource
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What the rows came to. `rejects` is None when none was bad."""
+class CheckedRows:
+    """Rows that can all be published as they were checked, unless the file changes.
 
+    `rejects` is None when no row was bad.
+    """
+
+    file: InputFile
+    signature: tuple[int, int, int]
+    source: RowSource
+    encoder: Encoder
     accepted: int
     rejected: int
     rejects: Path | None
 
 
 async def check_rows(
-    request: SubmitRequest,
-    source: RowSource,
-    encoder: Encoder,
-    task: Task,
-    tell: OnProgress,
-) -> Checked:
+    request: SubmitRequest, file: InputFile, source: RowSource, task: Task, tell: OnProgress
+) -> CheckedRows:
     """Count the rows that can be used, and list the others or stop at the first of them.
 
     Raises:
-        BadInput: a bad row that is not to be skipped, or no good row at all.
+        BadInput: a column that is not there, a bad row not to be skipped, or no good row.
     """
+    signature = file.signature()
+    encoder = Encoder(request, source)
     bad = _policy(request, source)
     accepted = 0
     try:
@@ -55,7 +60,7 @@ async def check_rows(
         bad.close()
     if accepted == 0:
         raise _nothing_left(source, bad)
-    return Checked(accepted, bad.count, bad.path)
+    return CheckedRows(file, signature, source, encoder, accepted, bad.count, bad.path)
 
 
 async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:

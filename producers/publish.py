@@ -15,13 +15,12 @@ from lanes.errors import BadInput, TaskConflict, UnknownLane
 from lanes.ports import Source
 from lanes.task import Task
 from producers.ahead import ahead
+from producers.check import CheckedRows
 from producers.chunks import Chunk, chunks
-from producers.encoder import Encoder
 from producers.hold import Sleep
-from producers.input import InputFile, OnProgress
+from producers.input import OnProgress
 from producers.patience import patiently
 from producers.request import Stage, SubmitProgress
-from producers.rows import RowSource
 
 Result = TypeVar("Result")
 
@@ -34,39 +33,44 @@ class Publisher:
     """
 
     def __init__(
-        self, backend: Backend, task: Task, lane: str, total: int, tell: OnProgress, sleep: Sleep
+        self,
+        backend: Backend,
+        task: Task,
+        lane: str,
+        rows: CheckedRows,
+        tell: OnProgress,
+        sleep: Sleep,
     ) -> None:
         self._backend = backend
         self._task = task
         self._lane = lane
-        self._total = total
+        self._rows = rows
         self._tell = tell
         self._sleep = sleep
         self.published = 0
 
-    async def run(self, file: InputFile, source: RowSource, encoder: Encoder, size: int) -> Task:
-        """The sealed task.
+    async def run(self, size: int) -> Task:
+        """The sealed task. `size` is the rows of a chunk.
 
         Raises:
             BadInput: the file changed since it was checked; the task is cancelled.
             TaskConflict: the task ended meanwhile.
         """
-        before = file.signature()
         await self._open()
         try:
-            await self._publish_all(source, encoder, size)
-            if file.signature() != before or self.published != self._total:
-                raise BadInput(f"{source.name} changed while it was submitted")
+            await self._publish_all(size)
+            self._refuse_changed()
         except BadInput as error:
             raise await self._give_up(error) from error
-        seal = life.seal(self._total)
+        seal = life.seal(self.published)
         return await self._patiently(lambda: self._backend.registry.change(self._task.id, seal))
 
     async def _open(self) -> None:
         await self._backend.broker.open_lane(self._lane)
         await self._backend.registry.change(self._task.id, life.start)
 
-    async def _publish_all(self, source: RowSource, encoder: Encoder, size: int) -> None:
+    async def _publish_all(self, size: int) -> None:
+        source, encoder = self._rows.source, self._rows.encoder
         encode_row = encoder.for_task(self._task)
         again = chunks(source, encoder.wanted, encode_row, size, lambda number, bad: None)
         async with ahead(again) as coming:
@@ -84,6 +88,11 @@ class Publisher:
             await self._refuse_ended()
             raise
 
+    def _refuse_changed(self) -> None:
+        rows = self._rows
+        if rows.file.signature() != rows.signature or self.published != rows.accepted:
+            raise BadInput(f"{rows.file.name} changed while it was submitted")
+
     async def _refuse_ended(self) -> None:
         refuse_ended(await self._backend.registry.get(self._task.id), self.published)
 
@@ -99,8 +108,8 @@ class Publisher:
         return await patiently(action, self._say, self._sleep)
 
     def _say(self, note: str = "") -> None:
-        done = SubmitProgress(Stage.PUBLISHING, self.published, self._total, self._task.id, note)
-        self._tell(done)
+        total, task_id = self._rows.accepted, self._task.id
+        self._tell(SubmitProgress(Stage.PUBLISHING, self.published, total, task_id, note))
 
 
 def refuse_ended(task: Task, published: int = 0) -> None:

@@ -16,9 +16,8 @@ from lanes.backend import Backend
 from lanes.errors import TaskConflict
 from lanes.settings import Settings
 from lanes.task import Task
-from producers.check import Checked, check_rows, fingerprint
+from producers.check import CheckedRows, check_rows, fingerprint
 from producers.chunks import chunk_size
-from producers.encoder import Encoder
 from producers.hold import Hold, Sleep
 from producers.input import InputFile, OnProgress, as_file
 from producers.newtask import first_lane, new_task
@@ -69,38 +68,27 @@ class _Submit:
         self._sleep = sleep
 
     async def run(self, file: InputFile, source: RowSource) -> SubmitResult:
-        encoder = Encoder(self._request, source)
         task = new_task(self._request, self._settings)
-        checked = await check_rows(self._request, source, encoder, task, self._tell)
+        rows = await check_rows(self._request, file, source, task, self._tell)
         if self._request.key:
             found = await fingerprint(self._request, self._settings, file)
             task = replace(task, fingerprint=found)
         kept = await self._backend.registry.add(task)
         _refuse_other(task, kept)
-        hold = self._hold(kept)
-        result = await hold.run(
-            lambda: self._publish(kept.id, file, source, encoder, checked),
-            lambda: self._tell(_waiting(kept)),
+        result = await self._hold(kept).run(
+            lambda: self._publish(kept.id, rows), lambda: self._tell(_waiting(kept))
         )
         return with_other(result, resumed=kept.id != task.id and not result.already_done)
 
-    async def _publish(
-        self,
-        task_id: str,
-        file: InputFile,
-        source: RowSource,
-        encoder: Encoder,
-        checked: Checked,
-    ) -> SubmitResult:
+    async def _publish(self, task_id: str, rows: CheckedRows) -> SubmitResult:
         task = await self._backend.registry.get(task_id)
-        result = SubmitResult(task, 0, checked.rejected, checked.rejects)
+        result = SubmitResult(task, 0, rows.rejected, rows.rejects)
         if task.total is not None:
             return with_other(result, already_done=True)
         refuse_ended(task)
         lane = first_lane(self._request.level, task.id, self._settings)
-        publisher = Publisher(self._backend, task, lane, checked.accepted, self._tell, self._sleep)
-        size = chunk_size(self._settings.batch)
-        sealed = await publisher.run(file, source, encoder, size)
+        publisher = Publisher(self._backend, task, lane, rows, self._tell, self._sleep)
+        sealed = await publisher.run(chunk_size(self._settings.batch))
         return with_other(result, task=sealed, published=publisher.published)
 
     def _hold(self, task: Task) -> Hold:

@@ -1,0 +1,603 @@
+"""Submitting a file: checked whole, published once, resumed by key, with trouble told clearly."""
+
+import asyncio
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from lanes.naming import own_lane
+from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from lanes.settings import Settings
+from lanes.task import Level, State
+from producers.request import Stage, SubmitRequest
+from producers.submit import submit
+
+DEADLINE_S = 10
+
+
+class Fixture:
+    """An embedded backend in a folder of its own, and what a test asks of it."""
+
+    def __init__(self, folder, backend):
+        self.folder = folder
+        self.backend = backend
+        self.settings = Settings(data_dir=folder, batch=10)
+        self.progress = []
+        self.standard = self.file("standard.csv")
+
+    def file(self, name="in.csv", text=None, rows=25):
+        path = self.folder / name
+        lines = [f"user{number}@x,Name{number}" for number in range(1, rows + 1)]
+        path.write_text("\n".join(["recipient,name", *lines, ""]) if text is None else text)
+        return path
+
+    def request(self, source=None, **options):
+        source = self.standard if source is None else source
+        return replace(SubmitRequest(source=source, level=Level.HIGH), **options)
+
+    async def submit(self, source=None, backend=None, sleep=None, **options):
+        request = self.request(source, **options)
+        return await submit(
+            backend or self.backend,
+            self.settings,
+            request,
+            self.progress.append,
+            sleep=sleep or no_wait,
+        )
+
+    async def pushes(self, lane):
+        """All that is on the lane, in the order it is taken; a last push of ours marks the end."""
+        await self.backend.broker.publish(lane, [encode(Push("end", 1, "end"))])
+        ready = asyncio.Event()
+        reader = await self.backend.broker.read(lane, lambda _: ready.set())
+        found = []
+        try:
+            while not found or found[-1].task_id != "end":
+                taken = reader.take()
+                if taken is None:
+                    await ready.wait()
+                    ready.clear()
+                    continue
+                found.append(decode(taken.body))
+                await self.backend.broker.ack([taken])
+        finally:
+            await reader.close()
+        return found[:-1]
+
+    async def tasks(self):
+        return await self.backend.registry.list()
+
+    def notes(self):
+        return [progress.note for progress in self.progress if progress.note]
+
+
+async def no_wait(wait_s):
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    """Runs a coroutine function with a `Fixture` on an embedded backend."""
+
+    def run(steps):
+        async def main():
+            async with asyncio.timeout(DEADLINE_S), connect(Settings(data_dir=tmp_path)) as backend:
+                return await steps(Fixture(tmp_path, backend))
+
+        return asyncio.run(main())
+
+    return run
+
+
+class Faulty:
+    """A real port with one method wrapped."""
+
+    def __init__(self, port, **wrapped):
+        self._port = port
+        for name, wrap in wrapped.items():
+            setattr(self, name, wrap(getattr(port, name)))
+
+    def __getattr__(self, name):
+        return getattr(self._port, name)
+
+
+def failing_first(times, error):
+    """Fails so many calls, then passes them on."""
+
+    def wrap(method):
+        left = [times]
+
+        async def call(*args, **options):
+            if left[0] > 0:
+                left[0] -= 1
+                raise error
+            return await method(*args, **options)
+
+        return call
+
+    return wrap
+
+
+def failing_after(times, error):
+    """Passes so many calls on, then fails all."""
+
+    def wrap(method):
+        left = [times]
+
+        async def call(*args, **options):
+            if left[0] == 0:
+                raise error
+            left[0] -= 1
+            return await method(*args, **options)
+
+        return call
+
+    return wrap
+
+
+def with_broker(backend, **wrapped):
+    return Backend(Faulty(backend.broker, **wrapped), backend.registry, backend.lease)
+
+
+def test_every_row_becomes_a_push_in_file_order(scenario):
+    async def steps(f):
+        result = await f.submit(title="Hi {name}", body="{name}: {recipient}", data=("name",))
+        return result, await f.pushes(result.task.lane)
+
+    result, pushes = scenario(steps)
+
+    assert [push.seq for push in pushes] == list(range(1, 26))
+    first = pushes[0]
+    assert (first.recipient, first.title, first.body) == ("user1@x", "Hi Name1", "Name1: user1@x")
+    assert first.data == {"name": "Name1"}
+    assert result.published == 25
+
+
+def test_the_task_runs_and_is_sealed_with_its_total(scenario):
+    async def steps(f):
+        result = await f.submit(name="spring", quota=3, max_attempts=2)
+        return result.task, await f.tasks()
+
+    task, tasks = scenario(steps)
+
+    assert tasks == [task]
+    assert (task.state, task.total, task.quota, task.max_attempts) == (State.RUNNING, 25, 3, 2)
+    assert task.lane == own_lane(task.id)
+
+
+def test_a_low_task_goes_to_a_pool_lane(scenario):
+    async def steps(f):
+        result = await f.submit(level=Level.LOW)
+        return result.task, await f.pushes(result.task.lane)
+
+    task, pushes = scenario(steps)
+    assert task.pooled
+    assert {push.task_id for push in pushes} == {task.id}
+
+
+def test_chunks_are_whole_batches_but_for_the_last(scenario):
+    sizes = []
+
+    def counting(publish):
+        async def call(lane, bodies, **options):
+            sizes.append((options["source"].first_seq, len(bodies)))
+            await publish(lane, bodies, **options)
+
+        return call
+
+    async def steps(f):
+        await f.submit(f.file(rows=5000), backend=with_broker(f.backend, publish=counting))
+
+    scenario(steps)
+    assert sizes == [(1, 4090), (4091, 910)]
+
+
+def test_the_lane_is_open_before_anything_is_published(scenario):
+    calls = []
+
+    def noting(name):
+        def wrap(method):
+            async def call(*args, **options):
+                calls.append(name)
+                return await method(*args, **options)
+
+            return call
+
+        return wrap
+
+    async def steps(f):
+        broker = Faulty(f.backend.broker, open_lane=noting("open"), publish=noting("publish"))
+        registry = Faulty(f.backend.registry, add=noting("add"), change=noting("change"))
+        await f.submit(backend=Backend(broker, registry, f.backend.lease))
+
+    scenario(steps)
+    assert calls == ["add", "open", "change", "publish", "change"]
+
+
+def test_rows_in_memory_are_submitted_like_a_file(scenario):
+    async def steps(f):
+        rows = ({"recipient": f"u{number}", "n": number} for number in range(3))
+        result = await f.submit(rows, title="{n}")
+        return await f.pushes(result.task.lane)
+
+    assert [(push.recipient, push.title) for push in scenario(steps)] == [
+        ("u0", "0"),
+        ("u1", "1"),
+        ("u2", "2"),
+    ]
+
+
+def test_a_stream_is_submitted_like_a_file(scenario):
+    async def steps(f):
+        result = await f.submit(io.BytesIO(b"recipient\na@x\n"), format="csv")
+        return await f.pushes(result.task.lane)
+
+    assert [push.recipient for push in scenario(steps)] == ["a@x"]
+
+
+def test_progress_names_the_task_and_its_total(scenario):
+    async def steps(f):
+        result = await f.submit()
+        return result.task, f.progress
+
+    task, progress = scenario(steps)
+    assert [step.stage for step in progress] == [Stage.CHECKING, Stage.PUBLISHING]
+    assert (progress[-1].rows, progress[-1].total, progress[-1].task_id) == (25, 25, task.id)
+
+
+def test_the_same_key_again_does_nothing(scenario):
+    async def steps(f):
+        first = await f.submit(key="spring")
+        again = await f.submit(key="spring")
+        return first, again, await f.pushes(first.task.lane)
+
+    first, again, pushes = scenario(steps)
+    assert again.already_done
+    assert (again.task.id, again.published, again.resumed) == (first.task.id, 0, False)
+    assert len(pushes) == 25
+
+
+@pytest.mark.parametrize("published_chunks", [0, 1, 2])
+def test_a_submit_cut_off_goes_on_where_it_stopped(scenario, published_chunks):
+    async def steps(f):
+        cut = failing_after(published_chunks, StorageFull("full"))
+        path = f.file(rows=10_000)
+        with pytest.raises(StorageFull):
+            await f.submit(path, key="spring", backend=with_broker(f.backend, publish=cut))
+        before = await f.tasks()
+        result = await f.submit(path, key="spring")
+        return before, result, await f.pushes(result.task.lane)
+
+    before, result, pushes = scenario(steps)
+    assert [task.total for task in before] == [None]
+    assert result.resumed
+    assert result.task.id == before[0].id
+    assert sorted(push.seq for push in pushes) == list(range(1, 10_001))
+
+
+@pytest.mark.parametrize("change", [{"title": "other"}, {"quota": 2}, {"level": Level.LOW}])
+def test_a_key_with_other_options_is_refused(scenario, change):
+    async def steps(f):
+        first = await f.submit(key="spring")
+        with pytest.raises(TaskConflict, match=f"used by task {first.task.id} with other rows"):
+            await f.submit(key="spring", **change)
+
+    scenario(steps)
+
+
+def test_a_key_with_other_rows_is_refused(scenario):
+    async def steps(f):
+        await f.submit(key="spring")
+        with pytest.raises(TaskConflict, match="choose another key"):
+            await f.submit(f.file(rows=26), key="spring")
+
+    scenario(steps)
+
+
+def test_a_later_expiry_of_the_same_submit_is_the_same_submit(scenario):
+    async def steps(f):
+        await f.submit(key="spring", expires_at_ms=life.now_ms() + 60_000)
+        return await f.submit(key="spring", expires_at_ms=life.now_ms() + 61_000)
+
+    assert scenario(steps).already_done
+
+
+def test_without_a_key_each_submit_is_a_task_of_its_own(scenario):
+    async def steps(f):
+        return (await f.submit()).task.id, (await f.submit()).task.id
+
+    first, second = scenario(steps)
+    assert first != second
+
+
+def test_two_submits_of_one_key_at_once_the_second_is_refused(scenario):
+    async def steps(f):
+        publishing, go_on = asyncio.Event(), asyncio.Event()
+
+        def held(publish):
+            async def call(*args, **options):
+                publishing.set()
+                await go_on.wait()
+                await publish(*args, **options)
+
+            return call
+
+        first = asyncio.create_task(
+            f.submit(
+                key="spring", backend=with_broker(f.backend, publish=held), sleep=asyncio.sleep
+            )
+        )
+        await publishing.wait()
+        with pytest.raises(TaskConflict, match="is under way"):
+            await f.submit(key="spring")
+        go_on.set()
+        return await first, f.notes()
+
+    result, notes = scenario(steps)
+    assert result.task.total == 25
+    assert any("waiting for it to let go" in note for note in notes)
+
+
+def test_a_submit_waits_for_the_lease_of_one_that_died(scenario):
+    async def steps(f):
+        dying = failing_after(0, StorageFull("full"))
+        with pytest.raises(StorageFull):
+            await f.submit(key="spring", backend=with_broker(f.backend, publish=dying))
+        (task,) = await f.tasks()
+        await f.backend.lease.acquire(f"submit-{task.id}", "dead", 60.0)
+
+        async def its_time_ends(wait_s):
+            await f.backend.lease.release(f"submit-{task.id}", "dead")
+
+        return await f.submit(key="spring", sleep=its_time_ends)
+
+    result = scenario(steps)
+    assert (result.resumed, result.task.total) == (True, 25)
+
+
+def test_a_submit_whose_lease_is_lost_stops(scenario):
+    async def steps(f):
+        def taken_over(acquire):
+            grants = [7]
+
+            async def call(*args):
+                return grants.pop() if grants else None
+
+            return call
+
+        def endless(publish):
+            async def call(*args, **options):
+                await asyncio.Event().wait()
+
+            return call
+
+        backend = Backend(
+            Faulty(f.backend.broker, publish=endless),
+            f.backend.registry,
+            Faulty(f.backend.lease, acquire=taken_over),
+        )
+        with pytest.raises(TaskConflict, match="is under way"):
+            await f.submit(backend=backend)
+
+    scenario(steps)
+
+
+BAD = "recipient,name\na@x,Ann\n,Bo\nc@x\nd@x,Di\n"
+
+
+def test_one_bad_row_stops_all_before_a_task_is_made(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match=r"in\.csv:3 has no recipient.*Nothing was published"):
+            await f.submit(f.file(text=BAD))
+        return await f.tasks()
+
+    assert scenario(steps) == []
+
+
+def test_bad_rows_are_skipped_and_listed_with_line_and_reason(scenario):
+    async def steps(f):
+        result = await f.submit(f.file(text=BAD), bad_rows="skip")
+        return f.folder, result, await f.pushes(result.task.lane)
+
+    folder, result, pushes = scenario(steps)
+
+    assert [(push.seq, push.recipient) for push in pushes] == [(1, "a@x"), (2, "d@x")]
+    assert (result.published, result.rejected, result.task.total) == (2, 2, 2)
+    assert result.rejects == folder / "in.csv.rejects.jsonl"
+    assert [json.loads(line) for line in result.rejects.read_text().splitlines()] == [
+        {"line": 3, "reason": "has no recipient (text or a whole number)"},
+        {"line": 4, "reason": "has 1 columns where the header has 2"},
+    ]
+
+
+def test_no_rejects_file_is_made_when_no_row_is_bad(scenario):
+    async def steps(f):
+        result = await f.submit(bad_rows="skip", rejects=f.folder / "rejects")
+        return result.rejects, (f.folder / "rejects").exists()
+
+    assert scenario(steps) == (None, False)
+
+
+def test_a_file_of_bad_rows_only_is_refused(scenario):
+    async def steps(f):
+        with pytest.raises(
+            BadInput, match=r"none of the 2 rows .*in\.csv\.rejects\.jsonl says why"
+        ):
+            await f.submit(f.file(text="recipient,name\n,a\n,b\n"), bad_rows="skip")
+        return await f.tasks()
+
+    assert scenario(steps) == []
+
+
+def test_an_oversized_push_names_size_and_limit(scenario):
+    async def steps(f):
+        text = "recipient,name\n" + f"a@x,{'x' * MAX_PUSH_BYTES}\n"
+        with pytest.raises(
+            OversizedPush, match=rf":2 makes a push of 65\d\d\d bytes.*{MAX_PUSH_BYTES}"
+        ):
+            await f.submit(f.file(text=text), title="{name}")
+
+    scenario(steps)
+
+
+def test_text_that_is_not_utf8_is_a_bad_row_whose_content_is_not_shown(scenario):
+    async def steps(f):
+        path = f.folder / "in.csv"
+        path.write_bytes(b"recipient,name\nanna@x,J\xfcrgen\n")
+        with pytest.raises(BadInput, match=":2 holds text that is not UTF-8") as caught:
+            await f.submit(path, title="{name}")
+        return str(caught.value)
+
+    message = scenario(steps)
+    assert "anna" not in message
+    assert "rgen" not in message
+
+
+def test_a_json_row_without_a_template_field_names_row_and_field(scenario):
+    async def steps(f):
+        text = '{"recipient":"a@x","name":"Ann"}\n{"recipient":"b@x"}\n'
+        with pytest.raises(BadInput, match=r"in\.jsonl:2 has no field 'name'"):
+            await f.submit(f.file("in.jsonl", text), title="{name}")
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recipient": "nmae"}, "no column 'nmae'.*its columns are: recipient, name; .*'name'"),
+        ({"title": "{nam}"}, "no column 'nam', .*title template.*recipient, name"),
+        ({"data": ("age",)}, "no column 'age', .*data"),
+        ({"quota": 0}, "quota 0 is not from 1"),
+        ({"quota": 2, "level": Level.LOW}, "quota 2 cannot be given to a low task.*promote"),
+        ({"expires_at_ms": 1_000}, "s in the past"),
+        ({"max_attempts": 0}, "max attempts 0"),
+        ({"format": "xml"}, "unknown format 'xml'; use csv, jsonl, parquet"),
+        ({"source": io.BytesIO(b"x")}, "add --format"),
+        ({"source": []}, "the rows given is empty"),
+        ({"source": ["text"]}, "row 1 is a str, not a mapping"),
+    ],
+)
+def test_a_request_that_cannot_be_carried_out_says_why(scenario, options, message):
+    async def steps(f):
+        with pytest.raises(BadInput, match=message):
+            await f.submit(**options)
+        return await f.tasks()
+
+    assert scenario(steps) == []
+
+
+def test_a_first_line_that_holds_data_is_not_shown(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match="is the header line missing") as caught:
+            await f.submit(f.file(text="anna@example.com,Anna\n"))
+        return str(caught.value)
+
+    assert "anna" not in scenario(steps).lower()
+
+
+def test_a_file_with_a_header_only_is_refused(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match="has no rows"):
+            await f.submit(f.file(rows=0))
+
+    scenario(steps)
+
+
+def test_a_column_that_is_there_twice_is_refused(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match="more than one column 'recipient'"):
+            await f.submit(f.file(text="recipient,recipient\na,b\n"))
+
+    scenario(steps)
+
+
+def test_a_broker_lost_in_mid_publish_is_waited_for_and_told_once(scenario):
+    waits = []
+
+    async def wait(wait_s):
+        waits.append(wait_s)
+        await asyncio.sleep(0)
+
+    async def steps(f):
+        away = failing_first(3, Unreachable("pulsar://x does not answer"))
+        result = await f.submit(backend=with_broker(f.backend, publish=away), sleep=wait)
+        return result, f.notes(), await f.pushes(result.task.lane)
+
+    result, notes, pushes = scenario(steps)
+    assert notes == ["waiting: pulsar://x does not answer", "the service is back"]
+    assert (result.task.total, len(pushes)) == (25, 25)
+
+
+def test_a_broker_that_is_away_at_the_start_is_an_error(scenario):
+    async def steps(f):
+        away = failing_after(0, Unreachable("pulsar://x does not answer"))
+        with pytest.raises(Unreachable):
+            await f.submit(backend=with_broker(f.backend, open_lane=away))
+
+    scenario(steps)
+
+
+def test_a_cancelled_submit_leaves_what_its_key_resumes(scenario):
+    async def steps(f):
+        publishing = asyncio.Event()
+
+        def stuck(publish):
+            async def call(*args, **options):
+                publishing.set()
+                await asyncio.Event().wait()
+
+            return call
+
+        backend = with_broker(f.backend, publish=stuck)
+        cut = asyncio.create_task(f.submit(key="spring", backend=backend))
+        await publishing.wait()
+        cut.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cut
+        return await f.submit(key="spring")
+
+    result = scenario(steps)
+    assert (result.resumed, result.task.total) == (True, 25)
+
+
+def test_a_task_cancelled_meanwhile_is_published_no_further(scenario):
+    async def steps(f):
+        def then_cancel(publish):
+            async def call(lane, bodies, **options):
+                await publish(lane, bodies, **options)
+                (task,) = await f.tasks()
+                await f.backend.registry.change(task.id, life.cancel)
+
+            return call
+
+        backend = with_broker(f.backend, publish=then_cancel)
+        with pytest.raises(TaskConflict, match="is cancelled, after 4090 pushes"):
+            await f.submit(f.file(rows=5000), backend=backend)
+
+    scenario(steps)
+
+
+def test_a_file_that_changes_meanwhile_cancels_the_task(scenario):
+    async def steps(f):
+        path = f.standard
+
+        def then_change(publish):
+            async def call(*args, **options):
+                await publish(*args, **options)
+                path.write_text(path.read_text() + "late@x,Late\n")
+
+            return call
+
+        backend = with_broker(f.backend, publish=then_change)
+        with pytest.raises(BadInput, match=r"changed while it was submitted.*is cancelled; 25 of"):
+            await f.submit(path, backend=backend)
+        return await f.tasks()
+
+    (task,) = scenario(steps)
+    assert (task.state, task.total) == (State.CANCELLED, None)
