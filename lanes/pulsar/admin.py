@@ -19,7 +19,7 @@ from lanes.errors import BadInput
 from lanes.pulsar.failures import refusal, unanswered
 
 _API = "/admin/v2"
-_TIMEOUT_S = 30
+_TIMEOUT_S = 15
 _CONNECTIONS = 32
 _REDIRECTS = 5
 

@@ -1,0 +1,84 @@
+"""Every answer of Pulsar has a meaning in our own errors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import _pulsar
+import pytest
+
+from lanes.errors import (
+    BadInput,
+    OversizedPush,
+    PushlaneError,
+    TaskConflict,
+    UnknownLane,
+    Unreachable,
+)
+from lanes.pulsar.failures import MEANINGS, failure, refusal, unanswered
+
+URL = "pulsar://broker.test:6650"
+
+
+def test_the_map_names_every_result_code_and_no_other() -> None:
+    codes = set(_pulsar.Result.__members__) - {"Ok"}
+
+    assert set(MEANINGS) == codes
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Timeout", Unreachable),
+        ("AuthorizationError", Unreachable),
+        ("ProducerBlockedQuotaExceededException", Unreachable),
+        ("ProducerBusy", TaskConflict),
+        ("TopicNotFound", UnknownLane),
+        ("MessageTooBig", OversizedPush),
+        ("InvalidUrl", BadInput),
+    ],
+)
+def test_a_result_becomes_our_error_with_url_and_code(
+    name: str, expected: type[PushlaneError]
+) -> None:
+    result = _pulsar.Result.__members__[name]
+
+    error = failure(result, URL, "read lane x")
+
+    assert type(error) is expected
+    assert URL in str(error)
+    assert "read lane x" in str(error)
+    assert f"{name}, code {result.value}" in str(error)
+
+
+def test_a_code_that_a_later_client_adds_is_unreachable_and_named() -> None:
+    error = failure(SimpleNamespace(name="Novelty", value=99), URL, "read lane x")
+
+    assert type(error) is Unreachable
+    assert "Novelty, code 99" in str(error)
+
+
+@pytest.mark.parametrize("status", [*range(300, 309), *range(400, 600)])
+def test_every_status_of_the_admin_becomes_our_error_and_is_named(status: int) -> None:
+    error = refusal(status, "why", "http://admin.test", "open lane x")
+
+    assert isinstance(error, BadInput | Unreachable | UnknownLane)
+    assert f"status {status}, why" in str(error)
+    assert "http://admin.test" in str(error)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_denial_points_to_the_token(status: int) -> None:
+    assert "PUSHLANE_PULSAR_TOKEN" in str(refusal(status, "", "http://admin.test", "open lane x"))
+
+
+@pytest.mark.parametrize("status", [307, 409, 429, 500, 503])
+def test_a_passing_trouble_of_the_admin_may_be_tried_again(status: int) -> None:
+    assert type(refusal(status, "", "http://admin.test", "open lane x")) is Unreachable
+
+
+def test_an_admin_that_does_not_answer_is_named_with_what_to_do() -> None:
+    error = unanswered(TimeoutError(), "http://admin.test", "open lane x")
+
+    assert "http://admin.test" in str(error)
+    assert "pushlane up" in str(error)

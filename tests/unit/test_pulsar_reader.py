@@ -1,0 +1,191 @@
+"""The reader's ready signal, on a consumer that the test hands messages to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import _pulsar
+import pytest
+
+from lanes.ports import LaneReader, Taken
+from lanes.pulsar.link import Link
+from lanes.pulsar.reader import PulsarReader, acknowledge
+
+
+class Message:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def data(self) -> bytes:
+        return self._body
+
+
+class Consumer:
+    """Answers a receive at once when it holds a message, else when it is given one."""
+
+    def __init__(self) -> None:
+        self.held: deque[Message] = deque()
+        self.receives: deque[Callable[[Any, Any], None]] = deque()
+        self.most_receives = 0
+        self.acked: list[Any] = []
+        self.closed = False
+
+    def receive_async(self, answer: Callable[[Any, Any], None]) -> None:
+        if self.held:
+            answer(_pulsar.Result.Ok, self.held.popleft())
+            return
+        self.receives.append(answer)
+        self.most_receives = max(self.most_receives, len(self.receives))
+
+    def give(self, *bodies: bytes) -> None:
+        for body in bodies:
+            if self.receives:
+                self.receives.popleft()(_pulsar.Result.Ok, Message(body))
+            else:
+                self.held.append(Message(body))
+
+    def acknowledge(self, message: Any) -> None:
+        if self.closed:
+            raise _pulsar.AlreadyClosed
+        self.acked.append(message)
+
+    def close_async(self, answer: Callable[[Any], None]) -> None:
+        self.closed = True
+        while self.receives:
+            self.receives.popleft()(_pulsar.Result.AlreadyClosed, Message(b""))
+        answer(_pulsar.Result.Ok)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.consumer = Consumer()
+        self.told: list[LaneReader] = []
+        link = Link(None, "pulsar://broker.test:6650")
+        self.reader = PulsarReader(link, "lane", self.consumer, self.told.append)
+        self.reader.start()
+
+    async def give(self, *bodies: bytes) -> None:
+        """From another thread, as the client does; returns once the loop has seen it."""
+        await asyncio.to_thread(self.consumer.give, *bodies)
+
+    def take_all(self) -> list[bytes]:
+        return [taken.body for taken in iter(self.reader.take, None)]
+
+
+def play(scenario: Callable[[Scene], Any]) -> None:
+    async def run() -> None:
+        await scenario(Scene())
+
+    asyncio.run(run())
+
+
+def test_nothing_is_told_before_there_is_a_message() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.reader.take() is None
+        assert scene.told == []
+
+    play(scenario)
+
+
+def test_the_first_message_is_told_once_and_all_are_taken_in_order() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(b"1", b"2", b"3")
+
+        assert scene.told == [scene.reader]
+        assert scene.take_all() == [b"1", b"2", b"3"]
+
+    play(scenario)
+
+
+def test_it_is_told_again_only_after_a_none() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(b"1")
+        assert scene.reader.take() is not None
+        await scene.give(b"2")
+        assert len(scene.told) == 1
+
+        assert scene.take_all() == [b"2"]
+        await scene.give(b"3")
+        assert len(scene.told) == 2
+        assert scene.take_all() == [b"3"]
+
+    play(scenario)
+
+
+def test_a_message_taken_before_the_signal_ran_is_not_told() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.consumer.give(b"1")
+        assert scene.take_all() == [b"1"]
+
+        await asyncio.to_thread(int)  # lets the loop run the signal, which is out of date
+
+        assert scene.told == []
+
+    play(scenario)
+
+
+def test_one_receive_is_outstanding_at_most() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(3):
+            assert scene.reader.take() is None
+        await scene.give(b"1")
+        scene.take_all()
+        scene.take_all()
+
+        assert scene.consumer.most_receives == 1
+
+    play(scenario)
+
+
+def test_a_closed_reader_gives_nothing_and_tells_nothing() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.consumer.give(b"1")
+        await scene.reader.close()
+        await scene.reader.close()
+        await asyncio.to_thread(int)  # lets the loop run the signal
+
+        assert scene.told == []
+        assert scene.reader.take() is None
+
+    play(scenario)
+
+
+def test_a_message_that_arrives_after_the_loop_has_closed_harms_nobody() -> None:
+    scenes: list[Scene] = []
+
+    async def scenario(scene: Scene) -> None:
+        scenes.append(scene)
+
+    play(scenario)
+
+    scenes[0].consumer.give(b"late")
+    assert scenes[0].told == []
+
+
+def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(b"1", b"2")
+        taken = list(iter(scene.reader.take, None))
+        acknowledge(taken)
+
+        assert [message.data() for message in scene.consumer.acked] == [b"1", b"2"]
+
+    play(scenario)
+
+
+def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
+    closed, open_ = Consumer(), Consumer()
+    closed.closed = True
+    taken = [Taken(b"", "lane", (one, Message(b""))) for one in (closed, open_)]
+
+    acknowledge(taken)
+
+    assert len(open_.acked) == 1
+
+
+def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
+    with pytest.raises(AttributeError):
+        acknowledge([Taken(b"", "lane", (object(), None))])
