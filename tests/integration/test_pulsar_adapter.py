@@ -1,0 +1,403 @@
+"""What only the Pulsar adapter promises, on a real Pulsar and Redis: no repeated batch is kept,
+policies are as they should be, the journal outlives its compaction, and lanes end for everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from lanes.backend import Backend, connect
+from lanes.errors import OversizedPush, TaskConflict, UnknownLane
+from lanes.ports import Broker, LaneReader, Source, Taken
+from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.batches import BATCH_BYTES
+from lanes.pulsar.journal import PulsarJournal
+from lanes.pulsar.link import connect_link
+from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
+from lanes.pulsar.producers import ProducerKey, Producers
+from lanes.settings import Settings
+from tests.services import PulsarUrls
+
+pytestmark = pytest.mark.pulsar
+
+DEADLINE_S = 60
+SOURCE = "submit-1"
+BATCH = 32
+
+
+@dataclass
+class Scene:
+    """A namespace of the test's own, and as many processes' connections to it as it asks for."""
+
+    settings: Settings
+    stack: AsyncExitStack
+
+    async def connect(self) -> Backend:
+        return await self.stack.enter_async_context(connect(self.settings))
+
+    async def admin(self) -> Admin:
+        return await self.stack.enter_async_context(Admin(self.settings.admin_url, None))
+
+
+Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(pulsar_urls: PulsarUrls, redis_url: str) -> Play:
+    def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
+        settings = Settings(
+            broker=pulsar_urls.broker,
+            admin_url=pulsar_urls.admin,
+            redis_url=redis_url,
+            namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
+            batch=BATCH,
+            prefetch=2 * BATCH,
+        )
+
+        async def scene() -> None:
+            async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+                await scenario(Scene(settings, stack))
+
+        asyncio.run(scene())
+
+    return run
+
+
+class Reading:
+    """A reader whose messages a test waits for."""
+
+    def __init__(self) -> None:
+        self.reader: LaneReader | None = None
+        self._ready = asyncio.Event()
+
+    @classmethod
+    async def of(cls, broker: Broker, lane: str) -> Reading:
+        reading = cls()
+        reading.reader = await broker.read(lane, lambda _: reading._ready.set())
+        return reading
+
+    async def take(self, count: int) -> list[Taken]:
+        assert self.reader is not None
+        taken: list[Taken] = []
+        while len(taken) < count:
+            one = self.reader.take()
+            if one is not None:
+                taken.append(one)
+                continue
+            await self._ready.wait()
+            self._ready.clear()
+        return taken
+
+    async def close(self) -> None:
+        assert self.reader is not None
+        await self.reader.close()
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def bodies(taken: list[Taken]) -> list[bytes]:
+    return [one.body for one in taken]
+
+
+MARK = b"the end"
+
+
+async def all_of(broker: Broker, lane: str) -> list[bytes]:
+    """Everything on the lane, up to a mark that is put on it now."""
+    await broker.publish(lane, [MARK])
+    reading = await Reading.of(broker, lane)
+    found: list[bytes] = []
+    while MARK not in found:
+        found += bodies(await reading.take(1))
+    await reading.close()
+    return found[:-1]
+
+
+def test_batches_published_again_on_a_new_connection_are_kept_once(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first = (await scene.connect()).broker
+        await first.open_lane("a")
+        await first.publish("a", numbered(1, 100), source=Source(SOURCE, 1))
+        await first.close()
+
+        second = (await scene.connect()).broker
+        await second.publish("a", numbered(1, 64), source=Source(SOURCE, 1))
+        await second.publish("a", numbered(65, 100), source=Source(SOURCE, 65))
+
+        assert await all_of(second, "a") == numbered(1, 100)
+
+    play(scenario)
+
+
+def test_a_submit_that_stopped_half_way_goes_on_with_nothing_lost_or_doubled(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first = (await scene.connect()).broker
+        await first.open_lane("a")
+        await first.publish("a", numbered(1, 64), source=Source(SOURCE, 1))
+        await first.close()
+
+        second = (await scene.connect()).broker
+        await second.publish("a", numbered(1, 200), source=Source(SOURCE, 1))
+
+        assert await all_of(second, "a") == numbered(1, 200)
+
+    play(scenario)
+
+
+def test_large_bodies_are_cut_at_the_same_places_when_published_again(play: Play) -> None:
+    large = [bytes([number]) * (BATCH_BYTES // 5) for number in range(48)]
+
+    async def scenario(scene: Scene) -> None:
+        first = (await scene.connect()).broker
+        await first.open_lane("a")
+        await first.publish("a", large, source=Source(SOURCE, 1))
+        await first.close()
+
+        second = (await scene.connect()).broker
+        await second.publish("a", large[:32], source=Source(SOURCE, 1))
+        await second.publish("a", large[32:], source=Source(SOURCE, 33))
+
+        assert await all_of(second, "a") == large
+
+    play(scenario)
+
+
+def test_two_submits_of_one_source_at_once_are_a_conflict(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first, second = (await scene.connect()).broker, (await scene.connect()).broker
+        await first.open_lane("a")
+        await first.publish("a", numbered(1, 32), source=Source(SOURCE, 1))
+
+        with pytest.raises(TaskConflict, match=f"{SOURCE}.*under way"):
+            await second.publish("a", numbered(1, 32), source=Source(SOURCE, 1))
+
+    play(scenario)
+
+
+def test_bodies_without_a_source_are_never_taken_for_repeats(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        for _ in range(2):
+            await broker.publish("a", numbered(1, 40))
+
+        assert await all_of(broker, "a") == numbered(1, 40) * 2
+
+    play(scenario)
+
+
+def test_a_body_that_no_broker_takes_is_refused_and_the_lane_still_works(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+
+        with pytest.raises(OversizedPush):
+            await broker.publish("a", [bytes(6 * 1024 * 1024)])
+
+        await broker.publish("a", [b"1"])
+        assert await all_of(broker, "a") == [b"1"]
+
+    play(scenario)
+
+
+def test_many_publishes_at_once_share_a_producer_and_all_arrive(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        await asyncio.gather(*(broker.publish("a", [body]) for body in numbered(1, 300)))
+
+        assert sorted(await all_of(broker, "a")) == sorted(numbered(1, 300))
+
+    play(scenario)
+
+
+def test_a_delayed_message_is_never_early(play: Play) -> None:
+    delay_s = 0.5
+
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        reading = await Reading.of(broker, "a")
+        for _ in range(3):
+            published_at = time.time()
+            await broker.publish("a", [b"later"], delay_s=delay_s)
+            await broker.ack(await reading.take(1))
+
+            assert time.time() - published_at >= delay_s
+
+    play(scenario)
+
+
+def test_the_unacked_rest_of_a_batch_comes_again_and_the_acked_part_does_not(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first = await scene.connect()
+        await first.broker.open_lane("a")
+        await first.broker.publish("a", numbered(1, BATCH))
+        taken = await (await Reading.of(first.broker, "a")).take(BATCH)
+        await first.broker.ack(taken[:20])
+        await first.broker.close()
+
+        second = (await scene.connect()).broker
+
+        assert await all_of(second, "a") == numbered(21, BATCH)
+
+    play(scenario)
+
+
+def test_a_reader_that_takes_nothing_holds_back_no_more_than_its_prefetch(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        idle, busy = (await scene.connect()).broker, (await scene.connect()).broker
+        await idle.open_lane("a")
+        await Reading.of(idle, "a")
+        total, held = 20 * BATCH, 2 * BATCH + BATCH  # a batch arrives whole
+        reading = await Reading.of(busy, "a")
+
+        await busy.publish("a", numbered(1, total))
+
+        assert len(await reading.take(total - held)) == total - held
+
+    play(scenario)
+
+
+def test_a_lane_held_only_by_somebodys_idle_producer_can_be_dropped(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        ours, theirs = (await scene.connect()).broker, (await scene.connect()).broker
+        await ours.open_lane("a")
+        await theirs.publish("a", [b"1"])
+
+        assert await ours.drop_lane("a")
+
+        assert await ours.lanes() == []
+        with pytest.raises(UnknownLane):
+            await theirs.publish("a", [b"2"])
+
+    play(scenario)
+
+
+def test_a_lane_dropped_by_force_does_not_come_back_for_its_readers(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        ours, theirs = (await scene.connect()).broker, (await scene.connect()).broker
+        await ours.open_lane("a")
+        reading = await Reading.of(theirs, "a")
+        assert not await ours.drop_lane("a")
+
+        assert await ours.drop_lane("a", force=True)
+
+        with pytest.raises(UnknownLane):
+            await theirs.read("a", lambda _: None)
+        assert await ours.lanes() == []
+        await reading.close()
+
+    play(scenario)
+
+
+def test_connecting_many_at_once_makes_the_namespaces_with_their_policies(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.gather(*(scene.connect() for _ in range(4)))
+
+        admin = await scene.admin()
+        path = f"/namespaces/{scene.settings.namespace}"
+        lanes = (await admin.call("GET", path, "look")).value
+        journal = (await admin.call("GET", f"{path}-registry", "look")).value
+        assert lanes["deduplicationEnabled"] is True
+        assert lanes["autoTopicCreationOverride"]["allowAutoTopicCreation"] is False
+        assert lanes["message_ttl_in_seconds"] == 0
+        quota = lanes["backlog_quota_map"]["destination_storage"]
+        assert quota["policy"] == "producer_exception"
+        assert journal["retention_policies"]["retentionTimeInMinutes"] == -1
+        assert journal["compaction_threshold"] > 0
+
+    play(scenario)
+
+
+def test_the_policies_that_were_set_are_found_as_they_should_be(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.connect()
+        refusing = _ReadOnly(scene.settings.admin_url, None)
+
+        async with refusing as admin:
+            await ensure_namespace(admin, scene.settings.namespace, LANE_POLICIES)
+            journal = f"{scene.settings.namespace}-registry"
+            await ensure_namespace(admin, journal, JOURNAL_POLICIES)
+
+    play(scenario)
+
+
+class _ReadOnly(Admin):
+    async def call(self, method: str, path: str, *args: object, **kwargs: object) -> object:
+        assert method == "GET", f"{method} {path}"
+        return await super().call(method, path, *args, **kwargs)
+
+
+def test_producers_over_the_limit_are_closed_but_none_in_use(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await asyncio.gather(*(broker.open_lane(f"lane-{number}") for number in range(5)))
+        async with connect_link(scene.settings) as link:
+            producers = Producers(link, scene.settings.namespace, BATCH, limit=2)
+            async with producers.borrow(ProducerKey("lane-0", "")) as held:
+                for number in range(1, 5):
+                    async with producers.borrow(ProducerKey(f"lane-{number}", "")):
+                        pass
+
+                assert len(producers) == 2
+                assert held.raw is not None
+                assert held.raw.is_connected()
+
+    play(scenario)
+
+
+def test_the_journal_keeps_the_last_body_of_every_key_in_order(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.connect()
+        async with connect_link(scene.settings) as link:
+            journal = PulsarJournal(link, await scene.admin(), _journal_namespace(scene))
+            assert await journal.replay() == []
+            for key, body in [("a", b"1"), ("b", b"1"), ("a", b"2")]:
+                await journal.append(key, body)
+
+            assert await journal.replay() == [("b", b"1"), ("a", b"2")]
+            await journal.close()
+
+    play(scenario)
+
+
+def test_the_journal_reads_the_same_after_its_compaction(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.connect()
+        admin = await scene.admin()
+        async with connect_link(scene.settings) as link:
+            journal = PulsarJournal(link, admin, _journal_namespace(scene))
+            for number in range(50):
+                await journal.append(f"key-{number % 5}", b"%d" % number)
+            before = await journal.replay()
+
+            await _compact(admin, topic_path(_journal_namespace(scene), "tasks"))
+
+            await journal.append("key-0", b"last")
+            assert before == [(f"key-{number}", b"%d" % (45 + number)) for number in range(5)]
+            assert await journal.replay() == [*before[1:], ("key-0", b"last")]
+            await journal.close()
+
+    play(scenario)
+
+
+def _journal_namespace(scene: Scene) -> str:
+    return f"{scene.settings.namespace}-registry"
+
+
+async def _compact(admin: Admin, topic: str) -> None:
+    await admin.call("PUT", f"{topic}/compaction", "compact")
+    status = ""
+    while status != "SUCCESS":
+        status = (await admin.call("GET", f"{topic}/compaction", "look")).value["status"]
+        assert status != "ERROR"
