@@ -1,0 +1,35 @@
+"""Every port on SQLite: the default backend; durable, and several processes at once.
+
+One folder holds one store. Nothing outside this package sees sqlite3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from lanes.backend import Backend
+from lanes.embedded.broker import EmbeddedBroker
+from lanes.embedded.database import Database
+from lanes.embedded.lease import EmbeddedLease
+from lanes.embedded.registry import EmbeddedRegistry
+from lanes.settings import Settings
+
+
+@asynccontextmanager
+async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
+    """Open the store in `settings.data_dir`, making it when it is not there.
+
+    Raises:
+        Unreachable: the folder cannot be used; says why.
+    """
+    database = Database(settings.data_dir)
+    await database.open()
+    broker = EmbeddedBroker(database, settings.prefetch)
+    try:
+        yield Backend(broker, EmbeddedRegistry(database), EmbeddedLease(database))
+    finally:
+        try:
+            await broker.close()
+        finally:
+            await database.close()

@@ -1,0 +1,129 @@
+"""The broker port on SQLite: lanes are rows, and a message is claimed by moving a number.
+
+Durable when `publish` returns. Several processes work on one store at once; what a killed one had
+claimed comes back within a second. An ack outlives the process, but perhaps not a power cut: then
+the push is repeated, never lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from lanes.embedded import claims, messages
+from lanes.embedded.background import Background
+from lanes.embedded.database import Database
+from lanes.embedded.feeder import Feeder
+from lanes.embedded.owners import Owner, forget
+from lanes.embedded.reader import EmbeddedReader
+from lanes.life import now_ms
+from lanes.ports import OnReady, Source, Taken
+
+HOUSEKEEPING_S = 0.5
+
+
+class EmbeddedBroker:
+    """See `lanes.ports.Broker`."""
+
+    def __init__(self, database: Database, prefetch: int) -> None:
+        self._database = database
+        self._feeder = Feeder(database, prefetch)
+        self._owner = Owner(database.folder)
+        self._background = Background()
+        self._reads = False
+        self._keeps_house = False
+
+    async def open_lane(self, lane: str) -> None:
+        await self._database.write(partial(messages.open_lane, lane=lane), durable=True)
+
+    async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
+        folder = self._database.folder
+        dropped = await self._database.write(
+            lambda connection: claims.drop_lane(connection, lane, None if force else folder)
+        )
+        self._keep_house()
+        return dropped
+
+    async def publish(
+        self,
+        lane: str,
+        bodies: Sequence[bytes],
+        *,
+        delay_s: float = 0.0,
+        source: Source | None = None,
+    ) -> None:
+        self._background.check()
+        due_at_ms = now_ms() + math.ceil(delay_s * 1000) + 1 if delay_s > 0 else 0
+        lane_id = await self._database.write(
+            lambda connection: messages.publish(connection, lane, bodies, due_at_ms, source),
+            durable=True,
+        )
+        self._feeder.kick(lane_id)
+
+    async def read(self, lane: str, on_ready: OnReady) -> EmbeddedReader:
+        self._start_reading()
+        reader_id, lane_id = await self._database.write(
+            partial(claims.register, owner=self._owner.name, lane=lane)
+        )
+        reader = EmbeddedReader(lane, lane_id, reader_id, on_ready, self._feeder, self._leave)
+        self._feeder.add(reader)
+        return reader
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        self._background.check()
+        ids = [one.handle for one in taken]
+        await self._database.write(partial(messages.ack, ids=ids))
+
+    async def backlog(self, lane: str) -> int:
+        return await self._database.read(partial(messages.backlog, lane=lane))
+
+    async def lanes(self) -> list[str]:
+        return await self._database.read(messages.lanes)
+
+    async def close(self) -> None:
+        await self._background.close()
+        for reader in self._feeder.readers():
+            reader.stop()
+        if self._reads:
+            self._reads = False
+            try:
+                await self._database.write(partial(claims.give_back_all, owner=self._owner.name))
+            finally:
+                self._owner.end()
+
+    async def _leave(self, reader: EmbeddedReader) -> None:
+        self._feeder.remove(reader)
+        await self._database.write(
+            partial(claims.give_back, reader_id=reader.reader_id, lane_id=reader.lane_id)
+        )
+        self._feeder.kick(reader.lane_id)
+
+    def _start_reading(self) -> None:
+        self._background.check()
+        if not self._reads:
+            self._reads = True
+            self._owner.start()
+            self._database.on_change(self._feeder.look_around)
+            self._background.repeat(self._feeder.step, "the embedded broker's feeder")
+            self._keep_house()
+
+    def _keep_house(self) -> None:
+        if not self._keeps_house:
+            self._keeps_house = True
+            self._background.repeat(self._housekeeping, "the embedded broker's housekeeping")
+
+    async def _housekeeping(self) -> None:
+        """Give back what the dead had claimed; delete what dropped lanes have left."""
+        folder = self._database.folder
+        chores = await self._database.read(
+            partial(claims.chores, folder=folder, own=self._owner.name)
+        )
+        for owner in chores.dead_owners:
+            await self._database.write(partial(claims.give_back_all, owner=owner))
+            forget(folder, owner)
+            self._feeder.look_around()
+        while chores.sweep and await self._database.write(messages.sweep):
+            pass
+        await asyncio.sleep(HOUSEKEEPING_S)

@@ -1,0 +1,216 @@
+"""How messages get to readers and back: claim for many lanes at once, give back, drop.
+
+A claim takes what is due in `waiting` first, then moves the lane's head over fresh messages. A
+lane's cost does not depend on how many others there are.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lanes.embedded import messages
+from lanes.embedded.owners import is_alive
+from lanes.embedded.schema import LANE_SHIFT, bump
+from lanes.ports import Taken
+
+_NUMBER = (1 << LANE_SHIFT) - 1
+
+
+class Want(NamedTuple):
+    reader_id: int
+    lane_id: int
+    lane: str
+    most: int
+
+
+class Haul(NamedTuple):
+    """What one reader got; whether to look again at once, or else when something comes due."""
+
+    reader_id: int
+    taken: list[Taken]
+    more: bool
+    due_at_ms: int | None
+
+
+class _Pick(NamedTuple):
+    """What a reader is to get: ids that came due or came back, then the fresh ones up to `head`."""
+
+    want: Want
+    ids: list[int]
+    head: int
+    more: bool
+    due_at_ms: int | None
+
+
+def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int, int]:
+    """A new reader of the lane: its id and the lane's."""
+    found = messages.lane_id(connection, lane)
+    connection.execute("INSERT OR IGNORE INTO owners (name) VALUES (?)", (owner,))
+    cursor = connection.execute(
+        "INSERT INTO readers (owner, lane_id) VALUES (?, ?)", (owner, found)
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid, found
+
+
+def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) -> list[Haul]:
+    """Claim for each reader; those that get nothing and have nothing coming are left out."""
+    ends = _look(connection, wants)
+    picks = [
+        _pick(connection, want, *ends[want.lane_id], now_ms)
+        for want in wants
+        if want.lane_id in ends
+    ]
+    bodies = iter(_take(connection, picks))
+    return [
+        Haul(
+            pick.want.reader_id,
+            [Taken(next(bodies), pick.want.lane, number) for number in pick.ids],
+            pick.more,
+            pick.due_at_ms,
+        )
+        for pick in picks
+    ]
+
+
+def _look(
+    connection: sqlite3.Connection, wants: Sequence[Want]
+) -> dict[int, tuple[int, int, int | None]]:
+    """Head, tail and next due time of each lane that has anything."""
+    row = connection.execute(
+        "SELECT json_group_array(json_array(id, head, tail, due_at_ms)) FROM ("
+        "SELECT lanes.id AS id, head, tail, "
+        "(SELECT min(due_at_ms) FROM waiting WHERE lane_id = lanes.id) AS due_at_ms "
+        "FROM json_each(?) AS wanted CROSS JOIN lanes ON lanes.id = wanted.value) "
+        "WHERE tail > head OR due_at_ms IS NOT NULL",
+        (json.dumps([want.lane_id for want in wants]),),
+    ).fetchone()
+    return {lane: (head, tail, due) for lane, head, tail, due in json.loads(row[0])}
+
+
+def _pick(
+    connection: sqlite3.Connection,
+    want: Want,
+    head: int,
+    tail: int,
+    due_at_ms: int | None,
+    now_ms: int,
+) -> _Pick:
+    """Which ids this reader gets."""
+    ids: list[int] = []
+    if due_at_ms is not None and due_at_ms <= now_ms:
+        ids = _take_due(connection, want, now_ms)
+        due_at_ms = None
+    came_due = bool(ids)
+    last = min(tail, head + want.most - len(ids))
+    base = want.lane_id << LANE_SHIFT
+    ids.extend(range(base + head + 1, base + last + 1))
+    return _Pick(want, ids, last, came_due or tail > last, due_at_ms)
+
+
+def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[int]:
+    row = connection.execute(
+        "SELECT json_group_array(json_array(lane_id, due_at_ms, id)) FROM ("
+        "SELECT lane_id, due_at_ms, id FROM waiting WHERE lane_id = ? AND due_at_ms <= ? "
+        "ORDER BY due_at_ms, id LIMIT ?)",
+        (want.lane_id, now_ms, want.most),
+    ).fetchone()
+    connection.execute(
+        "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN (SELECT json_extract(value, '$[0]'),"
+        " json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?))",
+        row,
+    )
+    return [number for _, _, number in json.loads(row[0])]
+
+
+def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]:
+    """Write down who has the picked messages now; their bodies, in the order of the picks."""
+    claimed = {pick.want.reader_id: pick.ids for pick in picks if pick.ids}
+    if not claimed:
+        return []
+    by_reader = (json.dumps(claimed),)
+    connection.execute(
+        "INSERT INTO claims (id, reader_id) SELECT one.value, CAST(reader.key AS INTEGER) "
+        "FROM json_each(?) AS reader CROSS JOIN json_each(reader.value) AS one",
+        by_reader,
+    )
+    connection.execute(
+        "UPDATE lanes SET head = new.value FROM json_each(?) AS new "
+        "WHERE lanes.id = CAST(new.key AS INTEGER)",
+        (json.dumps({pick.want.lane_id: pick.head for pick in picks}),),
+    )
+    row = connection.execute(
+        "SELECT group_concat(hex(body)) FROM json_each(?) AS reader "
+        "CROSS JOIN json_each(reader.value) AS one CROSS JOIN messages ON messages.id = one.value",
+        by_reader,
+    ).fetchone()
+    return [bytes.fromhex(body) for body in row[0].split(",")]
+
+
+def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> None:
+    """What this reader has claimed and nobody has acked goes to the front of its lane."""
+    claimed = connection.execute(
+        "SELECT json_group_array(id) FROM claims WHERE id BETWEEN ? AND ? AND reader_id = ?",
+        (*messages.span(lane_id), reader_id),
+    ).fetchone()
+    _release(connection, claimed[0])
+    connection.execute("DELETE FROM readers WHERE id = ?", (reader_id,))
+
+
+def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
+    """The same for all readers of an owner that ends, or has died."""
+    claimed = connection.execute(
+        "SELECT json_group_array(id) FROM claims "
+        "WHERE reader_id IN (SELECT id FROM readers WHERE owner = ?)",
+        (owner,),
+    ).fetchone()
+    _release(connection, claimed[0])
+    connection.execute("DELETE FROM readers WHERE owner = ?", (owner,))
+    connection.execute("DELETE FROM owners WHERE name = ?", (owner,))
+
+
+def _release(connection: sqlite3.Connection, ids: str) -> None:
+    """From `claims` to `waiting`, due at once; `ids` is a JSON array."""
+    connection.execute(
+        "INSERT INTO waiting (lane_id, due_at_ms, id) "
+        "SELECT value >> ?, 0, value FROM json_each(?)",
+        (LANE_SHIFT, ids),
+    )
+    connection.execute(
+        "UPDATE lanes SET stamp = ? WHERE id IN (SELECT value >> ? FROM json_each(?))",
+        (bump(connection, "stamp"), LANE_SHIFT, ids),
+    )
+    connection.execute("DELETE FROM claims WHERE id IN (SELECT value FROM json_each(?))", (ids,))
+
+
+class Chores(NamedTuple):
+    dead_owners: list[str]
+    sweep: bool
+
+
+def chores(connection: sqlite3.Connection, folder: Path, own: str) -> Chores:
+    """Owners whose process has died, and whether a dropped lane has left anything."""
+    rows = connection.execute("SELECT name FROM owners WHERE name <> ?", (own,)).fetchall()
+    dead = [name for (name,) in rows if not is_alive(folder, name)]
+    dropped = connection.execute("SELECT 1 FROM dropped LIMIT 1").fetchone()
+    return Chores(dead, dropped is not None)
+
+
+def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | None) -> bool:
+    """Drop the lane, unless a live owner of that folder reads it. A lane not there is dropped."""
+    row = connection.execute("SELECT id FROM lanes WHERE name = ?", (lane,)).fetchone()
+    if row is None:
+        return True
+    if unless_read_in and _is_read(connection, unless_read_in, row[0]):
+        return False
+    messages.drop_lane(connection, row[0])
+    return True
+
+
+def _is_read(connection: sqlite3.Connection, folder: Path, lane_id: int) -> bool:
+    rows = connection.execute("SELECT DISTINCT owner FROM readers WHERE lane_id = ?", (lane_id,))
+    return any(is_alive(folder, owner) for (owner,) in rows.fetchall())

@@ -1,0 +1,93 @@
+"""The embedded store as the ports see it: jobs go to the worker thread, answers come back.
+
+A job is a function of a connection. sqlite3 lets go of the interpreter lock at every row it steps
+to, and a busy event loop may then hold it for 5 ms: so jobs work on sets (JSON or one blob in, one
+row out), never row by row. Nothing here blocks the event loop, and no sqlite3 error gets out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lanes.embedded.background import Background
+from lanes.embedded.translate import translated
+from lanes.embedded.worker import Need, Ticket, Worker
+from lanes.errors import Unreachable
+
+POLL_S = 0.02
+
+T = TypeVar("T")
+
+
+class Database:
+    """The store in one folder."""
+
+    def __init__(self, folder: Path, *, busy_timeout_s: float = 15.0) -> None:
+        self.folder = folder
+        self._worker = Worker(folder, busy_timeout_s)
+        self._background = Background()
+        self._listeners: list[Callable[[], None]] = []
+        self._seen = 0
+        self._open = False
+
+    async def open(self) -> None:
+        """Make the folder and the tables when they are not there.
+
+        Raises:
+            Unreachable: the folder or the file cannot be used.
+        """
+        with translated(self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._worker.start(asyncio.get_running_loop())
+        self._open = True
+        try:
+            await self.read(_data_version)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def read(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a job that changes nothing."""
+        return await self._run(job, Need.READ)
+
+    async def write(self, job: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
+        """Run a job in a transaction. It may run twice, the first time undone."""
+        return await self._run(job, Need.DURABLE if durable else Need.WRITE)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` soon after a commit by anyone else, this process' others included."""
+        self._listeners.append(listener)
+        if len(self._listeners) == 1:
+            self._background.repeat(self._watch, "the embedded store's watch")
+
+    async def close(self) -> None:
+        """Finish what was begun, then let go of the file."""
+        if self._open:
+            self._open = False
+            await self._background.close()
+            await asyncio.to_thread(self._worker.stop)
+
+    async def _run(self, job: Callable[[sqlite3.Connection], T], need: Need) -> T:
+        if not self._open:
+            raise Unreachable(f"the store in {self.folder} is closed; connect again")
+        self._background.check()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._worker.submit(Ticket(job, need, future))
+        answer: T = await future
+        return answer
+
+    async def _watch(self) -> None:
+        version = await self._run(_data_version, Need.READ)
+        if version != self._seen:
+            self._seen = version
+            for listener in self._listeners:
+                listener()
+        await asyncio.sleep(POLL_S)
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])

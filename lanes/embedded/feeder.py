@@ -1,0 +1,138 @@
+"""Fills the buffers of all readers of a process: many lanes, one transaction.
+
+What is in hand is bounded in bytes over all readers, not only in messages a lane. It never claims
+for a reader that has not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from functools import partial
+
+from lanes.embedded.claims import Want, claim
+from lanes.embedded.database import Database
+from lanes.embedded.messages import stamped_after
+from lanes.embedded.reader import EmbeddedReader
+from lanes.errors import Unreachable
+from lanes.life import now_ms
+
+LANES_AT_ONCE = 1024
+BYTES_AT_ONCE = 2 << 20
+BYTES_HELD = 32 << 20
+_SMALL_BODY = 512
+_FIRST_GUESS = 8192
+
+
+class Feeder:
+    def __init__(self, database: Database, prefetch: int) -> None:
+        self._database = database
+        self._prefetch = prefetch
+        self._readers: dict[int, EmbeddedReader] = {}
+        self._by_lane: defaultdict[int, set[EmbeddedReader]] = defaultdict(set)
+        self._asking: dict[EmbeddedReader, None] = {}
+        self._wake = asyncio.Event()
+        self._news = False
+        self._stamp = 0
+        self._body_bytes = _FIRST_GUESS
+
+    def add(self, reader: EmbeddedReader) -> None:
+        self._readers[reader.reader_id] = reader
+        self._by_lane[reader.lane_id].add(reader)
+        reader.kick()
+
+    def remove(self, reader: EmbeddedReader) -> None:
+        self._readers.pop(reader.reader_id, None)
+        self._asking.pop(reader, None)
+        self._by_lane[reader.lane_id].discard(reader)
+        if not self._by_lane[reader.lane_id]:
+            del self._by_lane[reader.lane_id]
+
+    def readers(self) -> list[EmbeddedReader]:
+        return list(self._readers.values())
+
+    def ask(self, reader: EmbeddedReader) -> None:
+        self._asking[reader] = None
+        self._wake.set()
+
+    def kick(self, lane_id: int) -> None:
+        """This process has put something on the lane."""
+        for reader in self._by_lane.get(lane_id, ()):
+            reader.kick()
+
+    def look_around(self) -> None:
+        """Somebody may have put something on any lane."""
+        self._news = True
+        self._wake.set()
+
+    async def step(self) -> None:
+        """Wait until there is something to do, and do it."""
+        await self._wake.wait()
+        self._wake.clear()
+        if self._news:
+            await self._read_news()
+        if self._asking:
+            await self._feed()
+
+    async def _read_news(self) -> None:
+        self._news = False
+        try:
+            self._stamp, lanes = await self._database.read(
+                partial(stamped_after, stamp=self._stamp)
+            )
+        except Unreachable:
+            self.look_around()
+            raise
+        for lane_id in lanes:
+            self.kick(lane_id)
+
+    async def _feed(self) -> None:
+        depth = self._depth()
+        readers = self._next_readers()
+        wants = self._wants(readers, depth)
+        for reader in readers:
+            reader.looking()
+        try:
+            hauls = await self._database.write(partial(claim, wants=wants, now_ms=now_ms()))
+        except Unreachable:
+            for reader in readers:
+                reader.kick()
+            raise
+        for haul in hauls:
+            if open_reader := self._readers.get(haul.reader_id):
+                open_reader.fill(haul, depth)
+        self._weigh([len(taken.body) for haul in hauls for taken in haul.taken])
+
+    def _next_readers(self) -> list[EmbeddedReader]:
+        """Those that asked first, one a lane."""
+        chosen: dict[int, EmbeddedReader] = {}
+        for reader in self._asking:
+            chosen.setdefault(reader.lane_id, reader)
+            if len(chosen) == LANES_AT_ONCE:
+                break
+        for reader in chosen.values():
+            del self._asking[reader]
+        if self._asking:
+            self._wake.set()
+        return list(chosen.values())
+
+    def _wants(self, readers: list[EmbeddedReader], depth: int) -> list[Want]:
+        share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers))
+        return [
+            Want(
+                reader.reader_id,
+                reader.lane_id,
+                reader.lane,
+                max(1, min(share, depth - reader.held)),
+            )
+            for reader in readers
+        ]
+
+    def _depth(self) -> int:
+        """Messages that each reader may hold."""
+        fair = BYTES_HELD // self._body_bytes // max(1, len(self._readers))
+        return max(1, min(self._prefetch, fair))
+
+    def _weigh(self, sizes: list[int]) -> None:
+        if sizes:
+            self._body_bytes = max(_SMALL_BODY, sum(sizes) // len(sizes))

@@ -1,0 +1,54 @@
+"""The lease port on SQLite: a row for each name, kept after its release so that its fence grows.
+
+Time is the machine's clock, which all processes on the store share.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from lanes.embedded.database import Database
+from lanes.life import now_ms
+
+
+class EmbeddedLease:
+    """See `lanes.ports.Lease`. `clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._database = database
+        self._clock_ms = clock_ms
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
+        def job(connection: sqlite3.Connection) -> int | None:
+            return _acquire(connection, name, holder, self._clock_ms(), round(ttl_s * 1000))
+
+        return await self._database.write(job)
+
+    async def release(self, name: str, holder: str) -> None:
+        await self._database.write(
+            lambda connection: (
+                connection.execute(
+                    "UPDATE leases SET until_ms = 0 WHERE name = ? AND holder = ?", (name, holder)
+                ).rowcount
+            )
+        )
+
+
+def _acquire(
+    connection: sqlite3.Connection, name: str, holder: str, now: int, ttl_ms: int
+) -> int | None:
+    row = connection.execute(
+        "SELECT holder, until_ms, fence FROM leases WHERE name = ?", (name,)
+    ).fetchone()
+    held_by, until_ms, fence = row or ("", 0, 0)
+    is_held = until_ms > now
+    if is_held and held_by != holder:
+        return None
+    if not is_held:
+        fence += 1
+    connection.execute(
+        "REPLACE INTO leases (name, holder, until_ms, fence) VALUES (?, ?, ?, ?)",
+        (name, holder, now + ttl_ms, fence),
+    )
+    return int(fence)

@@ -1,0 +1,177 @@
+"""What is done to lanes and messages, as jobs on the store: publish, claim, ack, give back, drop.
+
+Each runs inside one transaction and takes a set at a time (see `lanes.embedded.database`). A
+message is acked by deleting it; nothing else deletes one but the drop of its lane.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
+from lanes.errors import UnknownLane
+from lanes.ports import Source
+
+DROP_CHUNK = 5000
+_INSERT_CHUNK = 4096  # SQLite takes at most 1 GB at once
+
+
+def lane_id(connection: sqlite3.Connection, lane: str) -> int:
+    """Raises UnknownLane when there is none of this name."""
+    row = connection.execute("SELECT id FROM lanes WHERE name = ?", (lane,)).fetchone()
+    if row is None:
+        raise UnknownLane(f"there is no lane {lane}: it was never opened, or is dropped")
+    return int(row[0])
+
+
+def open_lane(connection: sqlite3.Connection, lane: str) -> None:
+    connection.execute("INSERT OR IGNORE INTO lanes (name) VALUES (?)", (lane,))
+
+
+def lanes(connection: sqlite3.Connection) -> list[str]:
+    row = connection.execute(
+        "SELECT json_group_array(name) FROM (SELECT name FROM lanes ORDER BY id)"
+    ).fetchone()
+    return list(json.loads(row[0]))
+
+
+def publish(
+    connection: sqlite3.Connection,
+    lane: str,
+    bodies: Sequence[bytes],
+    due_at_ms: int,
+    source: Source | None,
+) -> int:
+    """Keep these bodies, but for those that the source published before; the lane's id."""
+    found = lane_id(connection, lane)
+    if source:
+        bodies = bodies[_repeated(connection, found, source, len(bodies)) :]
+    if not bodies:
+        return found
+    first = _make_room(connection, found, len(bodies), due_at_ms)
+    for start in range(0, len(bodies), _INSERT_CHUNK):
+        _insert(connection, first + start, bodies[start : start + _INSERT_CHUNK])
+    return found
+
+
+def _repeated(connection: sqlite3.Connection, lane: int, source: Source, count: int) -> int:
+    """How many of `count` bodies this source has published before; the rest count from now on."""
+    row = connection.execute(
+        "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?", (lane, source.name)
+    ).fetchone()
+    last_seq = row[0] if row else 0
+    connection.execute(
+        "INSERT INTO publishers VALUES (?1, ?2, ?3) "
+        "ON CONFLICT DO UPDATE SET last_seq = max(last_seq, ?3)",
+        (lane, source.name, source.first_seq + count - 1),
+    )
+    return min(count, max(0, last_seq - source.first_seq + 1))
+
+
+def _make_room(connection: sqlite3.Connection, lane: int, count: int, due_at_ms: int) -> int:
+    """The id of the first of `count` new messages; those with a due time wait for it."""
+    if not due_at_ms:
+        return _grow(connection, lane, count, 0)[0] - count + 1
+    first = _grow(connection, lane, 0, count)[1] - count + 1
+    _wait(connection, lane, due_at_ms, range(first, first + count))
+    return first
+
+
+def _grow(connection: sqlite3.Connection, lane: int, fresh: int, delayed: int) -> tuple[int, int]:
+    """Make room for so many more; the ids that the last of each kind has."""
+    connection.execute(
+        "UPDATE lanes SET tail = tail + ?, delayed = delayed + ?, stamp = ? WHERE id = ?",
+        (fresh, delayed, bump(connection, "stamp"), lane),
+    )
+    row = connection.execute("SELECT tail, delayed FROM lanes WHERE id = ?", (lane,)).fetchone()
+    base = lane << LANE_SHIFT
+    return base + int(row[0]), base + DELAYED + int(row[1])
+
+
+def _insert(connection: sqlite3.Connection, first: int, bodies: Sequence[bytes]) -> None:
+    """All bodies in one step: joined, and where to cut them (substr counts from 1)."""
+    starts = accumulate(map(len, bodies), initial=1)
+    cuts = [(start, len(body)) for start, body in zip(starts, bodies, strict=False)]
+    connection.execute(
+        "INSERT INTO messages (id, body) "
+        "SELECT ?1 + key, substr(?2, json_extract(value, '$[0]'), json_extract(value, '$[1]')) "
+        "FROM json_each(?3)",
+        (first, b"".join(bodies), json.dumps(cuts)),
+    )
+
+
+def _wait(connection: sqlite3.Connection, lane: int, due_at_ms: int, ids: Iterable[int]) -> None:
+    connection.execute(
+        "INSERT INTO waiting (lane_id, due_at_ms, id) SELECT ?, ?, value FROM json_each(?)",
+        (lane, due_at_ms, json.dumps(list(ids))),
+    )
+
+
+def ack(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete these messages, whoever has them by now; those already deleted are no matter."""
+    gone = (json.dumps(ids),)
+    connection.execute("DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", gone)
+    connection.execute("DELETE FROM claims WHERE id IN (SELECT value FROM json_each(?))", gone)
+    connection.execute(
+        "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN "
+        "(SELECT value >> ?, 0, value FROM json_each(?))",
+        (LANE_SHIFT, *gone),
+    )
+
+
+def backlog(connection: sqlite3.Connection, lane: str) -> int:
+    found = lane_id(connection, lane)
+    row = connection.execute(
+        "SELECT tail - head "
+        "+ (SELECT count(*) FROM waiting WHERE lane_id = ?1) "
+        "+ (SELECT count(*) FROM claims WHERE id BETWEEN ?2 AND ?3) FROM lanes WHERE id = ?1",
+        (found, *span(found)),
+    ).fetchone()
+    return int(row[0])
+
+
+def span(lane: int) -> tuple[int, int]:
+    return lane << LANE_SHIFT, (lane + 1 << LANE_SHIFT) - 1
+
+
+def stamped_after(connection: sqlite3.Connection, stamp: int) -> tuple[int, list[int]]:
+    """The newest stamp, and the lanes that got something after `stamp`."""
+    row = connection.execute(
+        "SELECT (SELECT value FROM counters WHERE name = 'stamp'), json_group_array(id) "
+        "FROM lanes WHERE stamp > ?",
+        (stamp,),
+    ).fetchone()
+    return row[0], json.loads(row[1])
+
+
+def drop_lane(connection: sqlite3.Connection, lane: int) -> None:
+    """Take the lane away at once. Its messages are swept after, in chunks."""
+    connection.execute("DELETE FROM lanes WHERE id = ?", (lane,))
+    connection.execute("DELETE FROM readers WHERE lane_id = ?", (lane,))
+    connection.execute("DELETE FROM publishers WHERE lane_id = ?", (lane,))
+    connection.execute("INSERT INTO dropped VALUES (?)", (lane,))
+
+
+def sweep(connection: sqlite3.Connection) -> bool:
+    """Delete a chunk of what dropped lanes have left. False when nothing is left."""
+    row = connection.execute("SELECT lane_id FROM dropped LIMIT 1").fetchone()
+    if row is None:
+        return False
+    lane = row[0]
+    swept = connection.execute(
+        "DELETE FROM messages WHERE id IN "
+        "(SELECT id FROM messages WHERE id BETWEEN ? AND ? LIMIT ?)",
+        (*span(lane), DROP_CHUNK),
+    ).rowcount
+    swept += connection.execute(
+        "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN "
+        "(SELECT lane_id, due_at_ms, id FROM waiting WHERE lane_id = ? LIMIT ?)",
+        (lane, DROP_CHUNK),
+    ).rowcount
+    if not swept:
+        connection.execute("DELETE FROM claims WHERE id BETWEEN ? AND ?", span(lane))
+        connection.execute("DELETE FROM dropped WHERE lane_id = ?", (lane,))
+    return True

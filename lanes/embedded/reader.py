@@ -1,0 +1,107 @@
+"""Takes messages off one lane of the embedded store, from a small buffer that is filled behind it.
+
+`take` only pops. It never touches the store: it asks its feeder, which fills many readers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from lanes.embedded.claims import Haul
+from lanes.life import now_ms
+from lanes.ports import OnReady, Taken
+
+
+class Asked(Protocol):
+    """Whoever fills a reader."""
+
+    def ask(self, reader: EmbeddedReader) -> None: ...
+
+
+class EmbeddedReader:
+    """See `lanes.ports.LaneReader`."""
+
+    def __init__(
+        self,
+        lane: str,
+        lane_id: int,
+        reader_id: int,
+        on_ready: OnReady,
+        feeder: Asked,
+        leave: Callable[[EmbeddedReader], Awaitable[None]],
+    ) -> None:
+        self.lane = lane
+        self.lane_id = lane_id
+        self.reader_id = reader_id
+        self._on_ready = on_ready
+        self._feeder = feeder
+        self._leave = leave
+        self._buffer: deque[Taken] = deque()
+        self._low = 0
+        self._more = True  # the store may hold messages that we have not looked for
+        self._told_empty = True
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    @property
+    def held(self) -> int:
+        """Messages at hand."""
+        return len(self._buffer)
+
+    def take(self) -> Taken | None:
+        if not self._buffer:
+            self._told_empty = True
+            self._ask_if_low()
+            return None
+        taken = self._buffer.popleft()
+        self._ask_if_low()
+        return taken
+
+    def kick(self) -> None:
+        """There may be something new on the lane."""
+        self._more = True
+        self._ask_if_low()
+
+    def looking(self) -> None:
+        """The feeder looks now: what comes after is told by another kick."""
+        self._more = False
+
+    def fill(self, haul: Haul, depth: int) -> None:
+        """Keep what the feeder brought; ask again when less than half of `depth` is left."""
+        if self.closed:
+            return
+        self._buffer.extend(haul.taken)
+        self._low = depth // 2
+        self._more = self._more or haul.more
+        if haul.due_at_ms is not None:
+            self._kick_at(haul.due_at_ms)
+        self._ask_if_low()
+        if self._told_empty and self._buffer:
+            self._told_empty = False
+            self._on_ready(self)
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.stop()
+        await self._leave(self)
+
+    def stop(self) -> None:
+        """Take nothing any more."""
+        self.closed = True
+        self._buffer.clear()
+        if self._timer:
+            self._timer.cancel()
+
+    def _ask_if_low(self) -> None:
+        if self._more and not self.closed and len(self._buffer) <= self._low:
+            self._feeder.ask(self)
+
+    def _kick_at(self, due_at_ms: int) -> None:
+        if self._timer:
+            self._timer.cancel()
+        wait_s = max(0, due_at_ms - now_ms()) / 1000 + 0.001
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self.kick)

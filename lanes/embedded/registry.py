@@ -1,0 +1,88 @@
+"""The registry port on SQLite: tasks as rows, one version counter over all of them.
+
+A change is durable when it returns and reaches other processes by a poll of SQLite's own change
+mark. Counts survive a crash of the process; a power cut may take the last ones back together with
+the acks that followed them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from lanes.embedded import counts, tasks
+from lanes.embedded.database import Database
+from lanes.life import Edit
+from lanes.ports import Changes
+from lanes.task import Finished, Progress, State, Task, Weights
+
+T = TypeVar("T")
+
+
+class EmbeddedRegistry:
+    """See `lanes.ports.Registry`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._news = asyncio.Event()
+        self._watching = False
+
+    async def add(self, task: Task) -> Task:
+        return await self._change(partial(tasks.add, task=task))
+
+    async def get(self, task_id: str) -> Task:
+        return await self._database.read(partial(tasks.find, word=task_id))
+
+    async def change(self, task_id: str, edit: Edit) -> Task:
+        return await self._change(partial(tasks.change, word=task_id, edit=edit))
+
+    async def weights(self) -> Weights:
+        return await self._database.read(tasks.weights)
+
+    async def set_weights(self, weights: Weights) -> None:
+        await self._change(partial(tasks.set_weights, weights=weights))
+
+    async def changes(self, since: int, timeout_s: float) -> Changes:
+        self._watch()
+        news, changes = self._news, await self._look(since)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while since and changes.version <= since:
+                    await news.wait()
+                    news, changes = self._news, await self._look(since)
+        except TimeoutError:
+            return Changes(since, [], changes.weights)
+        return changes
+
+    async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+        return await self._database.write(partial(counts.record, finished=finished))
+
+    async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
+        return await self._database.read(partial(counts.progress, task_ids=task_ids))
+
+    async def close(self) -> None:
+        """Nothing to let go of: the store is closed by whoever opened it."""
+
+    async def _change(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        answer = await self._database.write(job, durable=True)
+        self._tell()
+        return answer
+
+    async def _look(self, since: int) -> Changes:
+        return await self._database.read(partial(tasks.newer_than, since=since))
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self._database.on_change(self._tell)
+
+    def _tell(self) -> None:
+        """Wake all who wait; who comes later waits for the next event."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def list(self, states: Sequence[State] = ()) -> list[Task]:
+        return await self._database.read(partial(tasks.in_states, states=states))

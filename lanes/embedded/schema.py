@@ -1,0 +1,157 @@
+"""The tables of the embedded store, and how a connection to them is set up.
+
+Every body lies in `messages` once and never moves. A message is in exactly one of three states:
+fresh (its number is over its lane's `head`), in `waiting` (delayed, or come back), or in `claims`.
+A message's id holds its lane: `lane_id << LANE_SHIFT | number`, so that a lane is one range of
+ids and a claim costs the same however many lanes and messages there are.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+from lanes.errors import Unreachable
+
+LANE_SHIFT = 35
+"""Bits of a message id under its lane: 17 billion messages a lane, 268 million lanes."""
+
+DELAYED = 1 << (LANE_SHIFT - 1)
+"""Numbers from here on are of delayed messages: never fresh, always claimed through `waiting`."""
+
+SCHEMA_VERSION = 1
+
+_TABLES = """
+CREATE TABLE lanes (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    name    TEXT NOT NULL UNIQUE,
+    head    INTEGER NOT NULL DEFAULT 0,  -- number of the last message claimed
+    tail    INTEGER NOT NULL DEFAULT 0,  -- number of the last message published
+    delayed INTEGER NOT NULL DEFAULT 0,  -- how many were published with a delay
+    stamp   INTEGER NOT NULL DEFAULT 0   -- when it last got something, by the clock of `counters`
+);
+CREATE INDEX lanes_by_stamp ON lanes (stamp);
+
+CREATE TABLE messages (
+    id   INTEGER PRIMARY KEY,
+    body BLOB NOT NULL
+);
+CREATE TABLE waiting (
+    lane_id   INTEGER NOT NULL,
+    due_at_ms INTEGER NOT NULL,
+    id        INTEGER NOT NULL,
+    PRIMARY KEY (lane_id, due_at_ms, id)
+) WITHOUT ROWID;
+CREATE TABLE claims (
+    id        INTEGER PRIMARY KEY,
+    reader_id INTEGER NOT NULL
+);
+
+CREATE TABLE owners (
+    name TEXT PRIMARY KEY
+) WITHOUT ROWID;
+CREATE TABLE readers (
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner   TEXT NOT NULL,
+    lane_id INTEGER NOT NULL
+);
+CREATE INDEX readers_by_owner ON readers (owner);
+CREATE INDEX readers_by_lane ON readers (lane_id);
+
+CREATE TABLE publishers (
+    lane_id  INTEGER NOT NULL,
+    name     TEXT NOT NULL,
+    last_seq INTEGER NOT NULL,
+    PRIMARY KEY (lane_id, name)
+) WITHOUT ROWID;
+CREATE TABLE dropped (
+    lane_id INTEGER PRIMARY KEY
+);
+
+CREATE TABLE tasks (
+    n       INTEGER PRIMARY KEY,
+    id      TEXT NOT NULL UNIQUE,
+    key     TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    state   TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    body    BLOB NOT NULL
+);
+CREATE UNIQUE INDEX tasks_by_key ON tasks (key) WHERE key <> '';
+CREATE INDEX tasks_by_name ON tasks (name) WHERE name <> '';
+CREATE INDEX tasks_by_state ON tasks (state);
+CREATE INDEX tasks_by_version ON tasks (version);
+CREATE TABLE progress (
+    task_id   TEXT PRIMARY KEY,
+    delivered INTEGER NOT NULL DEFAULT 0,
+    dead      INTEGER NOT NULL DEFAULT 0,
+    expired   INTEGER NOT NULL DEFAULT 0,
+    dropped   INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE seen (
+    task_id TEXT NOT NULL,
+    page    INTEGER NOT NULL,
+    bits    BLOB NOT NULL,
+    PRIMARY KEY (task_id, page)
+) WITHOUT ROWID;
+CREATE TABLE weights (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    high   INTEGER NOT NULL,
+    medium INTEGER NOT NULL,
+    low    INTEGER NOT NULL
+);
+
+CREATE TABLE leases (
+    name     TEXT PRIMARY KEY,
+    holder   TEXT NOT NULL,
+    until_ms INTEGER NOT NULL,
+    fence    INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE counters (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO counters VALUES ('stamp', 0), ('version', 0);
+"""
+
+
+def prepare(connection: sqlite3.Connection, folder: Path) -> None:
+    """Set the connection up, and make the tables if they are not there."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -32768")
+    if _version(connection) == 0:
+        _create(connection)
+    if _version(connection) != SCHEMA_VERSION:
+        raise Unreachable(
+            f"the store in {folder} is of version {_version(connection)}, this pushlane knows "
+            f"{SCHEMA_VERSION}; use the pushlane that made it, or another --data-dir"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    if _version(connection) == 0:  # another process may have been faster
+        for statement in re.sub("--.*", "", _TABLES).split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def bump(connection: sqlite3.Connection, counter: str) -> int:
+    """The next value of a counter; inside a transaction."""
+    connection.execute("UPDATE counters SET value = value + 1 WHERE name = ?", (counter,))
+    return current(connection, counter)
+
+
+def current(connection: sqlite3.Connection, counter: str) -> int:
+    row = connection.execute("SELECT value FROM counters WHERE name = ?", (counter,)).fetchone()
+    return int(row[0])

@@ -1,0 +1,195 @@
+"""The one thread of a process that talks to SQLite.
+
+Jobs that wait together share one transaction, so many small writes cost one commit. If one of
+them fails, all are undone and each runs again by itself. It knows nothing of lanes or tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from lanes.embedded.schema import prepare
+from lanes.embedded.translate import code_of, translate, translated
+from lanes.errors import Unreachable
+
+FILE_NAME = "pushlane.db"
+_RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us
+_GROUP_S = 0.02  # a transaction takes no further job after this, so that other processes get in
+_GROUP = 256
+
+A = TypeVar("A")
+R = TypeVar("R")
+Job = Callable[[sqlite3.Connection], Any]
+
+
+class Need(IntEnum):
+    """What a job asks of its transaction."""
+
+    READ = 0
+    WRITE = 1  # survives a crash of the process; a power cut may undo the last ones, in order
+    DURABLE = 2  # survives a power cut
+
+
+_SYNCHRONOUS = {Need.WRITE: "NORMAL", Need.DURABLE: "FULL"}
+
+
+class Ticket(NamedTuple):
+    job: Job
+    need: Need
+    future: asyncio.Future[Any]
+
+
+class Answer(NamedTuple):
+    ticket: Ticket
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Worker:
+    def __init__(self, folder: Path, busy_timeout_s: float) -> None:
+        self._folder = folder
+        self._busy_timeout_s = busy_timeout_s
+        self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="pushlane-sqlite", daemon=True)
+        self._stopping = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread.start()
+
+    def submit(self, ticket: Ticket) -> None:
+        self._queue.put(ticket)
+
+    def stop(self) -> None:
+        """Finish what was submitted, close the file and end. Blocks."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        session: Session | None = None
+        while tickets := self._next():
+            try:
+                session = session or Session(self._folder, self._busy_timeout_s)
+            except Unreachable as error:
+                self._deliver([Answer(ticket, error=error) for ticket in tickets])
+                continue
+            while tickets:
+                answers = session.serve(tickets)
+                self._deliver(answers)
+                tickets = tickets[len(answers) :]
+        if session:
+            session.close()
+
+    def _next(self) -> list[Ticket]:
+        """What waits, in order; waits for the first. Empty when it is time to end."""
+        tickets: list[Ticket] = []
+        with contextlib.suppress(queue.Empty):
+            while not self._stopping and len(tickets) < _GROUP:
+                ticket = self._queue.get(block=not tickets)
+                if ticket is None:
+                    self._stopping = True
+                else:
+                    tickets.append(ticket)
+        return tickets
+
+    def _deliver(self, answers: list[Answer]) -> None:
+        self._loop.call_soon_threadsafe(_resolve, answers)
+
+
+def _resolve(answers: list[Answer]) -> None:
+    for ticket, result, error in answers:
+        if ticket.future.done():  # its caller was cancelled
+            continue
+        if error:
+            ticket.future.set_exception(error)
+        else:
+            ticket.future.set_result(result)
+
+
+class Session:
+    """One connection, and the transactions on it. Made, used and closed on the worker thread."""
+
+    def __init__(self, folder: Path, busy_timeout_s: float) -> None:
+        self._folder = folder
+        self._busy_timeout_s = busy_timeout_s
+        self._synchronous = Need.READ
+        with translated(folder):
+            self._connection = sqlite3.connect(
+                folder / FILE_NAME, timeout=busy_timeout_s, isolation_level=None
+            )
+            try:
+                prepare(self._connection, folder)
+                self._connection.execute("PRAGMA busy_timeout = 0")
+            except (sqlite3.Error, Unreachable):
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def serve(self, tickets: list[Ticket]) -> list[Answer]:
+        """Answer the first of these tickets, and as many more as fit into one transaction."""
+        need = max(ticket.need for ticket in tickets)
+        if need is Need.READ:
+            return [self._look(ticket) for ticket in tickets]
+        try:
+            self._patiently(self._begin, need)
+        except sqlite3.Error as error:
+            return [Answer(ticket, error=self._blame(error)) for ticket in tickets]
+        return self._transact(tickets)
+
+    def _look(self, ticket: Ticket) -> Answer:
+        try:
+            return Answer(ticket, self._patiently(ticket.job, self._connection))
+        except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
+            return Answer(ticket, error=self._blame(error))
+
+    def _transact(self, tickets: list[Ticket]) -> list[Answer]:
+        answers: list[Answer] = []
+        started = time.monotonic()
+        try:
+            for ticket in tickets:
+                answers.append(Answer(ticket, ticket.job(self._connection)))
+                if time.monotonic() - started > _GROUP_S:
+                    break
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
+            self._undo()
+            attempted = tickets[: len(answers) + 1]
+            if len(attempted) == 1:
+                return [Answer(attempted[0], error=self._blame(error))]
+            return [answer for ticket in attempted for answer in self.serve([ticket])]
+        return answers
+
+    def _begin(self, need: Need) -> None:
+        if need is not self._synchronous:
+            self._connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[need]}")
+            self._synchronous = need
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _patiently(self, action: Callable[[A], R], argument: A) -> R:
+        """Try again while another process is in the way, up to the busy time-out."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                return action(argument)
+            except sqlite3.OperationalError as error:
+                if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_S)
+
+    def _undo(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _blame(self, error: Exception) -> Exception:
+        return translate(error, self._folder) if isinstance(error, sqlite3.Error) else error
