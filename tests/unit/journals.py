@@ -1,0 +1,32 @@
+"""A journal in memory, for tests of what stands on one; its appends can be held or made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class MemoryJournal:
+    """See `lanes.ports.Journal`. `after_append` may raise, as a process that dies then."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, bytes] = {}
+        self.appended: list[str] = []
+        self.appending = asyncio.Event()
+        self.let_append = asyncio.Event()
+        self.let_append.set()
+        self.after_append: Callable[[], None] = lambda: None
+
+    async def append(self, key: str, body: bytes) -> None:
+        self.appending.set()
+        await self.let_append.wait()
+        self.records.pop(key, None)
+        self.records[key] = body
+        self.appended.append(key)
+        self.after_append()
+
+    async def replay(self) -> list[tuple[str, bytes]]:
+        return [*self.records.items()]
+
+    async def close(self) -> None:
+        """Nothing is held open."""

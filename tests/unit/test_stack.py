@@ -1,0 +1,293 @@
+"""The local stack with a stand-in for Pulsar's program: what it starts, stops, checks and says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli import stack
+from cli.stack import Ports, broker_conf, control, docker, free_ports, processes, tools
+from cli.stack.processes import Processes
+from lanes.errors import Unreachable, UserError
+
+FREE = Ports(broker=0, admin=0, redis=0)
+
+HEALTHY_BROKER = f"""#!{sys.executable}
+import http.server, re, sys
+conf = open(sys.argv[sys.argv.index("--config") + 1]).read()
+port = int(re.findall("webServicePort=([0-9]+)", conf)[-1])
+
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
+"""
+
+BROKEN_BROKER = """#!/bin/sh
+echo "no space left for the bookie"
+exit 1
+"""
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def pulsar_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution whose broker only answers its health check, on a Java that is new enough."""
+    home = tmp_path / "distribution"
+    program(home / "bin" / "pulsar", HEALTHY_BROKER)
+    (home / "conf").mkdir()
+    (home / "conf" / "standalone.conf").write_text("webServicePort=8080")
+    java(tmp_path, monkeypatch, "17.0.15")
+    monkeypatch.setenv(tools.HOME_VARIABLE, str(home))
+    return home
+
+
+def java(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    program(
+        folder / "jdk" / "bin" / "java", f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n"
+    )
+    monkeypatch.setenv("JAVA_HOME", str(folder / "jdk"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "cache"
+    yield folder
+    stack.down(folder, delete_data=True)
+
+
+def up(cache: Path, steps: list[str] | None = None) -> stack.StackUrls:
+    told = steps if steps is not None else []
+    return stack.up(cache, told.append, prefer="local", ports=FREE)
+
+
+@pytest.mark.usefixtures("pulsar_home")
+class TestUp:
+    def test_both_services_answer_when_it_returns(self, cache: Path) -> None:
+        urls = up(cache)
+        status = stack.status(cache)
+        assert status is not None
+        assert status.healthy
+        assert status.urls == urls
+
+    def test_a_second_up_finds_the_same_stack(self, cache: Path) -> None:
+        urls = up(cache)
+        steps: list[str] = []
+        assert up(cache, steps) == urls
+        assert steps == ["already up (local)"]
+
+    def test_a_stack_with_a_dead_part_is_started_anew(self, cache: Path) -> None:
+        up(cache)
+        Processes(cache / "run").stop("redis")
+        up(cache)
+        status = stack.status(cache)
+        assert status is not None
+        assert status.healthy
+
+    def test_a_broker_that_ends_shows_its_log_and_takes_redis_with_it(
+        self, cache: Path, pulsar_home: Path
+    ) -> None:
+        program(pulsar_home / "bin" / "pulsar", BROKEN_BROKER)
+        with pytest.raises(Unreachable, match="no space left for the bookie"):
+            up(cache)
+        assert not Processes(cache / "run").is_running("redis")
+        assert stack.status(cache) is None
+
+    def test_ctrl_c_in_the_middle_leaves_nothing_running(
+        self, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(control.health, "wait_until", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            up(cache)
+        ours = Processes(cache / "run")
+        assert not ours.is_running("pulsar")
+        assert not ours.is_running("redis")
+        assert stack.status(cache) is None
+
+    def test_a_port_that_is_taken_is_named_and_nothing_is_started(self, cache: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = other.getsockname()[1]
+            with pytest.raises(UserError, match=f"admin port {taken}"):
+                stack.up(cache, print, prefer="local", ports=Ports(0, taken, 0))
+        assert not Processes(cache / "run").is_running("redis")
+
+    def test_the_broker_gets_the_settings_that_pushlane_needs(self, cache: Path) -> None:
+        up(cache)
+        conf = (cache / "run" / "pulsar" / "standalone.conf").read_text().splitlines()
+        assert "webServicePort=8080" in conf  # the distribution's last line is kept whole
+        assert "acknowledgmentAtBatchIndexLevelEnabled=true" in conf
+        assert "allowAutoTopicCreation=false" in conf
+        assert "brokerDeleteInactiveTopicsEnabled=false" in conf
+        assert "bindAddress=127.0.0.1" in conf
+
+
+@pytest.mark.usefixtures("pulsar_home")
+class TestDown:
+    def test_it_stops_both_and_keeps_the_data(self, cache: Path) -> None:
+        up(cache)
+        stack.down(cache, delete_data=False)
+        ours = Processes(cache / "run")
+        assert not ours.is_running("pulsar")
+        assert not ours.is_running("redis")
+        assert (cache / "run" / "redis").exists()
+
+    def test_the_data_goes_when_asked(self, cache: Path) -> None:
+        up(cache)
+        stack.down(cache, delete_data=True)
+        assert not (cache / "run" / "redis").exists()
+        assert not (cache / "run" / "pulsar").exists()
+
+    def test_without_a_stack_it_is_harmless(self, cache: Path) -> None:
+        stack.down(cache, delete_data=True)
+        assert stack.status(cache) is None
+
+
+class TestProcesses:
+    def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(self, tmp_path: Path) -> None:
+        with subprocess.Popen(["sleep", "60"]) as other:
+            (tmp_path / "redis.pid").write_text(f"{other.pid} another-time\n")
+            Processes(tmp_path).stop("redis")
+            assert other.poll() is None
+            other.kill()
+
+    def test_who_ignores_term_is_killed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(processes, "TERM_PATIENCE_S", 0.2)
+        ours = Processes(tmp_path)
+        deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+        ours.start("deaf", [sys.executable, "-c", deaf], {}, tmp_path)
+        ours.stop("deaf")
+        assert not ours.is_running("deaf")
+
+    def test_it_is_out_of_reach_of_our_terminal(self, tmp_path: Path) -> None:
+        ours = Processes(tmp_path)
+        ours.start("sleeper", ["sleep", "60"], {}, tmp_path)
+        pid = int((tmp_path / "sleeper.pid").read_text().split()[0])
+        assert os.getsid(pid) != os.getsid(0)
+        ours.stop("sleeper")
+
+    def test_one_that_was_killed_does_not_run(self, tmp_path: Path) -> None:
+        ours = Processes(tmp_path)
+        ours.start("sleeper", ["sleep", "60"], {}, tmp_path)
+        pid = int((tmp_path / "sleeper.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert not ours.is_running("sleeper")
+
+    def test_a_program_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="/no/such/program"):
+            Processes(tmp_path).start("it", ["/no/such/program"], {}, tmp_path)
+
+
+class TestTools:
+    def test_an_old_java_is_named_with_its_version(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        java(tmp_path, monkeypatch, "1.8.0_412")
+        with pytest.raises(UserError, match=r"17 or newer.* is 8"):
+            tools.check_java()
+
+    def test_no_java_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", "")
+        with pytest.raises(UserError, match="install it, set JAVA_HOME to one, or start Docker"):
+            tools.check_java()
+
+    def test_no_maven_says_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(tools.HOME_VARIABLE, raising=False)
+        monkeypatch.setenv("PATH", "")
+        with pytest.raises(
+            UserError, match=f"install Maven or Docker, or set {tools.HOME_VARIABLE}"
+        ):
+            tools.pulsar_home(tmp_path, print)
+
+    def test_a_home_without_pulsar_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(tools.HOME_VARIABLE, str(tmp_path))
+        with pytest.raises(UserError, match=str(tmp_path)):
+            tools.pulsar_home(tmp_path, print)
+
+    def test_a_download_that_fails_leaves_nothing_half_done(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program(tmp_path / "bin" / "mvn", "#!/bin/sh\necho 'no route to the repository'\nexit 1\n")
+        monkeypatch.delenv(tools.HOME_VARIABLE, raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path / "bin") + os.pathsep + os.environ["PATH"])
+        cache = tmp_path / "cache"
+        with pytest.raises(UserError, match="no route to the repository"):
+            tools.pulsar_home(cache, print)
+        assert [path.name for path in cache.iterdir()] == ["download.lock"]
+
+
+class TestDocker:
+    @pytest.fixture
+    def calls(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A docker that succeeds at everything and writes down what it was asked."""
+        log = tmp_path / "calls"
+        log.touch()
+        program(tmp_path / "bin" / "docker", f'#!/bin/sh\necho "$@" >> {log}\n')
+        monkeypatch.setenv("PATH", str(tmp_path / "bin") + os.pathsep + os.environ["PATH"])
+        return log
+
+    def test_compose_starts_the_stack_when_the_plugin_is_there(
+        self, calls: Path, tmp_path: Path
+    ) -> None:
+        docker.DockerWay(tmp_path).start(Ports(), print)
+        last = calls.read_text().splitlines()[-1]
+        assert last.startswith(f"compose --file {tmp_path}/compose.json")
+        assert last.endswith("up --detach")
+
+    @pytest.mark.usefixtures("calls")
+    def test_every_port_is_published_on_loopback_only(self, tmp_path: Path) -> None:
+        docker.DockerWay(tmp_path).start(Ports(), print)
+        services = json.loads((tmp_path / "compose.json").read_text())["services"]
+        published = [port for service in services.values() for port in service["ports"]]
+        assert len(published) == 3
+        assert all(port.startswith("127.0.0.1:") for port in published)
+
+    def test_a_stack_that_was_never_in_docker_is_not_looked_for_there(
+        self, calls: Path, tmp_path: Path
+    ) -> None:
+        docker.DockerWay(tmp_path).stop(delete_data=True)
+        assert calls.read_text() == ""
+
+    def test_without_docker_the_reason_is_told(
+        self, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "")
+        with pytest.raises(UserError, match="there is no docker command"):
+            stack.up(cache, print, prefer="docker", ports=FREE)
+
+
+def test_free_ports_differ() -> None:
+    ports = free_ports.settle(FREE)
+    assert len({ports.broker, ports.admin, ports.redis}) == 3
+    assert 0 not in (ports.broker, ports.admin, ports.redis)
+
+
+def test_a_container_gets_the_settings_in_plain_lines() -> None:
+    *_, script = broker_conf.container_command(Ports(), advertise="10.0.0.5")
+    assert "advertisedAddress=10.0.0.5\n" in script
+    assert script.endswith("exec bin/pulsar standalone -nfw -nss")
