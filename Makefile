@@ -1,0 +1,63 @@
+# What can be done with a clone. Each target sets up what it needs, and again only when the pins
+# or pyproject.toml have changed.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo check test acceptance bench pins clean
+
+help: ## Show this
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+install: .venv/.spark ## Make .venv with everything: development, console, plots and Spark
+
+demo: .venv-demo/.demo ## Show the main job; needs Python 3.11 or newer, nothing else
+	.venv-demo/bin/pushlane demo $(ARGS)
+
+check: .venv/.dev ## Format, lint, types, import contracts, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit $(ARGS)
+
+test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
+	$(BIN)/python -m pytest tests/contract tests/integration $(ARGS)
+
+acceptance: .venv/.dev ## Long tests
+	$(BIN)/python -m pytest tests/acceptance $(ARGS)
+
+bench: .venv/.dev ## All benchmarks; one: make bench ARGS="fairness --broker embedded"
+	$(BIN)/python -m bench $(ARGS)
+
+pins: .venv/.dev ## Renew requirements/*.txt
+	$(BIN)/pip install --quiet pip-tools
+	PATH="$(CURDIR)/$(BIN):$$PATH" requirements/compile
+
+clean: ## Remove what tests, builds and the demo leave (the venvs stay)
+	rm -rf build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+# setuptools is among the pins, so nothing without a hash is fetched to build pushlane itself.
+define install
+	@test -n "$(PYTHON)" || { echo "error: needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+endef
+
+.venv/.dev: requirements/dev.txt pyproject.toml
+	$(install)
+
+.venv/.spark: requirements/spark.txt pyproject.toml
+	$(install)
+	touch .venv/.dev
+
+.venv-demo/.demo: requirements/demo.txt pyproject.toml
+	$(install)
