@@ -1,5 +1,27 @@
-"""What every test may ask for."""
+"""What every test may ask for. A test that is a coroutine function runs in a loop of its own."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+
+import pytest
+
 pytest_plugins = ["tests.services"]
+
+DEADLINE_S = 60.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run `async def test_…`, with a deadline for whatever it waits on."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(_within_deadline(pyfuncitem, names))
+    return True
+
+
+async def _within_deadline(pyfuncitem: pytest.Function, names) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})

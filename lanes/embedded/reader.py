@@ -43,6 +43,7 @@ class EmbeddedReader:
         self._low = 0
         self._more = True  # the store may hold messages that we have not looked for
         self._told_empty = True
+        self._looks = False  # the feeder is looking right now
         self._timer: asyncio.TimerHandle | None = None
         self.closed = False
 
@@ -60,6 +61,9 @@ class EmbeddedReader:
         self._ask_if_low()
         return taken
 
+    def is_refilling(self) -> bool:
+        return self._more or self._looks
+
     def kick(self) -> None:
         """There may be something new on the lane."""
         self._more = True
@@ -68,6 +72,11 @@ class EmbeddedReader:
     def looking(self) -> None:
         """The feeder looks now: what comes after is told by another kick."""
         self._more = False
+        self._looks = True
+
+    def looked(self) -> None:
+        """The feeder has looked; if it found something, it has filled this reader."""
+        self._looks = False
 
     def fill(self, haul: Haul, depth: int) -> None:
         """Keep what the feeder brought; ask again when less than half of `depth` is left."""

@@ -113,7 +113,7 @@ CREATE TABLE counters (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO counters VALUES ('stamp', 0), ('version', 0);
+INSERT INTO counters VALUES ('stamp', 0), ('version', 1);
 """
 
 

@@ -1,0 +1,60 @@
+"""A reader that a test can wait on, and what tests say about messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from lanes.ports import Broker, LaneReader, Taken
+
+LANE = "task-a"
+
+
+class Reading:
+    """One reader of a lane; counts how often it was called ready."""
+
+    def __init__(self) -> None:
+        self.times_ready = 0
+        self._ready = asyncio.Event()
+
+    @classmethod
+    async def of(cls, broker: Broker, lane: str = LANE) -> Reading:
+        reading = cls()
+        reading.reader = await broker.read(lane, reading._on_ready)
+        return reading
+
+    async def ready(self) -> None:
+        """Wait until it is called ready again."""
+        await self._ready.wait()
+        self._ready.clear()
+
+    async def take(self, count: int) -> list[Taken]:
+        """The next `count` messages, however long they take."""
+        taken: list[Taken] = []
+        while len(taken) < count:
+            if one := self.reader.take():
+                taken.append(one)
+            else:
+                await self.ready()
+        return taken
+
+    async def close(self) -> None:
+        await self.reader.close()
+
+    def _on_ready(self, reader: LaneReader) -> None:
+        self.times_ready += 1
+        self._ready.set()
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def bodies(taken: list[Taken]) -> list[bytes]:
+    return [one.body for one in taken]
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again until it holds; the test's deadline ends it."""
+    while not await holds():
+        await asyncio.sleep(0)

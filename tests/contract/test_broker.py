@@ -1,0 +1,331 @@
+"""What every broker promises (see `lanes.ports.Broker`)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from lanes.errors import UnknownLane
+from lanes.ports import Source
+from tests.contract.conftest import BATCH
+from tests.contract.reading import LANE, Reading, bodies, numbered, until
+
+
+async def test_one_reader_takes_what_was_published_in_order(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        await broker.publish(LANE, numbered(1, 40))
+
+        assert bodies(await reading.take(40)) == numbered(1, 40)
+
+
+async def test_every_byte_of_a_body_comes_back(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        odd = [bytes(range(256)), b"\x00", b",", b"x" * 60_000]
+
+        await broker.publish(LANE, odd)
+
+        assert bodies(await reading.take(len(odd))) == odd
+
+
+async def test_messages_published_before_any_reader_are_kept(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 3))
+
+        reading = await Reading.of(broker)
+
+        assert bodies(await reading.take(3)) == numbered(1, 3)
+
+
+async def test_messages_outlive_the_connection_that_published_them(connections, settings):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 3))
+    later = type(connections)(settings)
+    async with later:
+        reading = await Reading.of((await later.one()).broker)
+
+        assert bodies(await reading.take(3)) == numbered(1, 3)
+
+
+async def test_a_message_of_another_process_wakes_a_dry_reader(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE)
+        reading = await Reading.of(here.broker)
+        assert reading.reader.take() is None
+
+        await there.broker.publish(LANE, [b"late"])
+
+        assert bodies(await reading.take(1)) == [b"late"]
+
+
+async def test_ready_is_said_once_for_each_take_that_found_nothing(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 3))
+        reading = await Reading.of(broker)
+        await reading.take(3)
+        said_for_the_first = reading.times_ready
+        assert reading.reader.take() is None
+        assert reading.reader.take() is None
+
+        await broker.publish(LANE, numbered(4, 6))
+        await reading.ready()
+
+        assert bodies(await reading.take(3)) == numbered(4, 6)
+        assert reading.times_ready == said_for_the_first + 1
+
+
+async def test_a_reader_holds_no_more_than_its_prefetch_and_a_batch(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE)
+        greedy = await Reading.of(here.broker)
+        await here.broker.publish(LANE, numbered(1, 20 * BATCH))
+        await greedy.ready()
+
+        other = await Reading.of(there.broker)
+
+        assert len(await other.take(16 * BATCH)) == 16 * BATCH
+
+
+async def test_two_processes_share_a_lane_without_duplicates(connections):
+    async with connections:
+        pair = await connections.two()
+        await pair[0].broker.open_lane(LANE)
+        shared: list[bytes] = []
+        all_taken = asyncio.Event()
+
+        async def drain(broker) -> None:
+            reading = await Reading.of(broker)
+            while True:
+                one = (await reading.take(1))[0]
+                shared.append(one.body)
+                await broker.ack([one])
+                if len(shared) == 200:
+                    all_taken.set()
+
+        drains = [asyncio.create_task(drain(backend.broker)) for backend in pair]
+        await pair[0].broker.publish(LANE, numbered(1, 200))
+        await all_taken.wait()
+        for task in drains:
+            task.cancel()
+        await asyncio.gather(*drains, return_exceptions=True)
+
+        assert sorted(shared, key=int) == numbered(1, 200)
+
+
+async def test_what_a_closed_reader_had_not_acked_goes_to_another(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE)
+        await here.broker.publish(LANE, numbered(1, 5))
+        leaving = await Reading.of(here.broker)
+        first, *_ = await leaving.take(2)
+        await here.broker.ack([first])
+
+        await leaving.close()
+        staying = await Reading.of(there.broker)
+
+        assert sorted(bodies(await staying.take(4))) == numbered(2, 5)
+
+
+async def test_what_was_acked_does_not_come_again(connections, settings):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 2 * BATCH))
+        reading = await Reading.of(broker)
+        taken = await reading.take(2 * BATCH)
+        await broker.ack(taken[:-1])
+    later = type(connections)(settings)
+    async with later:
+        reading = await Reading.of((await later.one()).broker)
+
+        assert bodies(await reading.take(1)) == [taken[-1].body]
+
+
+async def test_an_ack_may_be_repeated(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        await broker.publish(LANE, [b"1"])
+        taken = await reading.take(1)
+        await broker.ack(taken)
+        await broker.publish(LANE, [b"2"])
+
+        await broker.ack(taken)
+
+        assert bodies(await reading.take(1)) == [b"2"]
+
+
+async def test_a_delayed_message_is_not_taken_before_its_time(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        published_s = time.time()
+        await broker.publish(LANE, [b"later"], delay_s=0.4)
+        await broker.publish(LANE, [b"now"])
+
+        taken = bodies(await reading.take(2))
+
+        assert taken == [b"now", b"later"]
+        assert time.time() - published_s >= 0.4
+
+
+async def test_a_repeated_batch_of_a_source_is_kept_once(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        first = numbered(1, BATCH)
+        await broker.publish(LANE, first, source=Source("submit-a", 1))
+
+        await broker.publish(LANE, first, source=Source("submit-a", 1))
+        await broker.publish(LANE, [b"next"], source=Source("submit-a", BATCH + 1))
+
+        assert bodies(await reading.take(BATCH + 1)) == [*first, b"next"]
+
+
+async def test_a_source_is_remembered_by_another_process(connections, settings):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, BATCH), source=Source("submit-a", 1))
+    later = type(connections)(settings)
+    async with later:
+        broker = (await later.one()).broker
+        reading = await Reading.of(broker)
+        await broker.publish(LANE, numbered(1, BATCH), source=Source("submit-a", 1))
+        await broker.publish(LANE, [b"next"], source=Source("submit-a", BATCH + 1))
+
+        assert bodies(await reading.take(BATCH + 1)) == [*numbered(1, BATCH), b"next"]
+
+
+async def test_opening_a_lane_again_keeps_what_is_on_it(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, [b"kept"])
+
+        await broker.open_lane(LANE)
+
+        assert bodies(await (await Reading.of(broker)).take(1)) == [b"kept"]
+
+
+async def test_all_open_lanes_are_listed(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        for lane in ("task-a", "task-b", "pool-0"):
+            await broker.open_lane(lane)
+
+        assert {"task-a", "task-b", "pool-0"} <= set(await broker.lanes())
+
+
+async def test_a_dropped_lane_is_gone_with_all_on_it(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 3))
+
+        assert await broker.drop_lane(LANE) is True
+
+        assert LANE not in await broker.lanes()
+        with pytest.raises(UnknownLane, match=LANE):
+            await broker.publish(LANE, [b"too late"])
+
+
+async def test_a_lane_that_somebody_reads_is_not_dropped(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE)
+        reading = await Reading.of(there.broker)
+        await here.broker.publish(LANE, [b"safe"])
+
+        assert await here.broker.drop_lane(LANE) is False
+
+        assert bodies(await reading.take(1)) == [b"safe"]
+
+
+async def test_a_lane_is_dropped_by_force_while_somebody_reads_it(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE)
+        await Reading.of(there.broker)
+
+        assert await here.broker.drop_lane(LANE, force=True) is True
+
+        assert LANE not in await here.broker.lanes()
+
+
+async def test_a_lane_can_be_dropped_once_its_reader_has_closed(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+
+        await reading.close()
+
+        assert await broker.drop_lane(LANE) is True
+
+
+async def test_publishing_to_a_lane_never_opened_is_refused(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+
+        with pytest.raises(UnknownLane, match="task-nowhere"):
+            await broker.publish("task-nowhere", [b"x"])
+
+
+async def test_reading_a_lane_never_opened_is_refused(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+
+        with pytest.raises(UnknownLane, match="task-nowhere"):
+            await Reading.of(broker, "task-nowhere")
+
+
+async def test_the_backlog_is_not_zero_while_a_message_is_in_hand(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, [b"1"])
+        taken = await (await Reading.of(broker)).take(1)
+        assert await broker.backlog(LANE) > 0
+
+        await broker.ack(taken)
+
+        await until(lambda: _is_empty(broker))
+
+
+async def test_a_delayed_message_counts_as_backlog(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        assert await broker.backlog(LANE) == 0
+
+        await broker.publish(LANE, [b"later"], delay_s=600)
+
+        await until(lambda: _is_not_empty(broker))
+
+
+async def _is_empty(broker) -> bool:
+    return await broker.backlog(LANE) == 0
+
+
+async def _is_not_empty(broker) -> bool:
+    return await broker.backlog(LANE) > 0

@@ -1,0 +1,298 @@
+"""What every registry promises (see `lanes.ports.Registry`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from lanes import life
+from lanes.errors import InvalidChange, UnknownTask
+from lanes.naming import own_lane
+from lanes.push import Kind
+from lanes.task import Finished, Level, Progress, State, Task, Weights, new_task_id
+
+
+def a_task(**fields) -> Task:
+    task_id = fields.pop("id", None) or new_task_id()
+    return Task(id=task_id, level=fields.pop("level", Level.HIGH), lane=own_lane(task_id), **fields)
+
+
+def raise_quota(task: Task) -> Task:
+    return replace(task, quota=task.quota + 1)
+
+
+async def test_a_task_is_found_by_its_id(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        added = await registry.add(a_task(name="Autumn sale", quota=3, total=7))
+
+        assert await registry.get(added.id) == added
+
+
+async def test_a_task_is_found_by_its_key_and_by_its_name(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        added = await registry.add(a_task(key="sale-7", name="autumn"))
+
+        assert await registry.get("sale-7") == added
+        assert await registry.get("autumn") == added
+
+
+async def test_a_name_that_two_tasks_have_is_refused(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.add(a_task(name="autumn"))
+        await registry.add(a_task(name="autumn"))
+
+        with pytest.raises(UnknownTask):
+            await registry.get("autumn")
+
+
+async def test_an_unknown_task_is_named_with_the_nearest(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.add(a_task(name="autumn-sale"))
+
+        with pytest.raises(UnknownTask, match=r"autum-sale.*autumn-sale"):
+            await registry.get("autum-sale")
+
+
+async def test_adding_the_same_key_again_returns_the_first_task(connections):
+    async with connections:
+        here, there = await connections.two()
+        first = await here.registry.add(a_task(key="sale-7"))
+
+        second = await there.registry.add(a_task(key="sale-7", quota=9))
+
+        assert second == first
+        assert await here.registry.list() == [first]
+
+
+async def test_two_adds_of_one_key_at_once_make_one_task(connections):
+    async with connections:
+        pair = await connections.two()
+
+        added = await asyncio.gather(
+            *(pair[n % 2].registry.add(a_task(key="sale-7")) for n in range(10))
+        )
+
+        assert len({task.id for task in added}) == 1
+
+
+async def test_tasks_without_a_key_are_all_kept(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.add(a_task())
+        await registry.add(a_task())
+
+        assert len(await registry.list()) == 2
+
+
+async def test_tasks_are_listed_oldest_first_and_by_state(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        tasks = [
+            await registry.add(a_task(id=f"task{n}", created_at_ms=1000 + n, state=state))
+            for n, state in enumerate([State.RUNNING, State.DONE, State.RUNNING, State.PAUSED])
+        ]
+
+        assert await registry.list() == tasks
+        assert await registry.list([State.RUNNING, State.PAUSED]) == [tasks[0], *tasks[2:]]
+
+
+async def test_a_change_is_seen_by_another_process(connections):
+    async with connections:
+        here, there = await connections.two()
+        task = await here.registry.add(a_task())
+
+        changed = await here.registry.change(task.id, life.set_quota(5))
+
+        assert changed.quota == 5
+        assert changed.version > task.version
+        assert await there.registry.get(task.id) == changed
+
+
+async def test_no_change_is_lost_when_two_processes_make_many_at_once(connections):
+    async with connections:
+        pair = await connections.two()
+        task = await pair[0].registry.add(a_task(quota=1))
+
+        await asyncio.gather(
+            *(pair[n % 2].registry.change(task.id, raise_quota) for n in range(50))
+        )
+
+        assert (await pair[0].registry.get(task.id)).quota == 51
+
+
+async def test_what_an_edit_raises_is_passed_on_and_nothing_changes(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        task = await registry.add(a_task())
+
+        with pytest.raises(InvalidChange, match="quota 0"):
+            await registry.change(task.id, life.set_quota(0))
+
+        assert await registry.get(task.id) == task
+
+
+async def test_an_edit_that_returns_its_argument_changes_nothing(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        task = await registry.add(a_task())
+        before = await registry.changes(0, 1.0)
+
+        assert await registry.change(task.id, lambda same: same) == task
+
+        assert (await registry.changes(0, 1.0)).version == before.version
+
+
+async def test_changing_an_unknown_task_names_the_nearest(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.add(a_task(id="0task7"))
+
+        with pytest.raises(UnknownTask, match="0task7"):
+            await registry.change("0task8", raise_quota)
+
+
+async def test_the_weights_are_6_3_1_until_others_are_set(connections):
+    async with connections:
+        here, there = await connections.two()
+        assert await here.registry.weights() == Weights(6, 3, 1)
+
+        await here.registry.set_weights(Weights(5, 4, 0))
+
+        assert await there.registry.weights() == Weights(5, 4, 0)
+
+
+async def test_changes_from_the_start_are_the_tasks_not_finished(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        running = await registry.add(a_task(state=State.RUNNING))
+        await registry.add(a_task(state=State.DONE))
+
+        changes = await registry.changes(0, timeout_s=30)
+
+        assert changes.tasks == [running]
+        assert changes.weights == Weights()
+
+
+async def test_an_empty_registry_has_a_version_to_wait_from(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+
+        assert (await registry.changes(0, timeout_s=30)).version > 0
+
+
+async def test_changes_wait_for_one_made_by_another_process(connections):
+    async with connections:
+        here, there = await connections.two()
+        task = await here.registry.add(a_task())
+        known = await here.registry.changes(0, timeout_s=30)
+        waiting = asyncio.create_task(here.registry.changes(known.version, timeout_s=30))
+        await asyncio.sleep(0)
+
+        cancelled = await there.registry.change(task.id, life.cancel)
+
+        assert (await waiting).tasks == [cancelled]
+
+
+async def test_every_waiter_is_told_of_a_change_made_beside_it(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        known = await registry.changes(0, timeout_s=30)
+        waiting = [
+            asyncio.create_task(registry.changes(known.version, timeout_s=30)) for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+
+        added = await registry.add(a_task())
+
+        assert [changes.tasks for changes in await asyncio.gather(*waiting)] == [[added]] * 3
+
+
+async def test_new_weights_are_a_change(connections):
+    async with connections:
+        here, there = await connections.two()
+        known = await here.registry.changes(0, timeout_s=30)
+        await there.registry.set_weights(Weights(1, 1, 1))
+
+        changes = await here.registry.changes(known.version, timeout_s=30)
+
+        assert changes.weights == Weights(1, 1, 1)
+        assert changes.version > known.version
+
+
+async def test_changes_end_with_nothing_when_the_time_is_over(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.add(a_task())
+        known = await registry.changes(0, timeout_s=30)
+
+        changes = await registry.changes(known.version, timeout_s=0.01)
+
+        assert (changes.version, changes.tasks) == (known.version, [])
+
+
+async def test_a_seq_counts_once_however_often_it_is_recorded(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.registry.record([Finished("t", Kind.DELIVERED, [1, 2, 3, 3])])
+
+        progress = await there.registry.record([Finished("t", Kind.DELIVERED, [2, 3, 4])])
+
+        assert progress == [Progress("t", delivered=4)]
+
+
+async def test_a_seq_counts_as_what_it_ended_as_first(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.record([Finished("t", Kind.DEAD, [1])])
+
+        progress = await registry.record([Finished("t", Kind.DELIVERED, [1, 2])])
+
+        assert progress == [Progress("t", delivered=1, dead=1)]
+
+
+async def test_every_way_to_end_has_its_own_count(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+
+        progress = await registry.record(
+            [
+                Finished("b", Kind.DELIVERED, [1, 2]),
+                Finished("a", Kind.DEAD, [1]),
+                Finished("b", Kind.EXPIRED, [3]),
+                Finished("b", Kind.DROPPED, [4]),
+            ]
+        )
+
+        assert progress == [
+            Progress("b", delivered=2, expired=1, dropped=1),
+            Progress("a", dead=1),
+        ]
+
+
+async def test_counts_are_exact_over_far_apart_seqs_and_processes(connections):
+    async with connections:
+        pair = await connections.two()
+        seqs = [seq for start in (1, 8_100, 65_500, 9_999_000) for seq in range(start, start + 200)]
+
+        await asyncio.gather(
+            *(
+                pair[n % 2].registry.record([Finished("t", Kind.DELIVERED, seqs[n::7])])
+                for n in (*range(7), *range(7))
+            )
+        )
+
+        assert await pair[0].registry.progress(["t"]) == [Progress("t", delivered=800)]
+
+
+async def test_the_progress_of_a_task_that_has_none_is_zero(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.record([Finished("b", Kind.DEAD, [1])])
+
+        assert await registry.progress(["a", "b"]) == [Progress("a"), Progress("b", dead=1)]
