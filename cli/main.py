@@ -5,7 +5,7 @@ It holds no command itself. A new group is a module with a `register(app)`, name
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -36,19 +36,28 @@ def main() -> None:
     build()(prog_name="pushlane")
 
 
-def _root(
-    show_version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True),
-    ] = False,
-) -> None:
-    if show_version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"pushlane {_installed_version()}")
         raise typer.Exit
 
 
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Takes the options that stand before a command."""
+
+
 def _installed_version() -> str:
     try:
-        return version("pushlane")
-    except PackageNotFoundError:
+        return metadata.version("pushlane")
+    except metadata.PackageNotFoundError:
         return "(not installed)"

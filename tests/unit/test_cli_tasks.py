@@ -1,0 +1,185 @@
+"""`tasks`, `task show` and the commands that change a task."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.command import Command
+
+
+def states(command: Command, *more: str) -> dict[str, str]:
+    return {task["id"]: task["state"] for task in command("tasks", "--json", *more).json}
+
+
+def test_tasks_lists_nothing_in_a_new_store(command: Command) -> None:
+    ran = command("tasks")
+
+    assert (ran.exit_code, ran.stdout) == (0, "")
+    assert "no unfinished tasks" in ran.stderr
+
+
+def test_tasks_as_json_lists_what_was_submitted(command: Command) -> None:
+    task = command.submit("high", 3, "--name", "sale", "--quota", "2")
+
+    [listed] = command("tasks", "--json").json
+
+    assert listed["id"] == task
+    assert (listed["name"], listed["level"], listed["quota"]) == ("sale", "high", 2)
+    assert (listed["total"], listed["finished"], listed["percent"]) == (3, 0, 0.0)
+
+
+def test_tasks_as_a_table_has_a_line_for_each(command: Command) -> None:
+    first, second = command.submit("high"), command.submit("low")
+
+    heading, *lines = command("tasks").stdout.splitlines()
+
+    assert heading.split()[:2] == ["TASK", "NAME"]
+    assert [line.split()[0] for line in lines] == [first, second]
+
+
+def test_tasks_leaves_cancelled_ones_out_unless_asked(command: Command) -> None:
+    task = command.submit()
+    command("cancel", task, "--yes")
+
+    assert states(command) == {}
+    assert states(command, "--all") == {task: "cancelled"}
+    assert states(command, "--state", "cancelled") == {task: "cancelled"}
+
+
+def test_an_unknown_state_is_answered_with_the_nearest(command: Command) -> None:
+    ran = command("tasks", "--state", "runing")
+
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("error: unknown state 'runing'")
+    assert "did you mean 'running'?" in ran.stderr
+
+
+def test_task_show_as_json_has_its_settings_and_counts(command: Command) -> None:
+    task = command.submit("medium", 4, "--key", "k", "--app", "shop", "--max-attempts", "2")
+
+    shown = command("task", "show", task, "--json").json
+
+    assert (shown["key"], shown["app"], shown["max_attempts"]) == ("k", "shop", 2)
+    assert (shown["total"], shown["dropped"]) == (4, 0)
+
+
+def test_task_show_says_that_a_pooled_task_has_no_quota(command: Command) -> None:
+    task = command.submit("low")
+
+    assert "shares a pool lane" in command("task", "show", task).stdout
+
+
+def test_an_unknown_task_is_answered_with_the_nearest(command: Command) -> None:
+    task = command.submit()
+
+    ran = command("task", "show", task[:-1] + "_")
+
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("error: ")
+    assert task in ran.stderr
+
+
+def test_quota_changes_it(command: Command) -> None:
+    task = command.submit()
+
+    ran = command("quota", task, "7")
+
+    assert ran.exit_code == 0
+    assert command("task", "show", task, "--json").json["quota"] == 7
+
+
+def test_a_quota_under_one_is_refused(command: Command) -> None:
+    ran = command("quota", command.submit(), "0")
+
+    assert ran.exit_code == 1
+    assert "quota 0" in ran.stderr
+
+
+def test_a_quota_for_a_pooled_task_names_the_way_out(command: Command) -> None:
+    task = command.submit("low")
+
+    ran = command("quota", task, "2")
+
+    assert ran.exit_code == 1
+    assert f"pushlane promote {task}" in ran.stderr
+
+
+def test_a_quota_that_is_no_number_is_wrong_usage(command: Command) -> None:
+    assert command("quota", command.submit(), "many").exit_code == 2
+
+
+def test_levels_are_6_3_1_at_first(command: Command) -> None:
+    shares = command("levels", "--json").json
+
+    assert {level: share["weight"] for level, share in shares.items()} == {
+        "high": 6,
+        "medium": 3,
+        "low": 1,
+    }
+
+
+def test_levels_changes_the_weights(command: Command) -> None:
+    command("levels", "5:4:1")
+
+    assert command("levels", "--json").json["medium"] == {"weight": 4, "percent": 40.0}
+
+
+@pytest.mark.parametrize("weights", ["6:3", "a:b:c", "0:0:0"])
+def test_weights_that_cannot_be_are_refused(command: Command, weights: str) -> None:
+    ran = command("levels", weights)
+
+    assert ran.exit_code == 1
+    assert repr(weights) in ran.stderr
+
+
+def test_pause_keeps_the_reason_and_resume_lets_go(command: Command) -> None:
+    task = command.submit()
+
+    command("pause", task, "--reason", "wrong text")
+    held = command("task", "show", task, "--json").json
+    command("resume", task)
+
+    assert (held["state"], held["reason"]) == ("paused", "wrong text")
+    assert states(command) == {task: "running"}
+
+
+def test_cancel_without_a_terminal_needs_yes(command: Command) -> None:
+    task = command.submit()
+
+    ran = command("cancel", task)
+
+    assert ran.exit_code == 1
+    assert "--yes" in ran.stderr
+    assert states(command) == {task: "running"}
+
+
+def test_cancel_says_how_many_will_not_go_out(command: Command) -> None:
+    ran = command("cancel", command.submit("high", 3), "--yes")
+
+    assert ran.exit_code == 0
+    assert "3 pushes will not go out" in ran.stderr
+
+
+def test_a_cancelled_task_cannot_be_resumed(command: Command) -> None:
+    task = command.submit()
+    command("cancel", task, "--yes")
+
+    ran = command("resume", task)
+
+    assert ran.exit_code == 1
+    assert "cancelled" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "after"),
+    [("low", [], "medium"), ("medium", [], "high"), ("low", ["--to", "high"], "high")],
+)
+def test_promote_moves_one_up_or_where_it_is_told(
+    command: Command, before: str, flags: list[str], after: str
+) -> None:
+    task = command.submit(before)
+
+    ran = command("promote", task, *flags)
+
+    assert ran.exit_code == 0
+    assert command("task", "show", task, "--json").json["level"] == after

@@ -1,0 +1,40 @@
+"""Durations, ISO times and ages."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.times import age_text, parse_expiry, time_text
+from lanes.errors import BadInput
+
+NOW_MS = 1_900_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d12h", 129_600), ("1h1m1s", 3661)],
+)
+def test_a_duration_counts_from_now(text: str, seconds: int) -> None:
+    assert parse_expiry(text, NOW_MS) == NOW_MS + seconds * 1000
+
+
+def test_an_iso_time_with_a_zone_is_that_moment() -> None:
+    assert parse_expiry("2033-05-18T05:33:20+02:00", NOW_MS - 1) > NOW_MS - 1
+    assert parse_expiry("2033-05-18T03:33:20Z", 0) == 2_000_000_000_000
+
+
+@pytest.mark.parametrize("text", ["", "2", "2 h", "h", "tomorrow", "-2h", "0s", "1999-01-01"])
+def test_what_is_no_later_time_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="expiry"):
+        parse_expiry(text, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (59, "59s"), (60, "1m"), (7_300, "2h"), (90_000, "1d")]
+)
+def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
+    assert age_text(NOW_MS - seconds * 1000, NOW_MS) == text
+
+
+def test_an_unset_time_is_a_dash() -> None:
+    assert (age_text(0, NOW_MS), time_text(0)) == ("-", "-")
