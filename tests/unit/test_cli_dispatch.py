@@ -30,7 +30,7 @@ async def hang(push):
 FAILING = """
 import sys
 
-def fail(push):
+async def fail(push):
     print('{"action": "delivering"}', file=sys.stderr, flush=True)
     raise ValueError(push.recipient)
 """
