@@ -37,6 +37,10 @@ class OpenLane:
             self.in_hand += 1
         return taken
 
+    def is_refilling(self) -> bool:
+        """Whether the reader knows that more is on its way."""
+        return self.reader is not None and self.reader.is_refilling()
+
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""
         self.returned.append(taken)

@@ -8,6 +8,7 @@ waits for a lane: one with nothing at hand leaves the ring.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -31,6 +32,7 @@ from lanes.task import State, Task
 log = logging.getLogger("pushlane.loop")
 
 _VOIDS_A_ROUND = 256
+_LONGEST_REFILL_S = 0.2
 _RETRY_FIRST_S = 1.0
 _RETRY_LONGEST_S = 300.0
 
@@ -70,6 +72,8 @@ class Loop:
         self._slots = slots
         self._awake = asyncio.Event()
         self._stopping = False
+        self._refilling: OpenLane | None = None
+        self._refill_by = 0.0
         self._flying: set[asyncio.Task[None]] = set()
 
     @property
@@ -87,13 +91,13 @@ class Loop:
     async def run(self) -> None:
         while not self._stopping:
             self._awake.clear()
-            jobs, voids = self._fill() if not self._settler.is_full else ([], 0)
+            jobs, voids = self._fill() if self._may_fill() else ([], 0)
             if jobs:
                 self._launch(jobs)
             if jobs or voids:
                 await asyncio.sleep(0)
             else:
-                await self._awake.wait()
+                await self._rest()
 
     async def landed(self, timeout_s: float) -> int:
         """Wait for what is in flight; returns how many did not come back in time."""
@@ -103,6 +107,36 @@ class Loop:
         for flight in list(self._flying):
             flight.cancel()
         return late
+
+    def _may_fill(self) -> bool:
+        """Whether outcomes have room, and no level is about to get what it has next.
+
+        A level that is only empty because we are faster than the store keeps its turn: without
+        this, its share would go to the others. It is waited for shortly, and only when the reader
+        knows that more is coming.
+        """
+        lane = self._refilling
+        if lane is not None and (lane.fed or time.monotonic() >= self._refill_by):
+            self._refilling = None
+        return self._refilling is None and not self._settler.is_full
+
+    async def _rest(self) -> None:
+        """Until something has changed; no longer than a level may be waited for."""
+        if self._refilling is None:
+            await self._awake.wait()
+            return
+        left_s = self._refill_by - time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._awake.wait(), max(0.0, left_s))
+
+    def _starve(self, lane: OpenLane) -> bool:
+        """The lane has nothing at hand. Whether its level should be waited for."""
+        self._roster.starve(lane)
+        if self._scheduler.has_ready(lane.level) or not lane.is_refilling():
+            return False
+        self._refilling = lane
+        self._refill_by = time.monotonic() + _LONGEST_REFILL_S
+        return True
 
     def _fill(self) -> tuple[list[_Job], int]:
         """Pushes for the free slots, at most a batch, in the order of their turns."""
@@ -115,7 +149,8 @@ class Loop:
                 break
             taken = lane.take()
             if taken is None:
-                self._roster.starve(lane)
+                if self._starve(lane):
+                    break
                 continue
             job = self._admit(lane, taken)
             if job is None:

@@ -173,6 +173,9 @@ class Scheduler(Generic[LaneT]):
         """Takes effect at once: a turn that has used it up ends with its next push."""
         self._entries[lane].quota = quota
 
+    def has_ready(self, level: Level) -> bool:
+        return self._rings[level].count > 0
+
     def quota(self, lane: LaneT) -> int:
         return self._entries[lane].quota
 

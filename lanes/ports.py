@@ -46,6 +46,9 @@ class LaneReader(Protocol):
         After a None the reader's `on_ready` is called, once, when there is something again.
         """
 
+    def is_refilling(self) -> bool:
+        """Whether more is on its way for certain, after a None. False when that is not known."""
+
     async def close(self) -> None:
         """Stop reading. What was taken or prefetched but not acked becomes available to others."""
 

@@ -96,11 +96,14 @@ class Feeder:
             hauls = await self._database.write(partial(claim, wants=wants, now_ms=now_ms()))
         except Unreachable:
             for reader in readers:
+                reader.looked()
                 reader.kick()
             raise
         for haul in hauls:
             if open_reader := self._readers.get(haul.reader_id):
                 open_reader.fill(haul, depth)
+        for reader in readers:
+            reader.looked()
         self._weigh([len(taken.body) for haul in hauls for taken in haul.taken])
 
     def _next_readers(self) -> list[EmbeddedReader]:

@@ -65,6 +65,10 @@ class PulsarReader:
         self._asked = self._waiting = False
         return Taken(message.data(), self.lane, (self._consumer, message))
 
+    def is_refilling(self) -> bool:
+        """The client does not tell how much the broker still has."""
+        return False
+
     async def close(self) -> None:
         if self._closed:
             return
