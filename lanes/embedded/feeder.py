@@ -87,7 +87,7 @@ class Feeder:
             self.kick(lane_id)
 
     async def _feed(self) -> None:
-        depth = self._depth()
+        depth = fair_depth(self._prefetch, len(self._readers), self._body_bytes)
         readers = self._next_readers()
         wants = self._wants(readers, depth)
         for reader in readers:
@@ -131,11 +131,11 @@ class Feeder:
             for reader in readers
         ]
 
-    def _depth(self) -> int:
-        """Messages that each reader may hold."""
-        fair = BYTES_HELD // self._body_bytes // max(1, len(self._readers))
-        return max(1, min(self._prefetch, fair))
-
     def _weigh(self, sizes: list[int]) -> None:
         if sizes:
             self._body_bytes = max(_SMALL_BODY, sum(sizes) // len(sizes))
+
+
+def fair_depth(prefetch: int, readers: int, body_bytes: int) -> int:
+    """Messages of this size that each of so many readers may hold."""
+    return max(1, min(prefetch, BYTES_HELD // body_bytes // max(1, readers)))

@@ -1,0 +1,67 @@
+"""A push travels whole, and shows nothing of what it holds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lanes.errors import MalformedPush
+from lanes.push import DeadPush, Outcome, Push, decode, decode_dead, encode, encode_dead
+
+PUSH = Push(
+    "t1",
+    7,
+    "token-of-somebody",
+    title="Hello",
+    body="secret words",
+    data={"order": 12},
+    expires_at_ms=5,
+    submitted_at_ms=3,
+    attempt=2,
+)
+DEAD = DeadPush("t1", 7, 2, "gone", 99, encode(PUSH))
+
+
+def test_a_push_travels_whole():
+    assert decode(encode(PUSH)) == PUSH
+
+
+def test_a_dead_push_travels_whole():
+    assert decode_dead(encode_dead(DEAD)) == DEAD
+
+
+def test_a_push_of_an_older_version_gets_the_defaults():
+    assert decode(msgspec.msgpack.encode(["t1", 7, "r"])) == Push("t1", 7, "r")
+
+
+def test_a_push_of_a_newer_version_is_read_as_far_as_known():
+    fields = msgspec.msgpack.decode(encode(PUSH))
+
+    assert decode(msgspec.msgpack.encode([*fields, "new"])) == PUSH
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"text", encode(PUSH)[:-1], b"\x93\x01\x02\x03"])
+def test_bytes_that_are_no_push_are_malformed(body):
+    with pytest.raises(MalformedPush, match=f"{len(body)} bytes"):
+        decode(body)
+
+
+def test_bytes_that_are_no_dead_push_are_malformed():
+    with pytest.raises(MalformedPush):
+        decode_dead(b"\x91\x01")
+
+
+def test_every_attempt_has_the_same_push_id():
+    assert PUSH.push_id == msgspec.structs.replace(PUSH, attempt=3).push_id == "t1-7"
+
+
+@pytest.mark.parametrize("shown", [repr(PUSH), str(PUSH), repr(DEAD), f"{[PUSH]}"])
+def test_what_is_shown_of_a_push_is_nothing_personal(shown):
+    assert "t1-7" in shown
+    assert not any(word in shown for word in ("token", "Hello", "secret", "order"))
+
+
+def test_a_pause_is_a_retry_that_pauses_the_task():
+    outcome = Outcome.pause("401")
+
+    assert (outcome.kind, outcome.pause_task, outcome.reason) == ("retry", True, "401")
