@@ -1,0 +1,85 @@
+"""Where settings come from, in what order, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from lanes.errors import BadInput
+from lanes.settings import CONFIG_FILE, Settings, load, origins
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A working folder without a configuration file, and no variables of ours."""
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"PUSHLANE_{name.upper()}", raising=False)
+    return tmp_path
+
+
+def test_without_anything_the_embedded_backend_is_used():
+    assert load().broker == "embedded"
+
+
+def test_a_flag_goes_over_the_environment_and_that_over_the_file(place, monkeypatch):
+    (place / CONFIG_FILE).write_text("slots = 1\nprefetch = 1\nbatch = 1\n")
+    monkeypatch.setenv("PUSHLANE_SLOTS", "2")
+    monkeypatch.setenv("PUSHLANE_PREFETCH", "2")
+
+    settings = load({"slots": 3, "prefetch": None})
+
+    assert (settings.slots, settings.prefetch, settings.batch) == (3, 2, 1)
+
+
+def test_each_value_says_where_it_came_from(place, monkeypatch):
+    (place / CONFIG_FILE).write_text("batch = 1\n")
+    monkeypatch.setenv("PUSHLANE_PREFETCH", "2")
+    flags = {"slots": 3, "sink": None}
+
+    found = origins(load(flags), flags)
+
+    assert found["slots"] == "flag"
+    assert found["prefetch"] == "PUSHLANE_PREFETCH"
+    assert found["batch"] == CONFIG_FILE
+    assert found["sink"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("slots", 0),
+        ("prefetch", -1),
+        ("broker", "kafka://x"),
+        ("log_format", "xml"),
+        ("batch", "x"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(name, value):
+    with pytest.raises(BadInput, match=f"setting {name}={value!r}"):
+        load({name: value})
+
+
+def test_an_unknown_setting_in_the_file_is_named(place):
+    (place / CONFIG_FILE).write_text("slot = 5\n")
+
+    with pytest.raises(BadInput, match="setting slot=5"):
+        load()
+
+
+def test_a_file_that_is_no_toml_is_named(place):
+    (place / CONFIG_FILE).write_text("slots = = 5\n")
+
+    with pytest.raises(BadInput, match=CONFIG_FILE):
+        load()
+
+
+def test_settings_do_not_change():
+    settings = load()
+
+    with pytest.raises(ValidationError):
+        settings.slots = 5
+
+
+def test_a_token_is_not_shown():
+    assert "hush-hush" not in repr(load({"pulsar_token": "hush-hush"}))
