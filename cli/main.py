@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from cli import config, dispatch, submit, tasks, up
+from cli import config, demo, dispatch, submit, tasks, up
 
-_GROUPS = (submit, tasks, dispatch, up, config)
+_GROUPS = (submit, tasks, dispatch, demo, up, config)
 
 
 def build() -> typer.Typer:

@@ -1,0 +1,60 @@
+"""What a receiver's log says, followed while it grows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+
+class Arrival(NamedTuple):
+    """One delivery as the receiving end saw it; `at_s` is Unix time in seconds."""
+
+    task: str
+    seq: int
+    level: str
+    at_s: float
+
+
+class _Line(msgspec.Struct):
+    task: str
+    seq: int
+    level: str
+    at_ms: float
+
+
+class Follower:
+    """Reads a growing log; only whole lines count."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._decode = msgspec.json.Decoder(_Line).decode
+        self.arrivals: list[Arrival] = []
+        self.counts: Counter[str] = Counter()
+
+    def read(self) -> Sequence[Arrival]:
+        """The arrivals since the last call."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            data = log.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        lines = map(self._decode, whole.splitlines())
+        new = [Arrival(line.task, line.seq, line.level, line.at_ms / 1000) for line in lines]
+        self.arrivals += new
+        self.counts.update(arrival.task for arrival in new)
+        return new
+
+    def first(self, task: str) -> float | None:
+        return next((arrival.at_s for arrival in self.arrivals if arrival.task == task), None)
+
+    def last(self, task: str) -> float | None:
+        return next(
+            (arrival.at_s for arrival in reversed(self.arrivals) if arrival.task == task), None
+        )

@@ -1,0 +1,85 @@
+"""Draws who got the sink when: the demo's picture of share over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cli.demo.arrivals import Arrival
+from cli.demo.files import BACKLOG, LATE_TASK
+from cli.demo.report import entitled
+from cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
+from lanes.task import Level
+
+_BIN_S = 0.25
+_COLOURS = {Level.HIGH: "#c0392b", Level.MEDIUM: "#2471a3", Level.LOW: "#7f8c8d"}
+
+
+def draw(played: Played, path: Path) -> bool:
+    """Write the plot; False when matplotlib is not installed (the extra `plot`)."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    assert played.webhook is not None
+    arrivals = [a for a in played.webhook.arrivals if a.at_s <= played.stopped_at]
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    _draw_levels(top, played, arrivals)
+    _draw_tasks(bottom, played, arrivals)
+    for axes in (top, bottom):
+        _mark(axes, played)
+    figure.savefig(path, dpi=120)
+    return True
+
+
+def _bins(
+    played: Played, arrivals: Sequence[Arrival], key: Callable[[Arrival], str]
+) -> list[Counter[str]]:
+    count = int((played.stopped_at - played.started_at) / _BIN_S)
+    bins: list[Counter[str]] = [Counter() for _ in range(count)]
+    for arrival in arrivals:
+        place = int((arrival.at_s - played.started_at) / _BIN_S)
+        if place < count:
+            bins[place][key(arrival)] += 1
+    return bins
+
+
+def _draw_levels(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None:
+    bins = _bins(played, arrivals, lambda arrival: arrival.level)
+    times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
+    for level in Level:
+        shares = [100 * b[level] / max(1, b.total()) for b in bins]
+        axes.plot(times, shares, color=_COLOURS[level], label=level.value)
+        axes.axhline(
+            100 * entitled()[level.value], color=_COLOURS[level], linestyle=":", linewidth=1
+        )
+    axes.set(
+        ylabel="share of the sink, %", ylim=(0, 80), title="Levels: measured and entitled (dotted)"
+    )
+    axes.legend(loc="upper right", ncols=3)
+
+
+def _draw_tasks(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None:
+    bins = _bins(played, arrivals, lambda arrival: arrival.task)
+    times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
+    for campaign in (*BACKLOG, LATE_TASK):
+        task_id = played.tasks[campaign.name].id
+        rates = [b[task_id] / _BIN_S for b in bins]
+        axes.plot(times, rates, label=f"{campaign.name} ({campaign.level})")
+    axes.set(xlabel="seconds", ylabel="pushes/s", title="Tasks, as the webhook received them")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper right", ncols=2, fontsize="small")
+
+
+def _mark(axes: Any, played: Played) -> None:
+    top = axes.get_ylim()[1]
+    for at, text in (
+        (played.late_at, " late high task"),
+        (played.quota_at, f" {QUOTA_TASK}: quota {NEW_QUOTA}"),
+    ):
+        place = at - played.started_at
+        axes.axvline(place, color="black", linewidth=0.8)
+        axes.text(place, top * 0.02, text, fontsize="small", rotation=90, va="bottom", ha="right")

@@ -1,0 +1,109 @@
+"""A webhook receiver for the demo and the benchmarks: its log is the evidence of what arrived.
+
+Answers 204 after a fixed time, so that slots and that time make the sink's rate. It logs task, seq,
+attempt and level of each push as it arrives, and never the recipient.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Message = MutableMapping[str, Any]
+
+
+class _Received(msgspec.Struct):
+    task_id: str
+    seq: int
+    attempt: int
+    level: str
+
+
+class Receiver:
+    """An ASGI application that appends a line to `log` for each push it is sent."""
+
+    def __init__(self, log: Path, delay_s: float) -> None:
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._delay_s = delay_s
+        self._decode = msgspec.json.Decoder(_Received).decode
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        push = self._decode(await _body(receive))
+        line = {
+            "task": push.task_id,
+            "seq": push.seq,
+            "attempt": push.attempt,
+            "level": push.level,
+            "at_ms": time.time_ns() / 1e6,
+        }
+        os.write(self._log, msgspec.json.encode(line) + b"\n")
+        if self._delay_s:
+            await asyncio.sleep(self._delay_s)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+@contextmanager
+def running(log: Path, delay_ms: float) -> Iterator[str]:
+    """A receiver in a process of its own; gives the URL to post to."""
+    command = [sys.executable, "-m", "cli.demo.receiver", str(log), str(delay_ms)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        if not port:
+            raise RuntimeError(f"the webhook receiver did not start: exit {process.wait()}")
+        yield f"http://127.0.0.1:{port}/push"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=10)
+
+
+def main() -> None:
+    import uvicorn
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("delay_ms", type=float)
+    options = parser.parse_args()
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    config = uvicorn.Config(
+        Receiver(options.log, options.delay_ms / 1000),
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+    )
+    sys.stdout.write(f"{listening.getsockname()[1]}\n")
+    sys.stdout.flush()
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The rival that the demo measures: one queue a level, first in first out, on the same broker.
+
+It is our own dispatcher with the tasks of a level on one lane, so that nothing else differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cli.demo.files import BACKLOG, LATE_TASK, Campaign
+from lanes import life
+from lanes.backend import Backend
+from lanes.push import Push, encode
+from lanes.task import Task, new_task_id
+
+_AT_ONCE = 8_192
+
+
+@dataclass(frozen=True)
+class Queues:
+    """The lanes `queue-high`, `queue-medium` and `queue-low`."""
+
+    backend: Backend
+
+    async def add(self, campaign: Campaign) -> str:
+        """Put a task's pushes at the end of its level's queue; returns its id."""
+        lane = f"queue-{campaign.level}"
+        task_id = new_task_id()
+        task = Task(id=task_id, name=campaign.name, level=campaign.level, lane=lane)
+        await self.backend.broker.open_lane(lane)
+        await self.backend.registry.add(task)
+        await self.backend.registry.change(task_id, life.start)
+        for first in range(1, campaign.pushes + 1, _AT_ONCE):
+            seqs = range(first, min(first + _AT_ONCE, campaign.pushes + 1))
+            bodies = [encode(_push(campaign, task_id, seq)) for seq in seqs]
+            await self.backend.broker.publish(lane, bodies)
+        await self.backend.registry.change(task_id, life.seal(campaign.pushes))
+        return task_id
+
+    async def add_late(self) -> str:
+        return await self.add(LATE_TASK)
+
+
+async def write_queues(backend: Backend) -> Queues:
+    """The demo's backlog, a queue a level."""
+    queues = Queues(backend)
+    for campaign in BACKLOG:
+        await queues.add(campaign)
+    return queues
+
+
+def _push(campaign: Campaign, task_id: str, seq: int) -> Push:
+    text = campaign.body.format(name=f"user {seq}")
+    return Push(task_id, seq, f"device-{seq}", campaign.title, text, submitted_at_ms=life.now_ms())
