@@ -29,7 +29,7 @@ class PulsarBroker(Broker):
         self._consumers = consumer_configuration(settings.prefetch)
         self._known: set[str] = set()
         self._producers = Producers(link, settings.namespace, settings.batch)
-        self._publisher = Publisher(link, self._producers, settings.batch, self._exists)
+        self._publisher = Publisher(link, self._producers, settings.batch)
 
     async def open_lane(self, lane: str) -> None:
         if lane in self._known:
@@ -84,9 +84,6 @@ class PulsarBroker(Broker):
 
     async def close(self) -> None:
         await self._link.close()
-
-    async def _exists(self, lane: str) -> bool:
-        return await self._stats(lane) is not None
 
     async def _stats(self, lane: str) -> dict[str, Any] | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import _pulsar
 
-from lanes.errors import PushlaneError
+from lanes.errors import PushlaneError, TaskConflict, Unreachable
 from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 MAX_PRODUCERS = 1024
@@ -29,12 +29,16 @@ class ProducerKey(NamedTuple):
 
 
 class OpenProducer:
-    """A producer with the room that it has for batches in flight."""
+    """A producer with the room that it has for batches in flight.
 
-    __slots__ = ("lock", "raw", "room", "users")
+    It is `lost` from the loss of its connection until it is made anew.
+    """
+
+    __slots__ = ("lock", "lost", "raw", "room", "users")
 
     def __init__(self) -> None:
         self.raw: _pulsar.Producer | None = None
+        self.lost = False
         self.lock = asyncio.Lock()
         self.room = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
         self.users = 0
@@ -59,8 +63,7 @@ class Producers:
         entry.users += 1
         try:
             async with entry.lock:
-                if entry.raw is None:
-                    entry.raw = await self._make(key)
+                await self._connect(key, entry)
             yield entry
         finally:
             entry.users -= 1
@@ -76,10 +79,28 @@ class Producers:
         for key in [key for key in self._open if key.lane == lane]:
             await self._close(self._open.pop(key))
 
+    async def _connect(self, key: ProducerKey, entry: OpenProducer) -> None:
+        """A lost producer is made anew: left alone, the client may wait a minute to try again.
+
+        That also shows whether its lane is still there.
+        """
+        if entry.raw is not None and entry.users == 1 and not entry.raw.is_connected():
+            entry.lost = True
+            await self._close(entry)
+        if entry.raw is not None:
+            return
+        try:
+            entry.raw = await self._make(key)
+        except TaskConflict as error:
+            if entry.lost:
+                raise Unreachable(f"{error} (it may be our own lost connection)") from error
+            raise
+        entry.lost = False
+
     async def _return(self, key: ProducerKey, entry: OpenProducer) -> None:
         if entry.users:
             return
-        if entry.raw is None:
+        if entry.raw is None and not entry.lost:
             self._forget(key, entry)
         elif self._open.get(key) is not entry:  # discarded while others still used it
             await self._close(entry)

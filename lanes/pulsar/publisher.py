@@ -1,23 +1,23 @@
 """Puts bodies on a lane, batch by batch, and waits until all of them are durable.
 
-Only the last message of a batch carries a callback: a batch succeeds or fails as a whole, and a
-callback a message costs more than sending it (measured: 30,000/s instead of 130,000/s).
+Only the first and the last message of a batch carry a callback: a batch succeeds or fails as a
+whole (the first tells when a time-out has struck while the batch was being filled), and a callback
+a message costs more than sending it (measured: 30,000/s instead of 100,000/s).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
 import _pulsar
 
-from lanes.errors import UnknownLane
 from lanes.ports import Source
 from lanes.pulsar.batches import batches
 from lanes.pulsar.failures import failure
-from lanes.pulsar.link import Link, ignore, wake
+from lanes.pulsar.link import Answer, Link, ignore, wake
 from lanes.pulsar.policies import DELAY_TICK_MS
 from lanes.pulsar.producers import OpenProducer, ProducerKey, Producers
 
@@ -28,12 +28,10 @@ class Publisher:
         link: Link,
         producers: Producers,
         batch: int,
-        lane_exists: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._link = link
         self._producers = producers
         self._batch = batch
-        self._lane_exists = lane_exists
 
     async def publish(
         self, lane: str, bodies: Sequence[bytes], delay_s: float, source: Source | None
@@ -41,22 +39,14 @@ class Publisher:
         """Raises UnknownLane, TaskConflict, OversizedPush or Unreachable (within about 10 s)."""
         key = ProducerKey(lane, source.name if source else "")
         async with self._producers.borrow(key) as producer:
-            if not _is_connected(producer):
-                await self._check_lane(key, producer)
             sending = _Sending(producer, bodies, delay_s, source.first_seq if source else None)
             # the client puts no delayed message into a batch
             result = await sending.run(1 if delay_s > 0 else self._batch)
             if result is None:
                 return
-            if result != _pulsar.Result.Timeout:  # after a time-out the client still reconnects
+            if result != _pulsar.Result.Timeout:  # which the producer survives
                 await self._producers.discard(key, producer)
         raise failure(result, self._link.url, f"publish on lane {lane}")
-
-    async def _check_lane(self, key: ProducerKey, producer: OpenProducer) -> None:
-        """A producer of a dropped lane would try to reconnect for as long as one lets it."""
-        if not await self._lane_exists(key.lane):
-            await self._producers.discard(key, producer)
-            raise UnknownLane(f"lane {key.lane} is gone: it was dropped with its task")
 
 
 class _Sending:
@@ -97,9 +87,9 @@ class _Sending:
         if raw is None:  # closed meanwhile, by another publish that failed
             self._confirmed(_pulsar.Result.AlreadyClosed, None)
             return
-        last = batch[-1]
+        callbacks: dict[int, Answer] = {batch[0]: self._note, batch[-1]: self._confirm}
         for index in batch:
-            raw.send_async(self._message(index), self._confirm if index == last else None)
+            raw.send_async(self._message(index), callbacks.get(index))
         if flush:
             raw.flush_async(ignore)  # the last message's callback tells how it went
 
@@ -112,11 +102,15 @@ class _Sending:
             builder.deliver_after(self._delay)
         return builder.build()
 
-    def _confirmed(self, result: _pulsar.Result, _message_id: object) -> None:
-        self._producer.room.release()
-        self._in_flight -= 1
+    def _note(self, result: _pulsar.Result, _message_id: object) -> None:
+        """Called on a thread of the client too."""
         if result.value and self._failed is None:
             self._failed = result
+
+    def _confirmed(self, result: _pulsar.Result, message_id: object) -> None:
+        self._note(result, message_id)
+        self._producer.room.release()
+        self._in_flight -= 1
         if not self._in_flight:
             self._landed.set()
 
@@ -124,7 +118,3 @@ class _Sending:
 def _delay(delay_s: float) -> timedelta | None:
     """The broker may deliver one tick early."""
     return timedelta(seconds=delay_s, milliseconds=DELAY_TICK_MS) if delay_s > 0 else None
-
-
-def _is_connected(producer: OpenProducer) -> bool:
-    return producer.raw is not None and bool(producer.raw.is_connected())
