@@ -21,6 +21,7 @@ DELAYED = 1 << (LANE_SHIFT - 1)
 """Numbers from here on are of delayed messages: never fresh, always claimed through `waiting`."""
 
 SCHEMA_VERSION = 1
+OLDEST_SQLITE = (3, 33, 0)  # UPDATE … FROM
 
 _TABLES = """
 CREATE TABLE lanes (
@@ -118,7 +119,16 @@ INSERT INTO counters VALUES ('stamp', 0), ('version', 1);
 
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
-    """Set the connection up, and make the tables if they are not there."""
+    """Set the connection up, and make the tables if they are not there.
+
+    Raises:
+        Unreachable: SQLite is too old, or the tables are of another version.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise Unreachable(
+            f"this Python has SQLite {sqlite3.sqlite_version}, the store in {folder} needs "
+            f"{'.'.join(map(str, OLDEST_SQLITE))}; use a newer Python build, or --broker pulsar://"
+        )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
