@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ def _draw_levels(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None
     bins = _bins(played, arrivals, lambda arrival: arrival.level)
     times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
     for level in Level:
-        shares = [100 * b[level] / max(1, b.total()) for b in bins]
+        shares = [100 * b[level] / b.total() if b else math.nan for b in bins]
         axes.plot(times, shares, color=_COLOURS[level], label=level.value)
         axes.axhline(
             100 * entitled()[level.value], color=_COLOURS[level], linestyle=":", linewidth=1
@@ -70,7 +71,7 @@ def _draw_tasks(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None:
         rates = [b[task_id] / _BIN_S for b in bins]
         axes.plot(times, rates, label=f"{campaign.name} ({campaign.level})")
     axes.set(xlabel="seconds", ylabel="pushes/s", title="Tasks, as the webhook received them")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.35 * axes.get_ylim()[1])
     axes.legend(loc="upper right", ncols=2, fontsize="small")
 
 

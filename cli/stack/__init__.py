@@ -6,7 +6,7 @@ touches a service that it did not start itself.
 
 from __future__ import annotations
 
-from cli.stack.control import default_cache_dir, down, status, up
+from cli.stack.control import default_cache_dir, down, status, temporary, up
 from cli.stack.values import Ports, Prefer, StackStatus, StackUrls
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "default_cache_dir",
     "down",
     "status",
+    "temporary",
     "up",
 ]

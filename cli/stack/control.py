@@ -6,7 +6,8 @@ Either both services answer when `up` returns, or nothing of it is left running.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -63,6 +64,26 @@ def up(
             _stop(cache_dir, delete_data=False)
             raise
         return settled.urls
+
+
+@contextmanager
+def temporary(run_dir: Path, on_step: OnStep) -> Iterator[StackUrls]:
+    """A stack of local processes on free ports, gone with its data in the end.
+
+    Raises:
+        UserError: something is missing; says what.
+        Unreachable: a service does not come up; shows the end of its log.
+    """
+    cache_dir = default_cache_dir()
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    way = LocalWay(run_dir, cache_dir)
+    settled = free_ports.settle(Ports(broker=0, admin=0, redis=0))
+    try:
+        way.start(settled, on_step)
+        _wait(way, settled.urls, on_step, START_DEADLINE_S)
+        yield settled.urls
+    finally:
+        way.stop(delete_data=True)
 
 
 def down(cache_dir: Path, on_step: OnStep = lambda step: None, *, delete_data: bool) -> None:
