@@ -17,6 +17,7 @@ from rich.text import Text
 
 _PIPED_WIDTH = 240
 _WIDE = 100
+_LEAST_ELASTIC = 6
 
 
 class Column:
@@ -44,18 +45,20 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
     """The rows under their headings, no wider than the terminal."""
     console = _console()
     shown = [column.from_width <= console.width for column in columns]
+    kept = _only(columns, shown)
+    cells = [_only(row, shown) for row in rows]
     gap = 1 if console.width < _WIDE else 2
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column in _only(columns, shown):
+    for column, width in zip(kept, _widths(kept, cells, console.width, gap), strict=True):
         table.add_column(
             column.heading,
             justify="right" if column.number else "left",
             no_wrap=True,
             overflow="ellipsis",
-            min_width=None if column.elastic else len(column.heading),
+            width=width,
         )
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in _only(row, shown)))
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
 
@@ -65,6 +68,23 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         typer.echo(f"{name:<{width}}  {value}".rstrip())
+
+
+def _widths(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], total: int, gap: int
+) -> list[int]:
+    """What each needs, but elastic ones share what the others leave."""
+    needed = [
+        max(len(column.heading), *(len(row[place]) for row in rows), 0)
+        for place, column in enumerate(columns)
+    ]
+    fixed = sum(w for w, column in zip(needed, columns, strict=True) if not column.elastic)
+    room = total - fixed - gap * (len(columns) - 1)
+    each = max(_LEAST_ELASTIC, room // max(1, sum(column.elastic for column in columns)))
+    return [
+        min(width, each) if column.elastic else width
+        for width, column in zip(needed, columns, strict=True)
+    ]
 
 
 def _only(items: Sequence[Any], shown: Sequence[bool]) -> list[Any]:

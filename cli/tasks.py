@@ -69,10 +69,7 @@ def tasks(
 def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
 
-    async def load(backend: Backend) -> TaskView:
-        return await view_of(backend.registry, await backend.registry.get(task))
-
-    view = on_backend(flags.settings(), load)
+    view = on_backend(flags.settings(), lambda backend: _view(backend, task))
     if as_json:
         print_json(view.as_json())
     else:
@@ -136,16 +133,13 @@ def cancel(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """End a task; what it has not sent is never sent."""
+    settings = flags.settings()
 
-    async def apply(backend: Backend) -> TaskView:
-        view = await view_of(backend.registry, await backend.registry.get(task))
-        life.cancel(view.task)  # refuse before anybody is asked
-        if not yes and not view.task.state.is_terminal:
-            _confirm_cancel(view)
-        await backend.registry.change(view.task.id, life.cancel)
-        return view
-
-    view = on_backend(flags.settings(), apply)
+    view = on_backend(settings, lambda backend: _view(backend, task))
+    life.cancel(view.task)  # refuse before anybody is asked
+    if not yes and not view.task.state.is_terminal:
+        _confirm_cancel(view)
+    on_backend(settings, lambda backend: backend.registry.change(view.task.id, life.cancel))
     note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
 
 
@@ -178,6 +172,10 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     if words:
         return tuple(parse_state(word) for word in words)
     return () if show_all else ACTIVE_STATES
+
+
+async def _view(backend: Backend, task_id: str) -> TaskView:
+    return await view_of(backend.registry, await backend.registry.get(task_id))
 
 
 def _change(flags: Flags, task_id: str, edit: life.Edit) -> Task:

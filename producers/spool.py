@@ -5,6 +5,8 @@ It is bounded by the disk alone (TMPDIR says which), and removed in the end.
 
 from __future__ import annotations
 
+import io
+import select
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -17,6 +19,7 @@ import msgspec
 from lanes.errors import BadInput
 
 _BLOCK_BYTES = 1 << 20
+_PATIENCE_S = 0.2
 _ROWS = 4_096
 
 
@@ -32,14 +35,37 @@ def standard_input() -> BinaryIO:
 
 
 def copy_stream(stream: BinaryIO, file: IO[bytes]) -> Generator[int, None, None]:
-    """Copy block by block; yields the bytes so far."""
+    """Copy block by block; yields the bytes so far, also while there is nothing to read.
+
+    So a Ctrl-C is heeded while somebody types, or while a pipe is silent.
+    """
     copied = 0
-    while block := stream.read(_BLOCK_BYTES):
-        with _told_when_full(file):
-            copied += file.write(block)
+    while True:
+        if _has_input(stream):
+            block = _read(stream)
+            if not block:
+                break
+            with _told_when_full(file):
+                copied += file.write(block)
         yield copied
     with _told_when_full(file):
         file.flush()
+
+
+def _has_input(stream: BinaryIO) -> bool:
+    """Whether a read would not block, asked for a moment; True for what is not a file of the OS."""
+    try:
+        readable, _, _ = select.select([stream], [], [], _PATIENCE_S)
+    except (OSError, ValueError):
+        return True
+    return bool(readable)
+
+
+def _read(stream: BinaryIO) -> bytes:
+    """What is there, where the stream can say so: a full block could be long in coming."""
+    if isinstance(stream, io.BufferedReader):
+        return stream.read1(_BLOCK_BYTES)
+    return stream.read(_BLOCK_BYTES)
 
 
 def copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[int, None, None]:
