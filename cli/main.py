@@ -12,7 +12,7 @@ import typer
 
 from cli import config, demo, dispatch, submit, tasks, up
 
-_GROUPS = (submit, tasks, dispatch, demo, up, config)
+_GROUPS = (demo, submit, tasks, dispatch, up, config)
 
 
 def build() -> typer.Typer:
