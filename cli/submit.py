@@ -22,46 +22,62 @@ from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit as submit_rows
 
 
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")
+]
+LevelWord = Annotated[
+    str,
+    typer.Option(
+        "--level", metavar="high|medium|low", autocompletion=complete_level, help="Level."
+    ),
+]
+Recipient = Annotated[str, typer.Option(metavar="COLUMN", help="Column of recipients.")]
+Title = Annotated[str, typer.Option(help="Template like 'Hi {name}'.")]
+Body = Annotated[str, typer.Option(help="Template like 'Order {id} is on its way'.")]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Column to send along as data (repeatable)."),
+]
+Quota = Annotated[int, typer.Option(help="Pushes a turn.")]
+Name = Annotated[str, typer.Option(help="For people to know it by.")]
+Key = Annotated[str, typer.Option(help="The same key makes one task, not two.")]
+App = Annotated[str, typer.Option(help="Who sends.")]
+Expires = Annotated[
+    str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
+]
+MaxAttempts = Annotated[int | None, typer.Option(help="Deliveries tried before a push is dead.")]
+Format = Annotated[
+    str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Format of FILE.")
+]
+BadRows = Annotated[
+    Literal["stop", "skip"], typer.Option(help="What a row that cannot be used does.")
+]
+Rejects = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Where skipped rows are listed.")
+]
+
+
 def register(app: typer.Typer) -> None:
     app.command()(with_flags(submit))
 
 
 def submit(
     flags: Flags,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")
-    ],
-    level: Annotated[
-        str, typer.Option(metavar="high|medium|low", autocompletion=complete_level, help="Level.")
-    ],
-    recipient: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of recipients.")
-    ] = "recipient",
-    title: Annotated[str, typer.Option(help="Template like 'Hi {name}'.")] = "",
-    body: Annotated[str, typer.Option(help="Template like 'Order {id} is on its way'.")] = "",
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column to send along as data (repeatable)."),
-    ] = None,
-    quota: Annotated[int, typer.Option(help="Pushes a turn.")] = 1,
-    name: Annotated[str, typer.Option(help="For people to know it by.")] = "",
-    key: Annotated[str, typer.Option(help="The same key makes one task, not two.")] = "",
-    app: Annotated[str, typer.Option(help="Who sends.")] = "default",
-    expires: Annotated[
-        str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
-    ] = "",
-    max_attempts: Annotated[
-        int | None, typer.Option(help="Deliveries tried before a push is dead.")
-    ] = None,
-    format_: Annotated[
-        str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Format of FILE.")
-    ] = None,
-    bad_rows: Annotated[
-        Literal["stop", "skip"], typer.Option(help="What a row that cannot be used does.")
-    ] = "stop",
-    rejects: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Where skipped rows are listed.")
-    ] = None,
+    file: File,
+    level: LevelWord,
+    recipient: Recipient = "recipient",
+    title: Title = "",
+    body: Body = "",
+    data: Data = None,
+    quota: Quota = 1,
+    name: Name = "",
+    key: Key = "",
+    app: App = "default",
+    expires: Expires = "",
+    max_attempts: MaxAttempts = None,
+    format_: Format = None,
+    bad_rows: BadRows = "stop",
+    rejects: Rejects = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Put a file of pushes on the lanes, and print the task's id.
