@@ -21,7 +21,6 @@ from lanes.settings import Settings
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit as submit_rows
 
-
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")
 ]
