@@ -14,7 +14,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import UnknownTask, Unreachable
 from lanes.naming import own_lane
-from lanes.task import ACTIVE_STATES, State, Task
+from lanes.task import TERMINAL_STATES, State, Task
 
 log = logging.getLogger("pushlane.janitor")
 
@@ -24,44 +24,74 @@ _EVERY_S = 1.0
 
 
 class Janitor:
-    """Tidies up after tasks while it holds the lease."""
+    """Tidies up after tasks while it holds the lease.
+
+    It keeps the tasks that still need it in mind, so a round costs the same after a million tasks.
+    """
 
     def __init__(self, backend: Backend, holder: str) -> None:
         self._backend = backend
         self._holder = holder
+        self._leads = False
+        self._expiring: dict[str, Task] = {}
+        self._ended: dict[str, Task] = {}
+
+    def on_task(self, task: Task) -> None:
+        """A task is new or changed."""
+        self._expiring.pop(task.id, None)
+        self._ended.pop(task.id, None)
+        if task.state.is_terminal and not task.lane_dropped:
+            self._ended[task.id] = task
+        elif not task.state.is_terminal and task.expires_at_ms:
+            self._expiring[task.id] = task
 
     async def run(self) -> None:
         backoff = Backoff(log, "the registry")
         while True:
             try:
-                if await self._backend.lease.acquire(LEASE, self._holder, _TTL_S) is not None:
-                    await self.tidy()
+                await self._round()
             except Unreachable as error:
                 await backoff.wait(error)
                 continue
             backoff.reset()
             await asyncio.sleep(_EVERY_S)
 
-    async def tidy(self) -> None:
-        """One round over all tasks."""
+    async def _round(self) -> None:
+        led, self._leads = self._leads, await self._acquire()
+        if self._leads and not led:
+            await self._take_over()
+        if self._leads:
+            await self._tidy()
+
+    async def _acquire(self) -> bool:
+        return await self._backend.lease.acquire(LEASE, self._holder, _TTL_S) is not None
+
+    async def _take_over(self) -> None:
+        """What earlier leaders left: tasks that ended before this process began to listen."""
+        for task in await self._backend.registry.list(TERMINAL_STATES):
+            if not task.lane_dropped:
+                self._ended.setdefault(task.id, task)
+
+    async def _tidy(self) -> None:
         now = life.now_ms()
-        for task in await self._backend.registry.list():
-            if task.state in ACTIVE_STATES and 0 < task.expires_at_ms <= now:
-                await self._change(task, life.finish(State.EXPIRED))
-            elif task.state.is_terminal and not task.lane_dropped:
-                await self._drop(task)
+        for task in [task for task in self._expiring.values() if task.expires_at_ms <= now]:
+            await self._change(task, life.finish(State.EXPIRED))
+        for task in list(self._ended.values()):
+            await self._drop(task)
 
     async def _drop(self, task: Task) -> None:
-        """A pooled task has no lane of its own; dropping a lane that is not there is harmless."""
-        if task.pooled or await self._backend.broker.drop_lane(own_lane(task.id)):
+        """A lane that is not there counts as dropped; a task may never have had one of its own."""
+        lane = own_lane(task.id)
+        if await self._backend.broker.drop_lane(lane):
             await self._change(task, life.lane_dropped)
-            log.info("lane of task %s dropped", task.id, extra={"action": "lane_dropped"})
+            log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})
 
     async def _change(self, task: Task, edit: life.Edit) -> None:
         try:
-            await self._backend.registry.change(task.id, edit)
+            self.on_task(await self._backend.registry.change(task.id, edit))
         except UnknownTask:
-            log.debug("task %s is gone already", task.id)
+            self._expiring.pop(task.id, None)
+            self._ended.pop(task.id, None)
 
     async def close(self) -> None:
         """Let another process take over at once."""

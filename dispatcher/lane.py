@@ -37,9 +37,9 @@ class OpenLane:
             self.in_hand += 1
         return taken
 
-    def is_refilling(self) -> bool:
-        """Whether the reader knows that more is on its way."""
-        return self.reader is not None and self.reader.is_refilling()
+    def refill_wait_s(self) -> float:
+        """How long it is worth waiting for what the reader knows to be on its way."""
+        return self.reader.refill_wait_s() if self.reader is not None else 0.0
 
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""

@@ -32,7 +32,6 @@ from lanes.task import State, Task
 log = logging.getLogger("pushlane.loop")
 
 _VOIDS_A_ROUND = 256
-_LONGEST_REFILL_S = 0.2
 _RETRY_FIRST_S = 1.0
 _RETRY_LONGEST_S = 300.0
 
@@ -132,11 +131,11 @@ class Loop:
     def _starve(self, lane: OpenLane) -> bool:
         """The lane has nothing at hand. Whether its level should be waited for."""
         self._roster.starve(lane)
-        if self._scheduler.has_ready(lane.level) or not lane.is_refilling():
-            return False
-        self._refilling = lane
-        self._refill_by = time.monotonic() + _LONGEST_REFILL_S
-        return True
+        wait_s = 0.0 if self._scheduler.has_ready(lane.level) else lane.refill_wait_s()
+        if wait_s:
+            self._refilling = lane
+            self._refill_by = time.monotonic() + wait_s
+        return wait_s > 0
 
     def _fill(self) -> tuple[list[_Job], int]:
         """Pushes for the free slots, at most a batch, in the order of their turns."""

@@ -31,6 +31,8 @@ from lanes.task import Level, State, Task
 
 log = logging.getLogger("pushlane.dispatcher")
 
+_CANCEL_AGAIN_S = 0.5
+
 
 class Dispatcher:
     """Drains the backend's lanes into a sink.
@@ -119,10 +121,8 @@ class Dispatcher:
             self._loop.stop()
             await self._shut_down()
         finally:
-            for task in (loop, *side):
-                task.cancel()
-            results = await asyncio.gather(loop, *side, return_exceptions=True)
-        _raise_first(results)
+            await _end([loop, *side])
+        _raise_first([loop, *side])
 
     async def _shut_down(self) -> None:
         """In this order: what flies lands, outcomes become durable and acked, readers close."""
@@ -159,6 +159,7 @@ class Dispatcher:
 
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)
+        self._janitor.on_task(task)
         if task.state is State.RUNNING:
             self._held.discard(task.id)
         self._changed.set()
@@ -210,7 +211,16 @@ def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None
     return asyncio.create_task(run(), name=name)
 
 
-def _raise_first(results: list[Any]) -> None:
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel all until they have ended: a library below may swallow the first cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_S)
+
+
+def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error

@@ -64,7 +64,9 @@ def cancel(task: Task) -> Task:
 def set_quota(quota: int) -> Edit:
     def edit(task: Task) -> Task:
         if not 1 <= quota <= MAX_QUOTA:
-            raise InvalidChange(f"quota {quota} is not from 1 to {MAX_QUOTA}; to stop a task, pause it")
+            raise InvalidChange(
+                f"quota {quota} is not from 1 to {MAX_QUOTA}; to stop a task, pause it"
+            )
         _live(task, "given a quota")
         if task.pooled:
             raise InvalidChange(

@@ -46,8 +46,11 @@ class LaneReader(Protocol):
         After a None the reader's `on_ready` is called, once, when there is something again.
         """
 
-    def is_refilling(self) -> bool:
-        """Whether more is on its way for certain, after a None. False when that is not known."""
+    def refill_wait_s(self) -> float:
+        """After a None: how long more is worth waiting for, since a backlog is known to be there.
+
+        0 when that is not known. Never blocks.
+        """
 
     async def close(self) -> None:
         """Stop reading. What was taken or prefetched but not acked becomes available to others."""
@@ -60,7 +63,7 @@ class Broker(Protocol):
     """Lanes that keep messages until they are acked, shared by any number of processes."""
 
     async def open_lane(self, lane: str) -> None:
-        """Make the lane, with the subscription that keeps its messages. Harmless when it is there."""
+        """Make the lane, with the subscription that keeps its messages. Harmless when there."""
 
     async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
         """Remove the lane with all on it. False when somebody still reads it (unless forced)."""

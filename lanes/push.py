@@ -7,13 +7,16 @@ shows its recipient or its content in a repr, so that none can slip into a log o
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from lanes.errors import MalformedPush
 
 MAX_PUSH_BYTES = 64 * 1024
+MAX_SEQ = 2**32 - 1
+
+Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -24,7 +27,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     task_id: str
-    seq: int
+    seq: Seq
     recipient: str
     title: str = ""
     body: str = ""

@@ -31,7 +31,7 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Every setting, with its default. Sizes are counts of messages unless the name says otherwise."""
+    """Every setting, with its default."""
 
     model_config = SettingsConfigDict(
         env_prefix="PUSHLANE_", frozen=True, extra="forbid", toml_file=CONFIG_FILE
@@ -39,9 +39,15 @@ class Settings(BaseSettings):
 
     broker: str = Field("embedded", description="`embedded`, or the broker's pulsar:// URL")
     admin_url: str = Field("http://127.0.0.1:8080", description="Pulsar's admin REST URL")
-    redis_url: str = Field("redis://127.0.0.1:6379/0", description="the registry's URL (with Pulsar)")
-    data_dir: Path = Field(default_factory=default_data_dir, description="folder of the embedded store")
-    namespace: str = Field("pushlane/lanes", description="Pulsar tenant/namespace that holds the lanes")
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0", description="the registry's URL (with Pulsar)"
+    )
+    data_dir: Path = Field(
+        default_factory=default_data_dir, description="folder of the embedded store"
+    )
+    namespace: str = Field(
+        "pushlane/lanes", description="Pulsar tenant/namespace that holds the lanes"
+    )
     pulsar_token: SecretStr | None = Field(None, description="token for Pulsar and its admin REST")
     pool_lanes: int = Field(8, ge=1, le=1024, description="lanes that low tasks share")
     prefetch: int = Field(128, ge=1, le=10_000, description="messages a reader may hold untaken")

@@ -41,7 +41,8 @@ class State(StrEnum):
         return self in _TERMINAL
 
 
-_TERMINAL = frozenset({State.DONE, State.CANCELLED, State.EXPIRED})
+TERMINAL_STATES = (State.DONE, State.CANCELLED, State.EXPIRED)
+_TERMINAL = frozenset(TERMINAL_STATES)
 ACTIVE_STATES = tuple(state for state in State if state not in _TERMINAL)
 
 

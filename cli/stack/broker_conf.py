@@ -28,6 +28,7 @@ def conf_lines(ports: Ports, *, bind: str, advertise: str = HOST) -> str:
         "acknowledgmentAtBatchIndexLevelEnabled": "true",
         "allowAutoTopicCreation": "false",
         "brokerDeleteInactiveTopicsEnabled": "false",
+        "delayedDeliveryTickTimeMillis": "100",
     }
     return "\n" + "".join(f"{name}={value}\n" for name, value in settings.items())
 

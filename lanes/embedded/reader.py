@@ -14,6 +14,8 @@ from lanes.embedded.claims import Haul
 from lanes.life import now_ms
 from lanes.ports import OnReady, Taken
 
+REFILL_WAIT_S = 0.2
+
 
 class Asked(Protocol):
     """Whoever fills a reader."""
@@ -61,8 +63,8 @@ class EmbeddedReader:
         self._ask_if_low()
         return taken
 
-    def is_refilling(self) -> bool:
-        return self._more or self._looks
+    def refill_wait_s(self) -> float:
+        return REFILL_WAIT_S if self._more or self._looks else 0.0
 
     def kick(self) -> None:
         """There may be something new on the lane."""

@@ -8,6 +8,7 @@ it was answered with would be lost until the consumer closes.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 import _pulsar
@@ -17,6 +18,7 @@ from lanes.ports import OnReady, Taken
 from lanes.pulsar.link import Link, ignore, wake
 
 SUBSCRIPTION = "pushlane"
+REFILL_WAIT_S = 0.02
 
 
 class PulsarReader:
@@ -26,16 +28,20 @@ class PulsarReader:
         "_asked",
         "_closed",
         "_consumer",
+        "_dry_at",
+        "_full_run",
         "_head",
         "_link",
         "_loop",
         "_on_ready",
+        "_refills",
+        "_run",
         "_waiting",
         "lane",
     )
 
     def __init__(
-        self, link: Link, lane: str, consumer: _pulsar.Consumer, on_ready: OnReady
+        self, link: Link, lane: str, consumer: _pulsar.Consumer, prefetch: int, on_ready: OnReady
     ) -> None:
         self.lane = lane
         self._link = link
@@ -46,6 +52,10 @@ class PulsarReader:
         self._asked = False
         self._waiting = False
         self._closed = False
+        self._full_run = prefetch
+        self._run = 0
+        self._refills = False
+        self._dry_at = 0.0
 
     def start(self) -> None:
         """Wait for the first message."""
@@ -60,14 +70,20 @@ class PulsarReader:
         if self._head is None:
             self._waiting = True
             if self._head is None:  # read again: it may have come before the line above
+                self._ran_dry()
                 return None
+        self._run += 1
         message, self._head = self._head, None
         self._asked = self._waiting = False
         return Taken(message.data(), self.lane, (self._consumer, message))
 
-    def is_refilling(self) -> bool:
-        """The client does not tell how much the broker still has."""
-        return False
+    def refill_wait_s(self) -> float:
+        """The client does not tell what the broker still has, so this goes by the past.
+
+        A lane that gave a whole prefetch in one run has a backlog; it is believed to have more for
+        as long as each refill comes within the wait.
+        """
+        return REFILL_WAIT_S if self._refills else 0.0
 
     async def close(self) -> None:
         if self._closed:
@@ -77,6 +93,12 @@ class PulsarReader:
             await self._link.call(f"stop reading lane {self.lane}", self._consumer.close_async)
         except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
             return
+
+    def _ran_dry(self) -> None:
+        if self._run:
+            self._refills = self._refills or self._run >= self._full_run
+            self._run = 0
+            self._dry_at = time.monotonic()
 
     def _ask(self) -> None:
         self._asked = True
@@ -93,6 +115,8 @@ class PulsarReader:
     def _tell(self) -> None:
         if self._waiting and self._head is not None and not self._closed:
             self._waiting = False
+            if time.monotonic() - self._dry_at > REFILL_WAIT_S:
+                self._refills = False
             self._on_ready(self)
 
 
@@ -125,7 +149,7 @@ async def subscribe(
         lambda done: start(topic, SUBSCRIPTION, configuration, done),
         discard=lambda late: late.close_async(ignore),
     )
-    reader = PulsarReader(link, lane, consumer, on_ready)
+    reader = PulsarReader(link, lane, consumer, configuration.receiver_queue_size(), on_ready)
     reader.start()
     return reader
 

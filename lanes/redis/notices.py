@@ -29,7 +29,8 @@ class Notices:
         patience_s = min(timeout_s, RECHECK_S)
         until = time.monotonic() + patience_s
         try:
-            await asyncio.wait_for(self._reading.acquire(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await self._reading.acquire()
         except TimeoutError:
             return
         try:

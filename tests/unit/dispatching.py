@@ -75,7 +75,11 @@ class MemorySink:
 
 
 def settings_in(folder: Path, **given: Any) -> Settings:
-    return Settings(broker="embedded", data_dir=folder, **{"pool_lanes": 2, "slots": 8, "prefetch": 4_000, **given})
+    return Settings(
+        broker="embedded",
+        data_dir=folder,
+        **{"pool_lanes": 2, "slots": 8, "prefetch": 4_000, **given},
+    )
 
 
 async def add_task(
