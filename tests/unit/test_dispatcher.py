@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace as with_other
 from pathlib import Path
@@ -16,8 +16,8 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.naming import DEAD_LANE, own_lane
-from lanes.ports import LaneReader
-from lanes.push import DELIVERED, DeadPush, Outcome, decode_dead
+from lanes.ports import LaneReader, OnReady, Taken
+from lanes.push import DELIVERED, DeadPush, Outcome, Push, decode_dead, encode
 from lanes.settings import Settings
 from lanes.task import Finished, Level, Progress, State, Weights
 from tests.unit.dispatching import (
@@ -468,5 +468,72 @@ def test_level_weights_changed_on_the_way_hold_at_once(tmp_path: Path) -> None:
 
         levels = Counter(delivery.level for delivery in sink.received[start : start + 500])
         assert levels == {Level.HIGH: 50, Level.MEDIUM: 50, Level.LOW: 400}
+
+    in_backend(tmp_path, work)
+
+
+class RefillingReader:
+    """Has `first` at hand, then nothing until `refill`, as a store that is slower than we are."""
+
+    def __init__(self, lane: str, first: Sequence[bytes], on_ready: OnReady) -> None:
+        self.lane = lane
+        self._at_hand = deque(first)
+        self._on_ready = on_ready
+
+    def take(self) -> Taken | None:
+        return Taken(self._at_hand.popleft(), self.lane, None) if self._at_hand else None
+
+    def refill_wait_s(self) -> float:
+        return DEADLINE_S
+
+    def refill(self, bodies: Sequence[bytes]) -> None:
+        self._at_hand.extend(bodies)
+        self._on_ready(self)
+
+    async def close(self) -> None:
+        return None
+
+
+class RefillingBroker:
+    """The real broker, but one lane is read through a `RefillingReader`."""
+
+    def __init__(self, broker: Any, lane: str, first: Sequence[bytes]) -> None:
+        self._broker = broker
+        self._lane = lane
+        self._first = first
+        self.reader: RefillingReader | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+        if lane != self._lane:
+            reader: LaneReader = await self._broker.read(lane, on_ready)
+            return reader
+        self.reader = RefillingReader(lane, self._first, on_ready)
+        asyncio.get_running_loop().call_soon(on_ready, self.reader)
+        return self.reader
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        await self._broker.ack([one for one in taken if one.lane != self._lane])
+
+
+def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        high = await add_task(backend, Level.HIGH, 60)
+        await add_task(backend, Level.MEDIUM, 200)
+        bodies = [encode(Push(high.id, seq, f"to-{seq}")) for seq in range(1, 61)]
+        broker = RefillingBroker(backend.broker, high.lane, bodies[:6])
+        sink = MemorySink()
+
+        async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
+            await _until(lambda: not dispatcher.is_fed(high.lane) and len(sink.pushes(high)) == 6)
+            waiting = len(sink.received)
+            assert broker.reader is not None
+            broker.reader.refill(bodies[6:])
+            await sink.until(lambda: len(sink.pushes(high)) == 60)
+
+        levels = Counter(delivery.level for delivery in sink.received[waiting : waiting + 60])
+        assert levels == {Level.HIGH: 40, Level.MEDIUM: 20}
 
     in_backend(tmp_path, work)

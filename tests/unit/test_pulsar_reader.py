@@ -11,8 +11,11 @@ import _pulsar
 import pytest
 
 from lanes.ports import LaneReader, Taken
+from lanes.pulsar import reader as reader_module
 from lanes.pulsar.link import Link
-from lanes.pulsar.reader import PulsarReader, acknowledge
+from lanes.pulsar.reader import REFILL_WAIT_S, PulsarReader, acknowledge
+
+PREFETCH = 4
 
 
 class Message:
@@ -64,7 +67,7 @@ class Scene:
         self.consumer = Consumer()
         self.told: list[LaneReader] = []
         link = Link(None, "pulsar://broker.test:6650")
-        self.reader = PulsarReader(link, "lane", self.consumer, self.told.append)
+        self.reader = PulsarReader(link, "lane", self.consumer, PREFETCH, self.told.append)
         self.reader.start()
 
     async def give(self, *bodies: bytes) -> None:
@@ -189,3 +192,43 @@ def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
 def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
     with pytest.raises(AttributeError):
         acknowledge([Taken(b"", "lane", (object(), None))])
+
+
+def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(*[b"push"] * PREFETCH)
+
+        scene.take_all()
+
+        assert scene.reader.refill_wait_s() == REFILL_WAIT_S
+
+    play(scenario)
+
+
+def test_a_lane_that_gives_a_few_at_a_time_is_not_waited_for() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(PREFETCH):
+            await scene.give(b"push")
+            scene.take_all()
+
+        assert scene.reader.refill_wait_s() == 0
+
+    play(scenario)
+
+
+def test_a_refill_that_comes_too_late_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(reader_module.time, "monotonic", lambda: now_s[0])
+
+    async def scenario(scene: Scene) -> None:
+        await scene.give(*[b"push"] * PREFETCH)
+        scene.take_all()
+        now_s[0] += 2 * REFILL_WAIT_S
+
+        await scene.give(b"push")
+        await asyncio.sleep(0)
+        scene.take_all()
+
+        assert scene.reader.refill_wait_s() == 0
+
+    play(scenario)
