@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.backends import backend_settings, environment
-from bench.deliveries import Delivered, account, read_log
+from bench.deliveries import account
 from bench.fairness_of import jain, longest_gap, share_error
+from cli.demo.arrivals import Arrival, Follower
 from lanes import life
 from lanes.backend import Backend, connect
 from lanes.naming import own_lane
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         levels = asyncio.run(_submit(settings, options.tasks, options.pushes))
         path = Path(folder) / "deliveries.jsonl"
         _dispatch(settings, path)
-        log = read_log(path)
+        log = list(Follower(path).read())
     result = judge(log, levels, options.pushes)
     if not options.json:
         _show(result)
@@ -87,10 +88,10 @@ def _dispatch(settings: Settings, log: Path) -> None:
     subprocess.run(command, env=environment(settings), check=True, timeout=600)
 
 
-def judge(log: list[Delivered], levels: dict[str, Level], pushes: int) -> dict[str, Any]:
+def judge(log: list[Arrival], levels: dict[str, Level], pushes: int) -> dict[str, Any]:
     """The figures of one run, over the part of the log in which every task had a backlog."""
     lost, duplicates = account(log, dict.fromkeys(levels, pushes))
-    measured = while_backlogged([delivered.task for delivered in log], len(levels), pushes)
+    measured = while_backlogged([arrival.task for arrival in log], len(levels), pushes)
     by_level = [levels[task].value for task in measured]
     weights = Weights().by_level()
     entitled = {level.value: weight / sum(weights.values()) for level, weight in weights.items()}
