@@ -9,7 +9,7 @@ import sys
 
 from lanes.errors import PushlaneError
 
-BENCHMARKS = ("fairness",)
+BENCHMARKS = ("fairness", "pick")
 
 
 def main() -> int:
