@@ -71,9 +71,10 @@ class Completion:
             backoff.reset()
 
     async def _check(self) -> None:
-        if self._unchecked:
-            progress = await self._registry.progress(list(self._unchecked))
-            self._unchecked.clear()
+        if unchecked := list(self._unchecked):
+            progress = await self._registry.progress(unchecked)
+            for task_id in unchecked:  # not those that came in meanwhile
+                del self._unchecked[task_id]
             self.on_progress(progress)
 
     async def _finish(self) -> None:
