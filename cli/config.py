@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import typer
@@ -10,8 +9,8 @@ from pydantic import SecretStr
 
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import Column, print_json, print_table
+from lanes.masking import MASK, masked
 
-_MASK = "***"
 _COLUMNS = (Column("SETTING"), Column("VALUE", elastic=True), Column("FROM"))
 
 
@@ -32,16 +31,9 @@ def config(flags: Flags, as_json: JsonFlag = False) -> None:
         print_table(_COLUMNS, rows)
 
 
-def masked(text: str) -> str:
-    """The text without the passwords and query values of URLs in it."""
-    text = re.sub(r"://([^/@:]*):[^/]*@", rf"://\1:{_MASK}@", text)
-    text = re.sub(r"://[^/@:]+@", f"://{_MASK}@", text)
-    return re.sub(r"([?&][^=&\s]+=)[^&\s]+", rf"\1{_MASK}", text)
-
-
 def _shown(value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return _MASK
+        return MASK
     return masked(value) if isinstance(value, str) else value
 
 

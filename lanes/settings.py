@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -20,6 +21,9 @@ from pydantic_settings import (
 )
 
 from lanes.errors import BadInput
+from lanes.masking import masked
+from lanes.nearest import did_you_mean
+from lanes.task import MAX_ATTEMPTS
 
 CONFIG_FILE = "pushlane.toml"
 
@@ -55,7 +59,9 @@ class Settings(BaseSettings):
     slots: int = Field(50, ge=1, le=100_000, description="deliveries in flight, per process")
     sink: str = Field("null", description="null, log:PATH, webhook:URL or package.module:callable")
     sink_timeout_s: float = Field(30.0, gt=0, description="longest wait for one delivery")
-    max_attempts: int = Field(5, ge=1, le=100, description="deliveries tried before a push is dead")
+    max_attempts: int = Field(
+        5, ge=1, le=MAX_ATTEMPTS, description="deliveries tried before a push is dead"
+    )
     drain_timeout_s: float = Field(30.0, ge=0, description="longest wait for deliveries at a stop")
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 
@@ -88,25 +94,39 @@ def load(flags: Mapping[str, Any] | None = None) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "settings"
-        message = first["msg"].removeprefix("Value error, ")
-        raise BadInput(f"setting {name}={first.get('input')!r}: {message}") from error
+        raise _bad_setting(error.errors()[0], given) from error
     except ValueError as error:  # a broken TOML file
         raise BadInput(f"{CONFIG_FILE} cannot be read: {error}") from error
 
 
+def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
+    """Names the setting and where it stands; of its value only what cannot be a secret."""
+    name = str(found["loc"][0])
+    if name not in Settings.model_fields:
+        hint = did_you_mean(name, Settings.model_fields)
+        return BadInput(
+            f"{CONFIG_FILE}: there is no setting {name!r}{hint}; `pushlane config` lists them"
+        )
+    value = found["input"]
+    shown = "" if name == "pulsar_token" else f"={masked(repr(value))}"
+    message = found["msg"].removeprefix("Value error, ")
+    return BadInput(f"setting {name}{shown} (from {_origin(name, given)}): {message}")
+
+
+def _origin(name: str, given: Mapping[str, Any]) -> str:
+    """Where a value that is no default comes from."""
+    if name in given:
+        return "flag"
+    variable = f"PUSHLANE_{name.upper()}"
+    return variable if any(key.upper() == variable for key in os.environ) else CONFIG_FILE
+
+
 def origins(settings: Settings, flags: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Where each value came from: `flag`, an environment variable, the file, or `default`."""
-    given = {name for name, value in (flags or {}).items() if value is not None}
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
     from_file = TomlConfigSettingsSource(Settings)()
-    found = {}
-    for name in Settings.model_fields:
-        variable = f"PUSHLANE_{name.upper()}"
-        if name in given:
-            found[name] = "flag"
-        elif any(key.upper() == variable for key in os.environ):
-            found[name] = variable
-        else:
-            found[name] = CONFIG_FILE if name in from_file else "default"
-    return found
+    found = {name: _origin(name, given) for name in Settings.model_fields}
+    return {
+        name: "default" if origin == CONFIG_FILE and name not in from_file else origin
+        for name, origin in found.items()
+    }

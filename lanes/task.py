@@ -18,6 +18,7 @@ from lanes.push import Kind
 
 MAX_WEIGHT = 1000
 MAX_QUOTA = 10_000
+MAX_ATTEMPTS = 100
 
 
 class Level(StrEnum):

@@ -16,6 +16,7 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from lanes.errors import BadInput
+from lanes.masking import masked
 from lanes.pulsar.failures import refusal, unanswered
 
 _API = "/admin/v2"
@@ -34,6 +35,7 @@ class Admin:
 
     def __init__(self, url: str, token: SecretStr | None) -> None:
         self.url = url.rstrip("/")
+        self._shown_url = masked(self.url)
         self._token = token
         self._client: Client = (
             ClientBuilder()
@@ -64,14 +66,14 @@ class Admin:
             status, content = response.status, bytes(await response.bytes())
         except ValueError as error:  # pyreqwest's own errors of a URL are among them
             raise BadInput(
-                f"admin URL {self.url!r} cannot be used; give one like http://127.0.0.1:8080"
+                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
             ) from error
         except PyreqwestError as error:
-            raise unanswered(error, self.url, doing) from error
+            raise unanswered(error, self._shown_url, doing) from error
         value = _parsed(content)
         if status < 300 or status in allow:
             return Reply(status, value)
-        raise refusal(status, _reason(value), self.url, doing)
+        raise refusal(status, _reason(value), self._shown_url, doing)
 
     async def _follow(self, method: str, url: str, body: Any) -> Response:
         """Redirects lead to the broker that owns the topic, and the token must go along."""

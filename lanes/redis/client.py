@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
@@ -21,6 +20,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lanes.errors import BadInput, Unreachable
+from lanes.masking import masked
 
 CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3.0
@@ -75,16 +75,6 @@ class Client:
 
     async def close(self) -> None:
         await self.redis.aclose(close_connection_pool=True)
-
-
-def masked(url: str) -> str:
-    """The URL without its password, as it may be shown."""
-    parts = urlsplit(url)
-    login, at, host = parts.netloc.rpartition("@")
-    user, colon, _ = login.partition(":")
-    return urlunsplit(
-        parts._replace(netloc=user + colon + ("***" if colon else "") + at + host, query="")
-    )
 
 
 def _open(url: str, where: str) -> Redis:

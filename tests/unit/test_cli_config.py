@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.config import masked
+from lanes.masking import masked
 from tests.unit.command import Command
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import SecretStr
 
-from lanes.errors import BadInput, UnknownLane, Unreachable
+from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
 
@@ -208,3 +208,15 @@ def test_a_namespace_that_is_none_is_refused_before_anything_is_asked(namespace:
         assert server.requests == []
 
     play({}, scenario)
+
+
+@pytest.mark.parametrize("url", ["ftp://me:hush-hush@host", "http://me:hush-hush@127.0.0.1:1"])
+def test_a_password_in_the_url_is_in_no_message(url: str) -> None:
+    async def ask() -> None:
+        async with Admin(url, None) as admin:
+            await admin.call("GET", "/clusters", "list clusters")
+
+    with pytest.raises(PushlaneError) as refused:
+        asyncio.run(ask())
+
+    assert "hush-hush" not in str(refused.value)

@@ -56,15 +56,40 @@ def test_each_value_says_where_it_came_from(place, monkeypatch):
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(name, value):
-    with pytest.raises(BadInput, match=f"setting {name}={value!r}"):
+    with pytest.raises(BadInput, match=f"setting {name}={value!r} \\(from flag\\)"):
         load({name: value})
 
 
 def test_an_unknown_setting_in_the_file_is_named(place):
     (place / CONFIG_FILE).write_text("slot = 5\n")
 
-    with pytest.raises(BadInput, match="setting slot=5"):
+    with pytest.raises(BadInput, match=r"no setting 'slot'; did you mean 'slots'\?"):
         load()
+
+
+def test_a_wrong_value_says_which_variable_it_came_from(monkeypatch):
+    monkeypatch.setenv("PUSHLANE_SLOTS", "many")
+
+    with pytest.raises(BadInput, match=r"slots='many' \(from PUSHLANE_SLOTS\)"):
+        load()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'pulsar_tokn = "hush-hush"',
+        'pulsar_token = ["hush-hush"]',
+        'broker = "kafka://me:hush-hush@host"',
+    ],
+)
+def test_a_wrong_setting_that_may_be_secret_is_named_without_its_value(place, line):
+    (place / CONFIG_FILE).write_text(line)
+
+    with pytest.raises(BadInput) as refused:
+        load()
+
+    assert line.split()[0] in str(refused.value)
+    assert "hush-hush" not in str(refused.value)
 
 
 def test_a_file_that_is_no_toml_is_named(place):
