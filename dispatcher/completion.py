@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from dispatcher.backoff import Backoff
 from lanes import life
-from lanes.errors import UnknownTask, Unreachable
+from lanes.errors import TaskConflict, UnknownTask, Unreachable
 from lanes.ports import Registry
 from lanes.task import Progress, State, Task
 
@@ -64,7 +64,7 @@ class Completion:
             try:
                 await self._check()
                 await self._finish()
-            except Unreachable as error:
+            except (Unreachable, TaskConflict) as error:
                 self._due.set()
                 await backoff.wait(error)
                 continue

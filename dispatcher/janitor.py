@@ -12,7 +12,7 @@ import logging
 from dispatcher.backoff import Backoff
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import UnknownTask, Unreachable
+from lanes.errors import TaskConflict, UnknownTask, Unreachable
 from lanes.naming import own_lane
 from lanes.task import TERMINAL_STATES, State, Task
 
@@ -32,7 +32,7 @@ class Janitor:
     def __init__(self, backend: Backend, holder: str) -> None:
         self._backend = backend
         self._holder = holder
-        self._leads = False
+        self._knows_all = False
         self._expiring: dict[str, Task] = {}
         self._ended: dict[str, Task] = {}
 
@@ -46,37 +46,36 @@ class Janitor:
             self._expiring[task.id] = task
 
     async def run(self) -> None:
-        backoff = Backoff(log, "the registry")
+        backoff = Backoff(log, "a service that the janitor needs")
         while True:
             try:
                 await self._round()
-            except Unreachable as error:
+            except (Unreachable, TaskConflict) as error:
                 await backoff.wait(error)
                 continue
             backoff.reset()
             await asyncio.sleep(_EVERY_S)
 
     async def _round(self) -> None:
-        led, self._leads = self._leads, await self._acquire()
-        if self._leads and not led:
+        if await self._backend.lease.acquire(LEASE, self._holder, _TTL_S) is None:
+            return
+        if not self._knows_all:
             await self._take_over()
-        if self._leads:
-            await self._tidy()
-
-    async def _acquire(self) -> bool:
-        return await self._backend.lease.acquire(LEASE, self._holder, _TTL_S) is not None
+        await self._tidy()
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
         for task in await self._backend.registry.list(TERMINAL_STATES):
             if not task.lane_dropped:
                 self._ended.setdefault(task.id, task)
+        self._knows_all = True
 
     async def _tidy(self) -> None:
         now = life.now_ms()
         for task in [task for task in self._expiring.values() if task.expires_at_ms <= now]:
             await self._change(task, life.finish(State.EXPIRED))
         for task in list(self._ended.values()):
+            self._ended[task.id] = self._ended.pop(task.id)  # last: if this fails, others are next
             await self._drop(task)
 
     async def _drop(self, task: Task) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
 from dispatcher.completion import Completion
+from dispatcher.janitor import Janitor
+from lanes import life
 from lanes.backend import Backend
+from lanes.errors import TaskConflict, Unreachable
 from lanes.settings import Settings
-from lanes.task import Progress, State
+from lanes.task import Progress, State, Task
 from tests.unit.dispatching import (
     add_task,
     in_backend,
     until_state,
+    until_task,
 )
 
 
@@ -59,5 +65,85 @@ def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: Path) -
         await until_state(backend, first, State.DONE)
         await until_state(backend, second, State.DONE)
         running.cancel()
+
+    in_backend(tmp_path, work)
+
+
+@asynccontextmanager
+async def tidying(backend: Backend, *tasks: Task) -> AsyncIterator[None]:
+    """A janitor at work that has heard of these tasks."""
+    janitor = Janitor(backend, "one")
+    for task in tasks:
+        janitor.on_task(task)
+    running = asyncio.create_task(janitor.run())
+    yield
+    running.cancel()
+
+
+class FailsOnce(Wrapped):
+    """An adapter one of whose methods raises, the first time it is called."""
+
+    def __init__(self, real: Any, method: str, error: Exception) -> None:
+        super().__init__(real)
+        self._method = method
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._method:
+            self._method = ""
+            return self._fail
+        return super().__getattr__(name)
+
+    async def _fail(self, *_: Any) -> None:
+        raise self._error
+
+
+async def ended_task(backend: Backend) -> Task:
+    return await backend.registry.change((await add_task(backend)).id, life.cancel)
+
+
+def test_a_take_over_that_failed_is_made_up_for(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        old = await ended_task(backend)
+        flaky = FailsOnce(backend.registry, "list", Unreachable("away"))
+
+        async with tidying(with_other(backend, registry=flaky)):
+            await until_task(backend, old, lambda now: now.lane_dropped)
+
+    in_backend(tmp_path, work)
+
+
+def test_a_change_that_others_stand_in_the_way_of_is_tried_again(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await ended_task(backend)
+        flaky = FailsOnce(backend.registry, "change", TaskConflict("busy"))
+
+        async with tidying(with_other(backend, registry=flaky), task):
+            await until_task(backend, task, lambda now: now.lane_dropped)
+
+    in_backend(tmp_path, work)
+
+
+class StuckLane(Wrapped):
+    """A broker that can never drop one of its lanes."""
+
+    def __init__(self, real: Any, lane: str) -> None:
+        super().__init__(real)
+        self._lane = lane
+
+    async def drop_lane(self, lane: str) -> bool:
+        if lane == self._lane:
+            raise Unreachable(f"lane {lane} is broken")
+        dropped: bool = await self._real.drop_lane(lane)
+        return dropped
+
+
+def test_a_lane_that_cannot_be_dropped_keeps_no_other(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        stuck, other = await ended_task(backend), await ended_task(backend)
+        broker = StuckLane(backend.broker, stuck.lane)
+
+        async with tidying(with_other(backend, broker=broker), stuck, other):
+            await until_task(backend, other, lambda now: now.lane_dropped)
 
     in_backend(tmp_path, work)
