@@ -5,6 +5,7 @@ Topics are made, measured and removed through the admin REST; messages go throug
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from lanes.settings import Settings
 
 _EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _KNOWN_LANES = 65_536
+_TRIES = 10
+_BUSY_S = 0.2
 _INTERNAL = "__"
 
 
@@ -36,8 +39,7 @@ class PulsarBroker(Broker):
             return
         path, doing = self._path(lane), f"open lane {lane}"
         await self._admin.call("PUT", path, doing, allow=(409,))
-        subscription = f"{path}/subscription/{SUBSCRIPTION}"
-        await self._admin.call("PUT", subscription, doing, _EARLIEST, allow=(409,))
+        await self._make_subscription(path, doing)
         if len(self._known) >= _KNOWN_LANES:
             self._known.clear()
         self._known.add(lane)
@@ -84,6 +86,16 @@ class PulsarBroker(Broker):
 
     async def close(self) -> None:
         await self._link.close()
+
+    async def _make_subscription(self, path: str, doing: str) -> None:
+        """Two processes that make it at once get in each other's way (412): then ask again."""
+        subscription = f"{path}/subscription/{SUBSCRIPTION}"
+        for left in reversed(range(_TRIES)):
+            allow = (409, 412) if left else (409,)
+            reply = await self._admin.call("PUT", subscription, doing, _EARLIEST, allow)
+            if reply.status != 412:
+                return
+            await asyncio.sleep(_BUSY_S)
 
     async def _stats(self, lane: str) -> dict[str, Any] | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"
