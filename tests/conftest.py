@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-pytest_plugins = ["tests.services"]
+pytest_plugins = ["tests.services", "tests.processes"]
 
 DEADLINE_S = 60.0
 

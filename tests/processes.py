@@ -1,0 +1,255 @@
+"""`pushlane` as real processes, for tests: commands, dispatchers to be killed, and a webhook.
+
+The webhook's log alone says what was delivered; nothing here looks into a backend. Each test has a
+store, or a Pulsar namespace, of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.demo.arrivals import Follower
+from cli.demo.receiver import running
+
+ROOT = Path(__file__).parents[1]
+DEADLINE_S = 60.0
+_LOOK_EVERY_S = 0.01
+
+Push = tuple[str, int]
+
+
+class Running:
+    """A `pushlane` process that goes on; what it says is read as it comes."""
+
+    def __init__(self, command: list[str], env: Mapping[str, str], folder: Path) -> None:
+        self._process = subprocess.Popen(
+            command,
+            env=env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: list[str] = []
+        self._said = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def text(self) -> str:
+        """What it has said on stderr."""
+        return "".join(self._lines)
+
+    @property
+    def output(self) -> str:
+        """What it printed; to be asked once, after its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read().strip()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def times(self, action: str) -> int:
+        """How often it has logged the action, with its workers."""
+        return self.text.count(f'"action": "{action}"')
+
+    def until(self, action: str, times: int = 1) -> None:
+        """Wait until the action was logged so often."""
+        with self._said:
+            self._said.wait_for(
+                lambda: self.times(action) >= times or not self._reader.is_alive(), DEADLINE_S
+            )
+        assert self.times(action) >= times, f"no {action!r} so far:\n{self.text}"
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code, once it and all its workers have ended."""
+        code = self._process.wait(DEADLINE_S)
+        self.workers_end()
+        return code
+
+    def workers_end(self) -> None:
+        """Wait until nobody holds its stderr any more."""
+        self._reader.join(DEADLINE_S)
+        assert not self._reader.is_alive(), f"a worker lives on:\n{self.text}"
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            with self._said:
+                self._lines.append(line)
+                self._said.notify_all()
+        with self._said:
+            self._said.notify_all()
+
+
+class Pushlane:
+    """Runs `pushlane` commands on one backend, each as a process in the test's folder."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PUSHLANE_")}
+        named = {f"PUSHLANE_{name.upper()}": value for name, value in settings.items()}
+        self.folder = folder
+        self.settings = settings
+        self._env = {**kept, **named, "PYTHONPATH": str(ROOT)}
+        self._started: list[Running] = []
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.settings["broker"] == "embedded"
+
+    def ran(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """A command that has ended, however it did."""
+        return subprocess.run(
+            self._command(*arguments),
+            env=self._env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+
+    def __call__(self, *arguments: str | Path) -> str:
+        """What a command printed that must succeed."""
+        ran = self.ran(*arguments)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    def json(self, *arguments: str | Path) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+    def start(self, *arguments: str | Path) -> Running:
+        """A command that goes on; killed at the end of the test."""
+        self._started.append(Running(self._command(*arguments), self._env, self.folder))
+        return self._started[-1]
+
+    def dispatch(self, *arguments: str) -> Running:
+        return self.start("dispatch", "--log-format", "json", *arguments)
+
+    def drain(self, sink: str, *arguments: str) -> None:
+        """Deliver all that is left."""
+        draining = self.dispatch("--drain", "--sink", sink, *arguments)
+        assert draining.wait() == 0, draining.text
+
+    def rows(self, count: int) -> Path:
+        """A CSV file of so many rows."""
+        path = self.folder / f"{count}.csv"
+        lines = "".join(f"device-{number},user {number}\n" for number in range(1, count + 1))
+        path.write_text(f"recipient,name\n{lines}")
+        return path
+
+    def submit(self, level: str, count: int, *arguments: str) -> str:
+        """The id of a new task of so many pushes."""
+        return self("submit", self.rows(count), "--level", level, *arguments)
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        return self.json("task", "show", task_id)
+
+    def end_all(self) -> None:
+        for process in self._started:
+            if not process.has_ended:
+                process.kill()
+
+    def _command(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-m", "cli", *map(str, arguments)]
+
+
+class Webhook(Follower):
+    """What a webhook received, by its own log."""
+
+    def __init__(self, log: Path, url: str) -> None:
+        super().__init__(log)
+        self.sink = f"webhook:{url}"
+
+    @property
+    def pushes(self) -> Counter[Push]:
+        """How often each push has arrived."""
+        self.read()
+        return Counter((arrival.task, arrival.seq) for arrival in self.arrivals)
+
+    @property
+    def duplicates(self) -> int:
+        pushes = self.pushes
+        return pushes.total() - len(pushes)
+
+    def count(self) -> int:
+        """Arrivals up to now."""
+        self.read()
+        return len(self.arrivals)
+
+    def until(self, count: int, *sending: Running) -> None:
+        """Wait until so many have arrived; fails when all who might send have ended."""
+        until(lambda: self.count() >= count or all(each.has_ended for each in sending))
+        said = "\n".join(each.text for each in sending)
+        assert self.count() >= count, f"{self.count()} of {count} arrived:\n{said}"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something outside of this process that sends no signal. The only waiting by the
+    clock in these tests: a file that another process appends to can but be looked at again.
+    """
+    never = threading.Event()
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s"
+        never.wait(_LOOK_EVERY_S)
+
+
+def each_once(totals: Mapping[str, int]) -> Counter[Push]:
+    """All pushes of tasks with these totals, each arriving once."""
+    return Counter((task, seq) for task, total in totals.items() for seq in range(1, total + 1))
+
+
+@pytest.fixture(params=["embedded", pytest.param("pulsar", marks=pytest.mark.pulsar)])
+def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlane]:
+    """Commands on an empty backend whose low tasks share one lane."""
+    settings = {"broker": "embedded", "data_dir": str(tmp_path / "store")}
+    if request.param == "pulsar":
+        pulsar = request.getfixturevalue("pulsar_urls")
+        settings = {
+            "broker": pulsar.broker,
+            "admin_url": pulsar.admin,
+            "redis_url": request.getfixturevalue("redis_url"),
+            "namespace": f"pushlane/t-{uuid.uuid4().hex[:12]}",
+        }
+    commands = Pushlane(tmp_path, settings | {"pool_lanes": "1"})
+    yield commands
+    commands.end_all()
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[Callable[[float], Webhook]]:
+    """Starts a webhook that answers after so many milliseconds."""
+    with ExitStack() as ends:
+
+        def start(delay_ms: float) -> Webhook:
+            log = tmp_path / f"webhook-{uuid.uuid4().hex[:6]}.jsonl"
+            return Webhook(log, ends.enter_context(running(log, delay_ms)))
+
+        yield start
