@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -180,12 +180,12 @@ class Pushlane:
         return [sys.executable, "-m", "cli", *map(str, arguments)]
 
 
-class Webhook(Follower):
-    """What a webhook received, by its own log."""
+class Received(Follower):
+    """What the receiving end got, by its own log. `sink` is how a dispatcher sends there."""
 
-    def __init__(self, log: Path, url: str) -> None:
+    def __init__(self, log: Path, sink: str) -> None:
         super().__init__(log)
-        self.sink = f"webhook:{url}"
+        self.sink = sink
 
     @property
     def pushes(self) -> Counter[Push]:
@@ -205,9 +205,21 @@ class Webhook(Follower):
 
     def until(self, count: int, *sending: Running) -> None:
         """Wait until so many have arrived; fails when all who might send have ended."""
-        until(lambda: self.count() >= count or all(each.has_ended for each in sending))
+        self._until(self.count, count, sending)
+
+    def until_of(self, task: str, count: int, *sending: Running) -> None:
+        """The same for one task's arrivals."""
+        self._until(lambda: self.of(task), count, sending)
+
+    def of(self, task: str) -> int:
+        """Arrivals of one task up to now."""
+        self.read()
+        return self.counts[task]
+
+    def _until(self, arrived: Callable[[], int], count: int, sending: Sequence[Running]) -> None:
+        until(lambda: arrived() >= count or all(each.has_ended for each in sending))
         said = "\n".join(each.text for each in sending)
-        assert self.count() >= count, f"{self.count()} of {count} arrived:\n{said}"
+        assert arrived() >= count, f"{arrived()} of {count} arrived:\n{said}"
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -244,12 +256,21 @@ def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlan
 
 
 @pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[Callable[[float], Webhook]]:
+def deliveries(tmp_path: Path) -> Received:
+    """The `log` sink, where deliveries take no time. Not for a process that is killed: the line
+    that it writes at that moment may be torn.
+    """
+    log = tmp_path / "deliveries.jsonl"
+    return Received(log, f"log:{log}")
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[Callable[[float], Received]]:
     """Starts a webhook that answers after so many milliseconds."""
     with ExitStack() as ends:
 
-        def start(delay_ms: float) -> Webhook:
+        def start(delay_ms: float) -> Received:
             log = tmp_path / f"webhook-{uuid.uuid4().hex[:6]}.jsonl"
-            return Webhook(log, ends.enter_context(running(log, delay_ms)))
+            return Received(log, "webhook:" + ends.enter_context(running(log, delay_ms)))
 
         yield start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.processes import Pushlane, Running, Webhook, each_once
+from tests.processes import Pushlane, Received, Running, each_once
 
 SLOTS = 20
 LANES = 3
@@ -13,7 +13,7 @@ TOTALS = {"high": 5_000, "medium": 4_000, "low": 3_000}
 
 
 @pytest.fixture
-def receiver(webhook) -> Webhook:
+def receiver(webhook) -> Received:
     return webhook(2)
 
 
@@ -29,7 +29,7 @@ def repeats_allowed(pushlane: Pushlane) -> int:
     return SLOTS + LANES * held
 
 
-def start(pushlane: Pushlane, receiver: Webhook, *more: str) -> Running:
+def start(pushlane: Pushlane, receiver: Received, *more: str) -> Running:
     return pushlane.dispatch("--slots", str(SLOTS), "--sink", receiver.sink, *more)
 
 
