@@ -27,6 +27,11 @@ class OpenLane:
         self.held = False
         self.retired = False
 
+    @property
+    def pending(self) -> int:
+        """What was taken and is neither settled nor given back."""
+        return self.in_hand - len(self.returned)
+
     def take(self) -> Taken | None:
         """The next message, if one is at hand: first what was given back, then what is new."""
         if self.returned:

@@ -34,6 +34,9 @@ log = logging.getLogger("pushlane.loop")
 _VOIDS_A_ROUND = 256
 _RETRY_FIRST_S = 1.0
 _RETRY_LONGEST_S = 300.0
+_WAIT_LONGEST_S = 86_400.0  # whatever a sink asks for
+_PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got through
+_GIVE_UP_S = 1.0
 
 
 class _Job(msgspec.Struct):
@@ -74,6 +77,7 @@ class Loop:
         self._refilling: OpenLane | None = None
         self._refill_by = 0.0
         self._flying: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
 
     @property
     def in_flight(self) -> int:
@@ -89,6 +93,8 @@ class Loop:
 
     async def run(self) -> None:
         while not self._stopping:
+            if self._failure is not None:
+                raise self._failure
             self._awake.clear()
             jobs, voids = self._fill() if self._may_fill() else ([], 0)
             if jobs:
@@ -102,10 +108,13 @@ class Loop:
         """Wait for what is in flight; returns how many did not come back in time."""
         if self._flying:
             await asyncio.wait(self._flying, timeout=timeout_s)
-        late = self.in_flight
-        for flight in list(self._flying):
+        return self.in_flight
+
+    async def give_up(self) -> None:
+        """Cancel what is in flight: its pushes come again. A sink may be slow to hear of it."""
+        for flight in self._flying:
             flight.cancel()
-        return late
+        await self.landed(_GIVE_UP_S)
 
     def _may_fill(self) -> bool:
         """Whether outcomes have room, and no level is about to get what it has next.
@@ -196,7 +205,13 @@ class Loop:
         for batch in self._batches(jobs):
             flight = asyncio.ensure_future(self._deliver(batch))
             self._flying.add(flight)
-            flight.add_done_callback(self._flying.discard)
+            flight.add_done_callback(self._on_landed)
+
+    def _on_landed(self, flight: asyncio.Task[None]) -> None:
+        self._flying.discard(flight)
+        if not flight.cancelled() and (error := flight.exception()) is not None:
+            self._failure = error
+        self._awake.set()
 
     def _batches(self, jobs: list[_Job]) -> Iterable[list[_Job]]:
         if self._sink.mixes_tasks or len(jobs) == 1:
@@ -215,12 +230,12 @@ class Loop:
                 self._settle(job, outcome)
         finally:
             self._free += len(jobs)
-            self._awake.set()
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """The sink's outcomes; a sink that fails as a whole means a retry of each."""
         try:
             outcomes = await self._sink.deliver(batch)
+            fault = _fault(outcomes, len(batch))
         except Exception as error:  # noqa: BLE001 - a sink is somebody else's code
             log.warning(
                 "sink %s raised %s",
@@ -229,10 +244,9 @@ class Loop:
                 extra={"action": "sink_raised"},
             )
             return [Outcome.retry(f"sink raised {type(error).__name__}")] * len(batch)
-        if len(outcomes) != len(batch):
-            reason = f"sink answered {len(outcomes)} outcomes for {len(batch)} pushes"
-            log.error(reason, extra={"action": "sink_miscounted"})
-            return [Outcome.retry(reason)] * len(batch)
+        if fault:
+            log.error(fault, extra={"action": "sink_misanswered"})
+            return [Outcome.retry(fault)] * len(batch)
         return outcomes
 
     def _settle(self, job: _Job, outcome: Outcome) -> None:
@@ -252,12 +266,16 @@ class Loop:
         push = job.push
         if outcome.pause_task:
             self._pause(push.task_id, outcome.reason)
-            return self._settler.move(job.lane, job.taken, push, job.lane.name, job.taken.body)
+            again_s = _PAUSED_AGAIN_S
+            return self._settler.move(
+                job.lane, job.taken, push, job.lane.name, job.taken.body, again_s
+            )
         if push.attempt >= job.task.max_attempts:
             reason = f"gave up after {push.attempt} attempts: {outcome.reason}"
             return self._settle(job, Outcome.dead(reason))
         self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
-        delay_s = _delay_s(push.attempt) if outcome.after_s is None else outcome.after_s
+        wait_s = _backoff_s(push.attempt) if outcome.after_s is None else outcome.after_s
+        delay_s = min(wait_s, _WAIT_LONGEST_S)
         body = encode(replace(push, attempt=push.attempt + 1))
         return self._settler.move(job.lane, job.taken, push, job.lane.name, body, delay_s)
 
@@ -266,7 +284,17 @@ def _is_past(at_ms: int) -> bool:
     return at_ms != 0 and at_ms <= now_ms()
 
 
-def _delay_s(attempt: int) -> float:
+def _fault(outcomes: Sequence[Outcome], count: int) -> str:
+    """What is wrong with a sink's answer, if anything."""
+    if len(outcomes) != count:
+        return f"sink answered {len(outcomes)} outcomes for {count} pushes"
+    for outcome in outcomes:
+        if not (isinstance(outcome, Outcome) and isinstance(outcome.kind, Kind)):
+            return f"sink answered a {type(outcome).__name__} that is no outcome"
+    return ""
+
+
+def _backoff_s(attempt: int) -> float:
     """Exponential with full jitter over the upper half, so that retries do not come in waves."""
-    longest: float = min(_RETRY_LONGEST_S, _RETRY_FIRST_S * 2 ** (attempt - 1))
+    longest: float = min(_RETRY_LONGEST_S, _RETRY_FIRST_S * 2 ** min(attempt - 1, 30))
     return longest * random.uniform(0.5, 1.0)

@@ -9,14 +9,13 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from dispatcher.backoff import Backoff
 from dispatcher.lane import OpenLane
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
-from lanes.errors import UnknownTask, Unreachable
+from lanes.errors import PushlaneError, UnknownLane, UnknownTask, Unreachable
 from lanes.naming import own_lane, pool_lanes
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
@@ -24,6 +23,7 @@ from lanes.task import Level, State, Task
 log = logging.getLogger("pushlane.roster")
 
 _OPENERS = 16
+_LOOKUPS = 16
 _ENDED_KEPT = 10_000
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
@@ -47,9 +47,10 @@ class Roster:
         self._on_task = on_task
         self._opening: asyncio.PriorityQueue[tuple[int, int, OpenLane]] = asyncio.PriorityQueue()
         self._turn = itertools.count()
-        self._asked: dict[str, list[tuple[OpenLane, Taken]]] = {}
+        self._strangers: dict[str, list[tuple[OpenLane, Taken]]] = {}
+        self._asked = asyncio.Event()
         self._ended: OrderedDict[str, Task] = OrderedDict()
-        self._side: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self.tasks: dict[str, Task] = {}
         self.lanes: dict[str, OpenLane] = {}
         self.synced = asyncio.Event()
@@ -136,8 +137,10 @@ class Roster:
                 self._opening.put_nowait((rank, turn, lane))
                 await backoff.wait(error)
                 continue
+            except UnknownLane:  # dropped with its task, of whose end we are about to hear
+                self._retire(lane)
+                continue
             backoff.reset()
-            self._refresh(lane)
             self.released(lane)
             self._wake()
 
@@ -173,57 +176,82 @@ class Roster:
         self._ended[task.id] = task
         if len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)
-        lane = self.lanes.pop(own_lane(task.id), None)
+        lane = self.lanes.get(own_lane(task.id))
         if lane is not None:
+            self._retire(lane)
+
+    def _retire(self, lane: OpenLane) -> None:
+        if not lane.retired:
+            del self.lanes[lane.name]
             self._scheduler.remove(lane)
             lane.retired = True
             self.released(lane)
 
     def released(self, lane: OpenLane) -> None:
-        """Something of the lane was settled; a retired lane closes after the last."""
-        if lane.retired and lane.in_hand <= len(lane.returned) and lane.reader is not None:
-            self._spawn(self._close(lane))
+        """Less of the lane is pending: it may move again, or close if it is retired."""
+        if not lane.retired:
+            self._refresh(lane)
+        elif not lane.pending and lane.reader is not None:
+            self._close(lane)
 
-    @staticmethod
-    async def _close(lane: OpenLane) -> None:
+    def _close(self, lane: OpenLane) -> None:
         reader, lane.reader = lane.reader, None
         if reader is not None:
-            await reader.close()
+            closing = asyncio.create_task(_closed(reader))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def ask(self, task_id: str, lane: OpenLane, taken: Taken) -> None:
         """A push surfaced of a task not heard of: look the task up, then offer the push again."""
-        waiting = self._asked.setdefault(task_id, [])
-        waiting.append((lane, taken))
-        if len(waiting) == 1:
-            self._spawn(self._look_up(task_id))
+        self._strangers.setdefault(task_id, []).append((lane, taken))
+        self._asked.set()
 
-    async def _look_up(self, task_id: str) -> None:
+    async def run_lookups(self) -> None:
+        """Look up the tasks that pushes named before the registry did, several at once."""
         backoff = Backoff(log, "the registry")
         while True:
-            try:
-                self.apply(await self._backend.registry.get(task_id))
-            except UnknownTask:
-                self._end(_forgotten(task_id))
-            except Unreachable as error:
-                await backoff.wait(error)
-                continue
-            break
-        for lane, taken in self._asked.pop(task_id):
+            await self._asked.wait()
+            self._asked.clear()
+            while some := list(self._strangers)[:_LOOKUPS]:
+                try:
+                    await asyncio.gather(*(self._look_up(task_id) for task_id in some))
+                except Unreachable as error:
+                    await backoff.wait(error)
+                    continue
+                backoff.reset()
+
+    async def _look_up(self, task_id: str) -> None:
+        task = await self._found(task_id)
+        if task is None:
+            self._end(_forgotten(task_id))
+        else:
+            self.apply(task)
+        for lane, taken in self._strangers.pop(task_id, ()):
             lane.give_back(taken)
-            self._refresh(lane)
+            self.released(lane)
         self._wake()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        side = asyncio.ensure_future(work)
-        self._side.add(side)
-        side.add_done_callback(self._side.discard)
+    async def _found(self, task_id: str) -> Task | None:
+        """The registry also finds tasks by key and name: those are not meant."""
+        try:
+            task = await self._backend.registry.get(task_id)
+        except UnknownTask:
+            return None
+        return task if task.id == task_id else None
 
     async def close(self) -> None:
         """Close every reader; what they hold goes to other processes."""
-        await asyncio.gather(*self._side, return_exceptions=True)
-        lanes = list(self.lanes.values())
+        for lane in self.lanes.values():
+            self._close(lane)
         self.lanes.clear()
-        await asyncio.gather(*(self._close(lane) for lane in lanes))
+        await asyncio.gather(*self._closing)
+
+
+async def _closed(reader: LaneReader) -> None:
+    try:
+        await reader.close()
+    except PushlaneError as error:
+        log.warning("lane %s is given back later: %s", reader.lane, error)
 
 
 def _forgotten(task_id: str) -> Task:

@@ -18,12 +18,13 @@ from dispatcher.completion import Completion
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.loop import Loop
+from dispatcher.pauses import Pauses
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
 from dispatcher.stats import Gauges, Stats, StatsCollector
 from lanes.backend import Backend
-from lanes.errors import InvalidChange, PushlaneError, Unreachable
+from lanes.errors import PushlaneError
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
 from lanes.settings import Settings
@@ -32,6 +33,7 @@ from lanes.task import Level, State, Task
 log = logging.getLogger("pushlane.dispatcher")
 
 _CANCEL_AGAIN_S = 0.5
+_RELEASE_S = 2.0
 
 
 class Dispatcher:
@@ -54,8 +56,6 @@ class Dispatcher:
         self._backend = backend
         self._settings = settings
         self._drain = drain
-        self._pausing: set[asyncio.Task[None]] = set()
-        self._held: set[str] = set()
         self._changed = asyncio.Event()
         scheduler: Scheduler[OpenLane] = Scheduler()
         self._scheduler = scheduler
@@ -64,8 +64,15 @@ class Dispatcher:
         self._settler = Settler(
             backend, self._completion.on_progress, self._roster.released, self._wake
         )
+        self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         self._loop = Loop(
-            scheduler, self._roster, self._settler, sink, self.stats, settings.slots, self._pause
+            scheduler,
+            self._roster,
+            self._settler,
+            sink,
+            self.stats,
+            settings.slots,
+            self._pauses.ask,
         )
         self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
         if registry is not None:
@@ -96,17 +103,22 @@ class Dispatcher:
     async def run(self) -> None:
         """Dispatch until `stop`, or with `drain` until nothing is left.
 
+        When it is cancelled, what is in flight is given up, and its pushes are repeated.
+
         Raises:
             Unreachable: broker or registry did not answer at the start.
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._roster.open_pool(self._settings.pool_lanes)
-        side = [
-            _supervised(name, work)
-            for name, work in (
+        work = [
+            _supervised(name, part)
+            for name, part in (
+                ("loop", self._loop.run()),
                 ("roster", self._roster.follow()),
                 ("openers", self._roster.run_openers()),
+                ("look-ups", self._roster.run_lookups()),
+                ("pauses", self._pauses.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
                 ("completion", self._completion.run()),
@@ -114,18 +126,18 @@ class Dispatcher:
             )
         ]
         if self._drain:
-            side.append(_supervised("drain", self._stop_when_drained()))
-        loop = asyncio.create_task(self._loop.run(), name="loop")
+            work.append(_supervised("drain", self._stop_when_drained()))
         try:
-            await asyncio.wait([loop, *side], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             self._loop.stop()
-            await self._shut_down()
+            await self._settle_all()
         finally:
-            await _end([loop, *side])
-        _raise_first([loop, *side])
+            await _end(work)
+            await self._let_go()
+        _raise_first(work)
 
-    async def _shut_down(self) -> None:
-        """In this order: what flies lands, outcomes become durable and acked, readers close."""
+    async def _settle_all(self) -> None:
+        """What flies lands, then outcomes become durable and acked: each as far as time allows."""
         timeout_s = self._settings.drain_timeout_s
         late = await self._loop.landed(timeout_s)
         if late:
@@ -138,14 +150,22 @@ class Dispatcher:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._settler.drain()
-                await self._janitor.close()
-        except (TimeoutError, Unreachable):
+        except TimeoutError:
             log.warning(
                 "%d outcomes are not acked: their pushes will be repeated",
                 self._settler.unsettled,
                 extra={"action": "drain_unsettled"},
             )
+
+    async def _let_go(self) -> None:
+        """Give up what still flies; others may have the lanes and the janitor's lease at once."""
+        await self._loop.give_up()
         await self._roster.close()
+        try:
+            async with asyncio.timeout(_RELEASE_S):
+                await self._janitor.close()
+        except (TimeoutError, PushlaneError):
+            log.warning("the janitor's lease is left to run out", extra={"action": "lease_left"})
 
     async def _stop_when_drained(self) -> None:
         await self._roster.synced.wait()
@@ -160,27 +180,7 @@ class Dispatcher:
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)
         self._janitor.on_task(task)
-        if task.state is State.RUNNING:
-            self._held.discard(task.id)
         self._changed.set()
-
-    def _pause(self, task_id: str, reason: str) -> None:
-        """A sink asked to pause a task; once is enough for all its pushes in flight."""
-        if task_id not in self._held:
-            self._held.add(task_id)
-            work = asyncio.ensure_future(self._pause_task(task_id, reason))
-            self._pausing.add(work)
-            work.add_done_callback(self._pausing.discard)
-
-    async def _pause_task(self, task_id: str, reason: str) -> None:
-        try:
-            self._roster.apply(await self._backend.pause(task_id, reason))
-        except InvalidChange:
-            return
-        except Unreachable:
-            self._held.discard(task_id)
-            return
-        log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
 
     def _gauges(self) -> Gauges:
         return Gauges(
@@ -206,7 +206,8 @@ def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None
         except PushlaneError:
             raise
         except Exception as error:
-            raise PushlaneError(f"the dispatcher's {name} task died: {error!r}") from error
+            kind = type(error).__name__  # its text might hold what a push holds
+            raise PushlaneError(f"the dispatcher's {name} task died of {kind}") from error
 
     return asyncio.create_task(run(), name=name)
 

@@ -28,6 +28,7 @@ log = logging.getLogger("pushlane.settle")
 _FLUSH_EVERY_S = 0.01
 _MOST_UNSETTLED = 10_000
 _DELAY_STEP_S = 0.1
+_REASON_LONGEST = 1_000
 
 
 class _End(NamedTuple):
@@ -53,7 +54,7 @@ class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
     `on_progress` hears the new counts of every task that a batch touched; `on_release` that
-    a message of a retired lane is out of hand; `on_settled` that there is room again.
+    less of a lane is in hand; `on_settled` that there is room again.
     """
 
     def __init__(
@@ -173,8 +174,8 @@ class Settler:
         self.unsettled -= len(ends)
         for end in ends:
             end.lane.in_hand -= 1
-            if end.lane.retired:
-                self._on_release(end.lane)
+        for lane in {end.lane for end in ends}:
+            self._on_release(lane)
         self._settled.set()
         self._on_settled()
 
@@ -199,4 +200,4 @@ def _rounded(delay_s: float) -> float:
 
 
 def dead_push(task_id: str, seq: int, attempt: int, reason: str, body: bytes) -> DeadPush:
-    return DeadPush(task_id, seq, attempt, reason, now_ms(), body)
+    return DeadPush(task_id, seq, attempt, reason[:_REASON_LONGEST], now_ms(), body)

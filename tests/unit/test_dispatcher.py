@@ -521,12 +521,15 @@ class RefillingBroker:
 def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
         high = await add_task(backend, Level.HIGH, 60)
-        await add_task(backend, Level.MEDIUM, 200)
+        medium = await add_task(backend, Level.MEDIUM, 200)
         bodies = [encode(Push(high.id, seq, f"to-{seq}")) for seq in range(1, 61)]
         broker = RefillingBroker(backend.broker, high.lane, bodies[:6])
         sink = MemorySink()
+        sink.gate.clear()
 
         async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
+            await _until(lambda: broker.reader is not None and dispatcher.is_fed(medium.lane))
+            sink.gate.set()
             await _until(lambda: not dispatcher.is_fed(high.lane) and len(sink.pushes(high)) == 6)
             waiting = len(sink.received)
             assert broker.reader is not None

@@ -9,15 +9,24 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dispatcher import Dispatcher
 from dispatcher.completion import Completion
 from dispatcher.janitor import Janitor
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import TaskConflict, Unreachable
+from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from lanes.ports import LaneReader, OnReady
+from lanes.push import DELIVERED, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import Progress, State, Task
 from tests.unit.dispatching import (
+    DEADLINE_S,
+    MemorySink,
     add_task,
+    dispatching,
+    drain,
     in_backend,
     until_state,
     until_task,
@@ -32,6 +41,13 @@ class Wrapped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
+
+
+async def until(condition: Any) -> None:
+    """For a condition of this process that has no signal: look again whenever the loop is free."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0)
 
 
 class SlowCounts(Wrapped):
@@ -145,5 +161,226 @@ def test_a_lane_that_cannot_be_dropped_keeps_no_other(tmp_path: Path) -> None:
 
         async with tidying(with_other(backend, broker=broker), stuck, other):
             await until_task(backend, other, lambda now: now.lane_dropped)
+
+    in_backend(tmp_path, work)
+
+
+class GoneLane(Wrapped):
+    """A broker that has dropped one of its lanes just before it was to be read."""
+
+    def __init__(self, real: Any, lane: str) -> None:
+        super().__init__(real)
+        self._lane = lane
+        self.asked = asyncio.Event()
+
+    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+        if lane == self._lane:
+            self.asked.set()
+            raise UnknownLane(f"there is no lane {lane}")
+        reader: LaneReader = await self._real.read(lane, on_ready)
+        return reader
+
+
+def test_a_lane_that_is_gone_before_it_is_read_disturbs_nobody(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        gone, other = await add_task(backend), await add_task(backend)
+        broker = GoneLane(backend.broker, gone.lane)
+
+        async with dispatching(with_other(backend, broker=broker), MemorySink(), settings):
+            await broker.asked.wait()
+            await until_state(backend, other, State.DONE)
+
+    in_backend(tmp_path, work)
+
+
+class DeafRegistry(Wrapped):
+    """A registry that does not answer when it is asked for one task."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.asked = asyncio.Event()
+
+    async def get(self, _: str) -> Task:
+        self.asked.set()
+        raise Unreachable("the registry is away")
+
+
+async def publish_to_pool(backend: Backend, *pushes: Push) -> None:
+    await backend.broker.open_lane("pool-0")
+    await backend.broker.publish("pool-0", [encode(push) for push in pushes])
+
+
+def test_it_stops_while_the_task_of_a_push_cannot_be_looked_up(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await publish_to_pool(backend, Push("nobodys", 1, "to-1"))
+        registry = DeafRegistry(backend.registry)
+
+        async with dispatching(with_other(backend, registry=registry), MemorySink(), settings):
+            await registry.asked.wait()
+
+        assert await backend.broker.backlog("pool-0") == 1
+
+    in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize("name", ["", "nobodys"])
+def test_a_push_of_an_unknown_task_is_dropped_even_if_another_is_named_so(
+    tmp_path: Path, name: str
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        other = await add_task(backend, name=name)
+        await publish_to_pool(backend, Push("nobodys", 1, "to-1"))
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, other, State.DONE)
+            async with asyncio.timeout(DEADLINE_S):
+                while await backend.broker.backlog("pool-0"):
+                    await asyncio.sleep(0)
+
+        assert not [push for push in sink.pushes() if push[0] == "nobodys"]
+
+    in_backend(tmp_path, work)
+
+
+def test_when_cancelled_it_gives_up_what_flies_and_lets_others_have_the_lanes(
+    tmp_path: Path,
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=100)
+        sink = MemorySink()
+        sink.gate.clear()
+        dispatcher = Dispatcher(backend, sink, settings)
+        running = asyncio.create_task(dispatcher.run())
+        await sink.until_received(settings.slots)
+
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert not dispatcher.reads(task.lane)
+        assert not {flight for flight in asyncio.all_tasks() if "deliver" in repr(flight)}
+        await drain(backend, second := MemorySink(), settings)
+        assert sorted(second.pushes()) == [(task.id, seq) for seq in range(1, 101)]
+
+    in_backend(tmp_path, work)
+
+
+def test_when_the_broker_is_away_at_the_start_it_says_so_and_leaves_nothing_running(
+    tmp_path: Path,
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        before = asyncio.all_tasks()
+        broker = FailsOnce(backend.broker, "open_lane", Unreachable("the broker is away"))
+
+        with pytest.raises(Unreachable, match="the broker is away"):
+            await Dispatcher(with_other(backend, broker=broker), MemorySink(), settings).run()
+
+        assert asyncio.all_tasks() == before
+
+    in_backend(tmp_path, work)
+
+
+def test_stopped_before_it_runs_it_ends_at_once(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend)
+        dispatcher = Dispatcher(backend, sink := MemorySink(), settings)
+        dispatcher.stop()
+
+        async with asyncio.timeout(DEADLINE_S):
+            await dispatcher.run()
+
+        assert not sink.received
+
+    in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, [None], ["delivered"], [Outcome("delivered")], [DELIVERED, DELIVERED]]
+)
+def test_a_sink_that_answers_nonsense_means_a_retry(tmp_path: Path, wrong: Any) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=1, max_attempts=1)
+        sink = MemorySink()
+        sink.deliver = answer_with(wrong)  # type: ignore[method-assign]
+
+        await drain(backend, sink, settings)
+
+        (progress,) = await backend.registry.progress([task.id])
+        assert progress.dead == 1
+
+    in_backend(tmp_path, work)
+
+
+def answer_with(wrong: Any) -> Any:
+    async def deliver(_: Any) -> Any:
+        return wrong
+
+    return deliver
+
+
+def test_a_sink_that_asks_for_an_endless_wait_is_asked_again_within_a_day(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend, pushes=1)
+        broker = Watched(backend.broker)
+        sink = MemorySink(lambda _: Outcome.retry("later", after_s=1e300))
+
+        async with dispatching(with_other(backend, broker=broker), sink, settings):
+            await broker.delayed.wait()
+
+        assert broker.delay_s == 86_400
+
+    in_backend(tmp_path, work)
+
+
+class Watched(Wrapped):
+    """A broker that tells of what is published with a delay."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.delay_s = 0.0
+        self.delayed = asyncio.Event()
+
+    async def publish(self, lane: str, bodies: Sequence[bytes], *, delay_s: float = 0.0) -> None:
+        await self._real.publish(lane, bodies, delay_s=delay_s)
+        self.delay_s = delay_s
+        self.delayed.set()
+
+
+@pytest.mark.parametrize("error", [Unreachable("away"), TaskConflict("busy")])
+def test_a_pause_that_does_not_get_through_is_tried_again(
+    tmp_path: Path, error: PushlaneError
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=1)
+        flaky = FailsOnce(backend.registry, "change", error)
+        sink = MemorySink(lambda _: Outcome.pause("HTTP 401"))
+
+        async with dispatching(with_other(backend, registry=flaky), sink, settings):
+            paused = await until_state(backend, task, State.PAUSED)
+
+        assert paused.reason == "HTTP 401"
+
+    in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize("ended", [UnknownTask("gone"), None])
+def test_a_pause_of_a_task_that_has_ended_is_forgotten(
+    tmp_path: Path, ended: PushlaneError | None
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task, other = await add_task(backend, pushes=1), await add_task(backend, pushes=1)
+        sink = MemorySink(
+            lambda d: Outcome.pause("HTTP 401") if d.push.task_id == task.id else DELIVERED
+        )
+        sink.gate.clear()
+        registry = FailsOnce(backend.registry, "change", ended) if ended else backend.registry
+
+        async with dispatching(with_other(backend, registry=registry), sink, settings):
+            await sink.until_received(2)
+            if ended is None:
+                await backend.registry.change(task.id, life.cancel)
+            sink.gate.set()
+            await until_state(backend, other, State.DONE)
 
     in_backend(tmp_path, work)
