@@ -58,7 +58,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
             width=width,
         )
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_plain(cell)) for cell in row))
     console.print(table)
 
 
@@ -67,7 +67,12 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
     pairs = list(fields)
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        typer.echo(f"{name:<{width}}  {value}".rstrip())
+        typer.echo(f"{name:<{width}}  {_plain(value)}".rstrip())
+
+
+def _plain(text: str) -> str:
+    """Without characters that would control the terminal: a reason can be a stranger's words."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 def _widths(

@@ -14,6 +14,7 @@ from cli.flags import Flags, JsonFlag, with_flags
 from cli.progress import SubmitBar
 from cli.render import print_json
 from cli.run import on_backend
+from cli.task_view import task_fields
 from cli.times import parse_expiry
 from cli.words import parse_level
 from lanes.life import now_ms
@@ -103,7 +104,8 @@ def submit(
     result = _run(flags.settings(), request)
     _remark(result)
     if as_json:
-        print_json({"task_id": result.task.id, **asdict(result)})
+        task = task_fields(result.task)
+        print_json({"task_id": result.task.id, **asdict(result), "task": task})
     else:
         typer.echo(result.task.id)
 

@@ -46,12 +46,11 @@ class TaskView(msgspec.Struct, frozen=True):
         return 100 * self.progress.finished / self.task.total if self.task.total else 100.0
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the fingerprint, which means nothing to a reader."""
-        fields = msgspec.to_builtins(self.task)
-        del fields["fingerprint"]
+        """The task's fields and its counts."""
         counts = msgspec.to_builtins(self.progress)
         del counts["task_id"]
         percent = None if self.percent is None else round(self.percent, 2)
+        fields = task_fields(self.task)
         return {**fields, **counts, "finished": self.progress.finished, "percent": percent}
 
     def as_row(self, now_ms: int) -> list[str]:
@@ -99,6 +98,13 @@ class TaskView(msgspec.Struct, frozen=True):
 
     def _percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
+
+
+def task_fields(task: Task) -> dict[str, Any]:
+    """A task for programs: all but the fingerprint, which means nothing to a reader."""
+    fields: dict[str, Any] = msgspec.to_builtins(task)
+    del fields["fingerprint"]
+    return fields
 
 
 async def view_of(registry: Registry, task: Task) -> TaskView:

@@ -24,6 +24,8 @@ TaskId = Annotated[
     str, typer.Argument(metavar="TASK", help="Its id.", autocompletion=complete_task)
 ]
 
+# A negative number is then an argument, and the answer says what is wrong with it.
+_NEGATIVES = {"ignore_unknown_options": True}
 _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
 
 
@@ -33,8 +35,10 @@ def register(app: typer.Typer) -> None:
     one.command("show")(with_flags(show))
     app.command()(with_flags(tasks))
     app.add_typer(one, name="task")
-    for command in (quota, levels, pause, resume, cancel, promote):
+    for command in (pause, resume, cancel, promote):
         app.command()(with_flags(command))
+    app.command(context_settings=_NEGATIVES)(with_flags(quota))
+    app.command(context_settings=_NEGATIVES)(with_flags(levels))
 
 
 def _task() -> None:

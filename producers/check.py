@@ -74,7 +74,8 @@ async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFil
 
 def _policy(request: SubmitRequest, source: RowSource) -> Stop | RejectsFile:
     if request.bad_rows == "stop":
-        hint = "" if source.fixed else f" (the first row has: {shown_columns(source)})"
+        is_varying = source.columns and not source.fixed
+        hint = f" (the first row has: {shown_columns(source)})" if is_varying else ""
         return Stop(source, hint)
     given = request.source
     name = str(given) if isinstance(given, Path) and given != Path("-") else "pushlane-submit"
@@ -85,6 +86,6 @@ def _nothing_left(source: RowSource, bad: Stop | RejectsFile) -> BadInput:
     if bad.count == 0:
         return BadInput(f"{source.name} has no rows: there is nothing to submit")
     return BadInput(
-        f"none of the {bad.count} rows of {source.name} can be used; {bad.path} says why. "
+        f"no row of {source.name} can be used; {bad.path} says why of each. "
         f"Its columns are: {shown_columns(source)}"
     )

@@ -45,7 +45,7 @@ class CsvRows:
                 if len(row) == width:
                     yield line, pick(row)
                 elif row:  # a blank line is no row
-                    yield line, BadRow(f"has {len(row)} columns where the header has {width}")
+                    yield line, BadRow(f"has {_columns(len(row))}, the header has {width}")
 
     @contextmanager
     def _reader(self) -> Iterator[Reader]:
@@ -62,6 +62,8 @@ def _header(reader: Reader, name: str) -> list[str]:
         raise BadInput(f"{name}:1 is no CSV header in UTF-8; check the file's format") from error
     if not any(header):
         raise BadInput(f"{name}:1 is blank; the first line must name the columns")
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise BadInput(f"{name}:1 has no comma; its columns must be separated by commas")
     return header
 
 
@@ -70,6 +72,10 @@ def _picker(places: list[int]) -> Any:
         place = places[0]
         return lambda row: (row[place],)
     return itemgetter(*places)
+
+
+def _columns(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"
 
 
 def _broken(first: int, last: int) -> BadRow:

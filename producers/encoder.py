@@ -43,6 +43,7 @@ class Encoder:
         names = self.wanted.names
         title, body = self._title.compile(names), self._body.compile(names)
         data_of = _data_picker(names, self._request.data)
+        no_recipient = _no_recipient(self._request.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
@@ -51,7 +52,7 @@ class Encoder:
                 recipient = _recipient_text(recipient)
             recipient = recipient.strip()
             if not recipient:
-                return _NO_RECIPIENT
+                return no_recipient
             try:
                 push = Push(
                     task_id,
@@ -100,8 +101,11 @@ def shown_columns(source: RowSource) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-_NO_RECIPIENT = BadRow("has no recipient (text or a whole number)")
 _NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
+
+
+def _no_recipient(column: str) -> BadRow:
+    return BadRow(f"has no recipient (text or a whole number) in {column!r}")
 
 
 def _oversized(size: int) -> BadRow:

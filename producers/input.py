@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -41,6 +41,11 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Inp
         BadInput: the format is not known, or the copy cannot be made.
     """
     given = request.source
+    if isinstance(given, Path) and given.is_fifo():  # as `<(command)` makes them
+        with given.open("rb") as pipe:
+            async with as_file(replace(request, source=pipe), tell) as copied:
+                yield copied
+        return
     if isinstance(given, Path) and given != _STDIN:
         yield InputFile(given, format_of(given, request.format), str(given))
         return

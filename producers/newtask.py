@@ -12,20 +12,22 @@ from lanes.errors import BadInput
 from lanes.life import now_ms
 from lanes.naming import own_lane, pool_lane
 from lanes.settings import Settings
-from lanes.task import MAX_QUOTA, Level, Task, new_task_id
+from lanes.task import MAX_ATTEMPTS, MAX_QUOTA, Level, Task, new_task_id
 from producers.request import SubmitRequest
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
 _BLOCK_BYTES = 1 << 22
+_LONGEST_LABEL = 200
+_LAST_EXPIRY_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 
 
 def new_task(request: SubmitRequest, settings: Settings) -> Task:
     """A task that nobody knows of yet.
 
     Raises:
-        BadInput: a quota, expiry or number of attempts that cannot be.
+        BadInput: a name, key, app, quota, expiry or number of attempts that cannot be.
     """
     now = now_ms()
     attempts = request.max_attempts if request.max_attempts is not None else settings.max_attempts
@@ -82,6 +84,29 @@ def feed(digest: _Hash, path: Path) -> Generator[int, None, None]:
 
 
 def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
+    _validate_label("name", request.name)
+    _validate_label("key", request.key)
+    _validate_label("app", request.app)
+    if not request.app:
+        raise BadInput("app is empty; name who sends, or leave it out")
+    _validate_quota(request)
+    if not 1 <= attempts <= MAX_ATTEMPTS:
+        raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
+    _validate_expiry(request.expires_at_ms, now)
+
+
+def _validate_label(what: str, text: str) -> None:
+    """Labels are shown on terminals and in tables: short, and nothing that controls them."""
+    if len(text) > _LONGEST_LABEL:
+        raise BadInput(f"{what} has {len(text)} characters; use at most {_LONGEST_LABEL}")
+    if not text.isprintable() or text != text.strip():
+        raise BadInput(
+            f"{what} {text[:40]!r} holds control characters, or begins or ends with a space; "
+            "use plain text"
+        )
+
+
+def _validate_quota(request: SubmitRequest) -> None:
     if not 1 <= request.quota <= MAX_QUOTA:
         raise BadInput(f"quota {request.quota} is not from 1 to {MAX_QUOTA}")
     if request.level is Level.LOW and request.quota != 1:
@@ -89,8 +114,11 @@ def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
             f"quota {request.quota} cannot be given to a low task: it shares a pool lane, which "
             "has no quota of its own; submit it as medium or high, or promote it later"
         )
-    if attempts < 1:
-        raise BadInput(f"max attempts {attempts} is less than 1; each push is tried at least once")
-    if request.expires_at_ms and request.expires_at_ms <= now:
-        late_s = (now - request.expires_at_ms) / 1000
+
+
+def _validate_expiry(expires_at_ms: int, now: int) -> None:
+    if expires_at_ms and expires_at_ms <= now:
+        late_s = (now - expires_at_ms) / 1000
         raise BadInput(f"the expiry is {late_s:.0f} s in the past: nothing would be sent")
+    if expires_at_ms > _LAST_EXPIRY_MS:
+        raise BadInput("the expiry is after the year 3000; leave it out for one that never comes")

@@ -57,6 +57,8 @@ def open_source(path: Path, kind: str, name: str = "") -> RowSource:
     try:
         if path.is_dir():
             raise BadInput(f"{name} is a folder; give a file")
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{name} is a device, not a file of rows; give a file, or - for stdin")
         if path.stat().st_size == 0:
             raise BadInput(f"{name} is empty: there is nothing to submit")
         return _READERS[kind](path, name)

@@ -25,6 +25,7 @@ def test_as_json_it_prints_the_whole_result(command: Command) -> None:
 
     assert ran.json["task_id"] == ran.json["task"]["id"]
     assert (ran.json["published"], ran.json["rejected"]) == (2, 0)
+    assert "fingerprint" not in ran.json["task"]
 
 
 def test_it_reads_standard_input(command: Command) -> None:

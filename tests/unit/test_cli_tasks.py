@@ -88,11 +88,12 @@ def test_quota_changes_it(command: Command) -> None:
     assert command("task", "show", task, "--json").json["quota"] == 7
 
 
-def test_a_quota_under_one_is_refused(command: Command) -> None:
-    ran = command("quota", command.submit(), "0")
+@pytest.mark.parametrize("quota", ["0", "-1"])
+def test_a_quota_under_one_is_refused(command: Command, quota: str) -> None:
+    ran = command("quota", command.submit(), quota)
 
     assert ran.exit_code == 1
-    assert "quota 0" in ran.stderr
+    assert f"quota {quota}" in ran.stderr
 
 
 def test_a_quota_for_a_pooled_task_names_the_way_out(command: Command) -> None:
@@ -124,12 +125,19 @@ def test_levels_changes_the_weights(command: Command) -> None:
     assert command("levels", "--json").json["medium"] == {"weight": 4, "percent": 40.0}
 
 
-@pytest.mark.parametrize("weights", ["6:3", "a:b:c", "0:0:0"])
+@pytest.mark.parametrize("weights", ["6:3", "a:b:c", "0:0:0", "-1:3:1"])
 def test_weights_that_cannot_be_are_refused(command: Command, weights: str) -> None:
     ran = command("levels", weights)
 
     assert ran.exit_code == 1
     assert repr(weights) in ran.stderr
+
+
+def test_a_reason_cannot_control_the_terminal(command: Command) -> None:
+    task = command.submit()
+    command("pause", task, "--reason", "red\x1b[31m\nline")
+
+    assert "reason       red [31m line\n" in command("task", "show", task).stdout
 
 
 def test_pause_keeps_the_reason_and_resume_lets_go(command: Command) -> None:

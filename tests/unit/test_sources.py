@@ -1,5 +1,7 @@
 """Rows out of CSV, JSON Lines and Parquet: numbered, aligned, and bad ones told apart."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -47,7 +49,7 @@ def test_a_quoted_field_may_span_lines_and_the_next_row_knows_its_line(write):
 def test_a_row_of_another_width_is_bad_and_the_next_is_read(write):
     path = write("a.csv", "recipient,name,city\na@x,Ann\nb@x,Bo,R\n")
     assert rows_of(path) == [
-        (2, "has 2 columns where the header has 3"),
+        (2, "has 2 columns, the header has 3"),
         (3, ("b@x", "Bo", "R")),
     ]
 
@@ -152,6 +154,17 @@ def test_an_unknown_format_lists_the_known_ones_and_the_nearest(tmp_path):
         format_of(tmp_path / "a.csv", "parket")
     with pytest.raises(BadInput, match="add --format csv, jsonl, parquet"):
         format_of(tmp_path / "a.txt", None)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_csv_file_with_other_separators_is_refused(write, mark):
+    with pytest.raises(BadInput, match="separated by commas"):
+        open_source(write("a.csv", f"recipient{mark}name\n"), "csv")
+
+
+def test_a_device_is_no_file_of_rows():
+    with pytest.raises(BadInput, match="/dev/null is a device"):
+        open_source(Path("/dev/null"), "csv")
 
 
 def test_a_format_given_wins_over_the_extension(tmp_path):
