@@ -1,0 +1,67 @@
+"""kill -9 at random moments: nothing is lost, and repeats stay within the bound."""
+
+from __future__ import annotations
+
+import random
+import secrets
+
+import pytest
+
+from tests.processes import Pushlane, Received, each_once
+
+KILLS = 8
+SLOTS = 20
+LANES = 3
+ACKS_NOT_SENT = 1_000  # a lane, at most
+TOTALS = {"high": 8_000, "medium": 6_000, "low": 6_000}
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Its seed is shown when the test fails."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def receiver(webhook) -> Received:
+    return webhook(2)
+
+
+@pytest.mark.timeout(300)
+def test_killed_dispatchers_lose_nothing(pushlane: Pushlane, receiver, chance) -> None:
+    totals = {pushlane.submit(level, count): count for level, count in TOTALS.items()}
+    for _ in range(KILLS):
+        running = pushlane.dispatch("--slots", str(SLOTS), "--sink", receiver.sink)
+        running.until("started")
+        receiver.until(receiver.count() + chance.randrange(2_000), running)
+        running.kill()
+
+    pushlane.drain(receiver.sink)
+
+    assert set(receiver.pushes) == set(each_once(totals))
+    assert receiver.duplicates <= KILLS * (SLOTS + LANES * ACKS_NOT_SENT)
+    counts = {t["id"]: (t["state"], t["delivered"]) for t in pushlane.json("tasks", "--all")}
+    assert counts == {task: ("done", total) for task, total in totals.items()}
+
+
+@pytest.mark.timeout(300)
+def test_a_submit_killed_again_and_again_is_complete_in_the_end(
+    pushlane: Pushlane, deliveries, chance
+) -> None:
+    """What a submit has put on the lane shows in the deliveries of a dispatcher beside it."""
+    count = 200_000
+    submit = ("submit", pushlane.rows(count), "--level", "high", "--key", "again")
+    dispatcher = pushlane.dispatch("--sink", deliveries.sink)
+    for _ in range(3):
+        cut_off = pushlane.start(*submit)
+        deliveries.until(deliveries.count() + 1 + chance.randrange(5_000), dispatcher, cut_off)
+        cut_off.kill()
+
+    last = pushlane.start(*submit)
+
+    assert last.wait() == 0, last.text
+    deliveries.until(count, dispatcher)
+    assert dispatcher.stop() == 0
+    assert deliveries.pushes == each_once({last.output: count})
