@@ -14,10 +14,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from dispatcher.admission import Admission
 from dispatcher.completion import Completion
+from dispatcher.flights import Flights
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.loop import Loop
+from dispatcher.outcomes import Outcomes
 from dispatcher.pauses import Pauses
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
@@ -57,6 +60,7 @@ class Dispatcher:
         self._settings = settings
         self._drain = drain
         self._changed = asyncio.Event()
+        self._awake = asyncio.Event()
         scheduler: Scheduler[OpenLane] = Scheduler()
         self._scheduler = scheduler
         self._roster = Roster(backend, scheduler, self._wake, self._on_task)
@@ -65,14 +69,15 @@ class Dispatcher:
             backend, self._completion.on_progress, self._roster.released, self._wake
         )
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
+        outcomes = Outcomes(self._settler, self.stats, self._pauses.ask)
+        self._flights = Flights(sink, settings.slots, outcomes, self.stats, self._wake)
         self._loop = Loop(
             scheduler,
             self._roster,
+            Admission(self._roster, self._settler, self.stats),
+            self._flights,
             self._settler,
-            sink,
-            self.stats,
-            settings.slots,
-            self._pauses.ask,
+            self._awake,
         )
         self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
         if registry is not None:
@@ -139,7 +144,7 @@ class Dispatcher:
     async def _settle_all(self) -> None:
         """What flies lands, then outcomes become durable and acked: each as far as time allows."""
         timeout_s = self._settings.drain_timeout_s
-        late = await self._loop.landed(timeout_s)
+        late = await self._flights.landed(timeout_s)
         if late:
             log.warning(
                 "%d deliveries did not end in %g s: they will be repeated",
@@ -159,7 +164,7 @@ class Dispatcher:
 
     async def _let_go(self) -> None:
         """Give up what still flies; others may have the lanes and the janitor's lease at once."""
-        await self._loop.give_up()
+        await self._flights.give_up()
         await self._roster.close()
         try:
             async with asyncio.timeout(_RELEASE_S):
@@ -175,7 +180,7 @@ class Dispatcher:
         self._loop.stop()
 
     def _wake(self) -> None:
-        self._loop.wake()
+        self._awake.set()
 
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)
@@ -184,7 +189,7 @@ class Dispatcher:
 
     def _gauges(self) -> Gauges:
         return Gauges(
-            in_flight=lambda: self._loop.in_flight,
+            in_flight=lambda: self._flights.in_flight,
             unsettled=lambda: self._settler.unsettled,
             lanes_open=lambda: len(self._roster.lanes),
             backlog=self._backlog,

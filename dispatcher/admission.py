@@ -1,0 +1,60 @@
+"""Whether a push may go out now: asked at the last moment, when it has a slot.
+
+What may not is taken care of here: buried, counted, forwarded, or kept for later.
+"""
+
+from __future__ import annotations
+
+from dispatcher.job import Job
+from dispatcher.lane import OpenLane
+from dispatcher.roster import Roster
+from dispatcher.settle import Settler, dead_push
+from dispatcher.stats import Stats
+from lanes.errors import MalformedPush
+from lanes.life import now_ms
+from lanes.ports import Taken
+from lanes.push import Kind, Push, decode
+from lanes.task import State
+
+
+class Admission:
+    def __init__(self, roster: Roster, settler: Settler, stats: Stats) -> None:
+        self._roster = roster
+        self._settler = settler
+        self._stats = stats
+
+    def admit(self, lane: OpenLane, taken: Taken) -> Job | None:
+        """The push as a job, or None when it is not to be sent now; then it is taken care of."""
+        try:
+            push = decode(taken.body)
+        except MalformedPush as error:
+            self._stats.malformed += 1
+            self._settler.bury(lane, taken, dead_push("", 0, 0, f"malformed: {error}", taken.body))
+            return None
+        task = self._roster.find(push.task_id)
+        if task is None:
+            self._roster.ask(push.task_id, lane, taken)
+            return None
+        if task.state.is_terminal:
+            kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
+            self._finish(lane, taken, push, kind)
+            return None
+        if _is_past(push.expires_at_ms) or _is_past(task.expires_at_ms):
+            self._finish(lane, taken, push, Kind.EXPIRED)
+            return None
+        if task.lane != lane.name:
+            self._stats.forwarded += 1
+            self._settler.move(lane, taken, push, task.lane, taken.body)
+            return None
+        if task.state is State.PAUSED:
+            self._roster.hold(lane, taken)
+            return None
+        return Job(lane, taken, push, task)
+
+    def _finish(self, lane: OpenLane, taken: Taken, push: Push, kind: Kind) -> None:
+        self._stats.outcomes[lane.level, kind] += 1
+        self._settler.finish(lane, taken, push.task_id, push.seq, kind)
+
+
+def _is_past(at_ms: int) -> bool:
+    return at_ms != 0 and at_ms <= now_ms()

@@ -1,0 +1,125 @@
+"""Pushes on their way: hands jobs to the sink, so many at once, and hears what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+from dispatcher.job import Job
+from dispatcher.outcomes import Outcomes
+from dispatcher.stats import Stats
+from lanes.ports import Delivery, Sink
+from lanes.push import Kind, Outcome
+
+log = logging.getLogger("pushlane.flights")
+
+_GIVE_UP_S = 1.0
+
+
+class Flights:
+    """Holds the slots. `wake` is called when some are free again."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        slots: int,
+        outcomes: Outcomes,
+        stats: Stats,
+        wake: Callable[[], None],
+    ) -> None:
+        self._sink = sink
+        self._slots = slots
+        self._free = slots
+        self._outcomes = outcomes
+        self._stats = stats
+        self._wake = wake
+        self._flying: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return self._slots - self._free
+
+    @property
+    def room(self) -> int:
+        """How many pushes may take off now: at most what one batch holds."""
+        return min(self._sink.batch_size, self._free)
+
+    def raise_failure(self) -> None:
+        """Raise what a flight died of: a fault of ours, since a sink's is an outcome."""
+        if self._failure is not None:
+            raise self._failure
+
+    def launch(self, jobs: list[Job]) -> None:
+        self._free -= len(jobs)
+        for batch in self._batches(jobs):
+            flight = asyncio.ensure_future(self._deliver(batch))
+            self._flying.add(flight)
+            flight.add_done_callback(self._on_landed)
+
+    async def landed(self, timeout_s: float) -> int:
+        """Wait for what is in flight; returns how many did not come back in time."""
+        if self._flying:
+            await asyncio.wait(self._flying, timeout=timeout_s)
+        return self.in_flight
+
+    async def give_up(self) -> None:
+        """Cancel what is in flight: its pushes come again. A sink may be slow to hear of it."""
+        for flight in self._flying:
+            flight.cancel()
+        await self.landed(_GIVE_UP_S)
+
+    def _on_landed(self, flight: asyncio.Task[None]) -> None:
+        self._flying.discard(flight)
+        if not flight.cancelled() and (error := flight.exception()) is not None:
+            self._failure = error
+        self._wake()
+
+    def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
+        if self._sink.mixes_tasks or len(jobs) == 1:
+            return [jobs]
+        jobs.sort(key=lambda job: job.task.id)
+        return [list(batch) for _, batch in groupby(jobs, key=lambda job: job.task.id)]
+
+    async def _deliver(self, jobs: list[Job]) -> None:
+        started = time.monotonic()
+        for job in jobs:
+            self._stats.picked[job.lane.level] += 1
+        try:
+            outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
+            self._stats.delivery.add(time.monotonic() - started)
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                self._outcomes.settle(job, outcome)
+        finally:
+            self._free += len(jobs)
+
+    async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        """The sink's outcomes; a sink that fails as a whole means a retry of each."""
+        try:
+            outcomes = await self._sink.deliver(batch)
+            fault = _fault(outcomes, len(batch))
+        except Exception as error:  # noqa: BLE001 - a sink is somebody else's code
+            log.warning(
+                "sink %s raised %s",
+                self._sink.name,
+                type(error).__name__,
+                extra={"action": "sink_raised"},
+            )
+            return [Outcome.retry(f"sink raised {type(error).__name__}")] * len(batch)
+        if fault:
+            log.error(fault, extra={"action": "sink_misanswered"})
+            return [Outcome.retry(fault)] * len(batch)
+        return outcomes
+
+
+def _fault(outcomes: Sequence[Outcome], count: int) -> str:
+    """What is wrong with a sink's answer, if anything."""
+    if len(outcomes) != count:
+        return f"sink answered {len(outcomes)} outcomes for {count} pushes"
+    for outcome in outcomes:
+        if not (isinstance(outcome, Outcome) and isinstance(outcome.kind, Kind)):
+            return f"sink answered a {type(outcome).__name__} that is no outcome"
+    return ""
