@@ -1,4 +1,4 @@
-"""The three ports that a process works with, opened together from its settings.
+"""The ports that a process works with, opened together from its settings.
 
 Also the two changes that touch broker and registry both: a lane is opened before a task points at
 it, whoever asks for the change.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lanes import life
 from lanes.naming import own_lane
-from lanes.ports import Broker, Lease, Registry
+from lanes.ports import Broker, Lease, Ledger, Registry
 from lanes.settings import Settings
 from lanes.task import Level, Task
 
@@ -22,6 +22,7 @@ class Backend:
     broker: Broker
     registry: Registry
     lease: Lease
+    ledger: Ledger
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""

@@ -7,6 +7,7 @@ import zlib
 DEAD_LANE = "dead"
 _POOL = "pool-"
 _TASK = "task-"
+_LATER = "-later"
 
 
 def own_lane(task_id: str) -> str:
@@ -22,6 +23,11 @@ def pool_lanes(count: int) -> list[str]:
 def pool_lane(task_id: str, count: int) -> str:
     """The shared lane that a low task starts on: the same one every time it is asked."""
     return f"{_POOL}{zlib.crc32(task_id.encode()) % count}"
+
+
+def later_lane(lane: str) -> str:
+    """Where pushes of a lane wait for their time: retries, delays, quiet hours."""
+    return lane + _LATER
 
 
 def is_pool(lane: str) -> bool:

@@ -8,6 +8,7 @@ suite a port (tests/contract) runs on every adapter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -178,6 +179,46 @@ class Lease(Protocol):
 
     async def release(self, name: str, holder: str) -> None:
         """Let go, if it is still this holder's."""
+
+
+class ClaimResult(StrEnum):
+    """What the ledger says to who wants to deliver a push."""
+
+    WON = "won"
+    """It is the caller's: nobody has claimed it before, or whoever had has released it."""
+
+    UNKNOWN = "unknown"
+    """It is the caller's from now on; the time of an earlier claim ran out, so it may be sent."""
+
+    HELD = "held"
+    """It is another's, whose claim still runs."""
+
+    CONFIRMED = "confirmed"
+    """It was delivered."""
+
+
+class Ledger(Protocol):
+    """Who may deliver a push: the first to claim it, as long as the ledger remembers.
+
+    It forgets a claim that ran out, and a confirmation, after a window of time. Calls are batches,
+    atomic for each push, and harmless when repeated. No push may be named twice in one call.
+    """
+
+    async def claim(
+        self, pushes: Sequence[Push], owner: str, ttl_s: float, *, durable: bool = False
+    ) -> Sequence[ClaimResult]:
+        """One result a push, in the same order. What is won or unknown is held for `ttl_s`.
+
+        The owner of a claim gets the same result again, and its time starts anew. Two attempts at
+        one push need different owners, in one process too. A durable claim outlives a power cut,
+        as far as the store does.
+        """
+
+    async def confirm(self, pushes: Sequence[Push]) -> None:
+        """They are delivered, whoever has claimed them."""
+
+    async def release(self, pushes: Sequence[Push], owner: str) -> None:
+        """They are not delivered: free what is still this owner's for whoever comes next."""
 
 
 class Delivery(msgspec.Struct, gc=False):

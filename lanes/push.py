@@ -23,7 +23,10 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message to one recipient.
 
     `seq` runs from 1 to the task's total. `expires_at_ms` and `submitted_at_ms` are Unix times in
-    milliseconds; an expiry of 0 means never. `attempt` is 1 on the first delivery.
+    milliseconds; an expiry of 0 means never. `attempt` is 1 on the first delivery. It is not sent
+    before `not_before_ms`, nor in its recipient's quiet hours, whose time zone is `zone` (an IANA
+    name). In an ordered task `after_seq` is the push of the same key before this one, 0 for the
+    first. Of the pushes with the same `collapse` key and recipient only the newest is sent.
     """
 
     task_id: str
@@ -35,6 +38,10 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expires_at_ms: int = 0
     submitted_at_ms: int = 0
     attempt: int = 1
+    not_before_ms: int = 0
+    zone: str = ""
+    after_seq: int = 0
+    collapse: str = ""
 
     @property
     def push_id(self) -> str:

@@ -62,6 +62,17 @@ class Settings(BaseSettings):
     max_attempts: int = Field(
         5, ge=1, le=MAX_ATTEMPTS, description="deliveries tried before a push is dead"
     )
+    claim_timeout_s: float = Field(
+        15.0,
+        gt=0,
+        description="after sink_timeout_s: until a push that a lost process claimed is unknown",
+    )
+    ledger_window_s: float = Field(
+        600.0, gt=60, description="how long claims and confirmations of pushes are remembered"
+    )
+    ledger_away: Literal["wait", "degrade"] = Field(
+        "wait", description="without a ledger: wait for it, or deliver at least once"
+    )
     drain_timeout_s: float = Field(30.0, ge=0, description="longest wait for deliveries at a stop")
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 

@@ -47,6 +47,21 @@ _TERMINAL = frozenset(TERMINAL_STATES)
 ACTIVE_STATES = tuple(state for state in State if state not in _TERMINAL)
 
 
+class DeliveryMode(StrEnum):
+    """What is promised of a push when a process dies or a service goes (docs/guarantees.md)."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+    ONCE = "once"
+
+
+class OnUnknown(StrEnum):
+    """What becomes of a `once` push whose process was lost before it could say how it went."""
+
+    RESEND = "resend"
+    BURY = "bury"
+
+
 class Weights(msgspec.Struct, frozen=True):
     """How the levels share the sink: 6:3:1 gives high 60 % while all three have a backlog.
 
@@ -88,6 +103,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
     that the same key with other content is refused. Times are Unix milliseconds; 0 means unset.
+    `quiet` is hours like 22:00-08:00 in which recipients are left alone. `has_later` tells that
+    its later lane is open, where pushes wait for their time.
     `version` grows with every change.
     """
 
@@ -102,6 +119,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     state: State = State.SUBMITTED
     total: int | None = None
     max_attempts: int = 5
+    delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
+    on_unknown: OnUnknown = OnUnknown.RESEND
+    not_before_ms: int = 0
+    quiet: str = ""
+    ordered: bool = False
+    dedupe: bool = False
+    has_later: bool = False
     reason: str = ""
     created_at_ms: int = 0
     expires_at_ms: int = 0

@@ -12,6 +12,7 @@ from lanes.backend import Backend
 from lanes.embedded.broker import EmbeddedBroker
 from lanes.embedded.database import Database
 from lanes.embedded.lease import EmbeddedLease
+from lanes.embedded.ledger import EmbeddedLedger
 from lanes.embedded.registry import EmbeddedRegistry
 from lanes.settings import Settings
 
@@ -27,7 +28,12 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
     await database.open()
     broker = EmbeddedBroker(database, settings.prefetch)
     try:
-        yield Backend(broker, EmbeddedRegistry(database), EmbeddedLease(database))
+        yield Backend(
+            broker,
+            EmbeddedRegistry(database),
+            EmbeddedLease(database),
+            EmbeddedLedger(database, settings.ledger_window_s),
+        )
     finally:
         try:
             await broker.close()

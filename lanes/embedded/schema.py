@@ -20,7 +20,7 @@ LANE_SHIFT = 35
 DELAYED = 1 << (LANE_SHIFT - 1)
 """Numbers from here on are of delayed messages: never fresh, always claimed through `waiting`."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 OLDEST_SQLITE = (3, 33, 0)  # UPDATE … FROM
 
 _TABLES = """
@@ -109,6 +109,17 @@ CREATE TABLE leases (
     until_ms INTEGER NOT NULL,
     fence    INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+CREATE TABLE ledger (
+    task_id      TEXT NOT NULL,
+    seq          INTEGER NOT NULL,
+    owner        TEXT NOT NULL,  -- empty: it is confirmed
+    is_unknown   INTEGER NOT NULL,  -- whether an earlier claim ran out
+    until_ms     INTEGER NOT NULL,
+    forget_at_ms INTEGER NOT NULL,
+    PRIMARY KEY (task_id, seq)
+) WITHOUT ROWID;
+CREATE INDEX ledger_by_age ON ledger (forget_at_ms);
 
 CREATE TABLE counters (
     name  TEXT PRIMARY KEY,

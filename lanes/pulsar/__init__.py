@@ -39,7 +39,7 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
         stack.push_async_callback(journal.close)
         broker = PulsarBroker(link, admin, settings)
         stack.push_async_callback(broker.close)
-        registry, lease = await stack.enter_async_context(
-            connect_redis(settings.redis_url, settings.namespace, journal)
+        redis = await stack.enter_async_context(
+            connect_redis(settings.redis_url, settings.namespace, journal, settings.ledger_window_s)
         )
-        yield Backend(broker, registry, lease)
+        yield Backend(broker, redis.registry, redis.lease, redis.ledger)

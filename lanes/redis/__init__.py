@@ -1,4 +1,4 @@
-"""The registry and the lease on Redis: the fast copy that every process shares.
+"""The registry, the lease and the ledger on Redis: what every process shares, and fast.
 
 What tasks and weights are is written to a journal first, so that losing Redis loses none of them.
 Nothing but this folder knows that the server is Redis.
@@ -8,21 +8,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from lanes.ports import Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.lease import RedisLease
+from lanes.redis.ledger import RedisLedger
 from lanes.redis.rebuild import Rebuild
 from lanes.redis.registry import RedisRegistry
 
-__all__ = ["RedisLease", "RedisRegistry", "connect_redis"]
+__all__ = ["OnRedis", "RedisLease", "RedisLedger", "RedisRegistry", "connect_redis"]
+
+
+class OnRedis(NamedTuple):
+    """The ports that Redis serves."""
+
+    registry: RedisRegistry
+    lease: RedisLease
+    ledger: RedisLedger
 
 
 @asynccontextmanager
 async def connect_redis(
-    url: str, prefix: str, journal: Journal | None
-) -> AsyncIterator[tuple[RedisRegistry, RedisLease]]:
+    url: str, prefix: str, journal: Journal | None, ledger_window_s: float
+) -> AsyncIterator[OnRedis]:
     """Connect, fill an empty registry from the journal, and disconnect in the end.
 
     Everything is kept under `{prefix}:`. The journal stays open: it belongs to who gave it.
@@ -38,7 +48,9 @@ async def connect_redis(
     try:
         await client.ping()
         await Rebuild(client, keys, journal).when_empty()
-        yield registry, RedisLease(client, keys)
+        yield OnRedis(
+            registry, RedisLease(client, keys), RedisLedger(client, keys, ledger_window_s)
+        )
     finally:
         await registry.close()
         await client.close()

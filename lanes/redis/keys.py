@@ -30,6 +30,10 @@ class Keys:
         """Hash: kind → how many distinct seqs ended so."""
         return f"{self._base}counts:{task_id}"
 
+    def claim(self, push_id: str) -> str:
+        """Empty when the push is confirmed, or else when its claim ends, how it was got, whose."""
+        return f"{self._base}claim:{push_id}"
+
     def lease(self, name: str) -> str:
         return f"{self._base}lease:{name}"
 

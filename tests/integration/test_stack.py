@@ -16,6 +16,8 @@ from lanes.errors import UserError
 from lanes.redis import connect_redis
 from lanes.task import Level, State, Task
 
+WINDOW_S = 600.0
+
 pulsar = pytest.importorskip("pulsar")
 
 TOPIC = "persistent://public/default/stack-test"
@@ -71,9 +73,9 @@ def take(urls: stack.StackUrls) -> bytes:
 
 async def keep_task(urls: stack.StackUrls) -> State:
     task = Task(id="t", level=Level.HIGH, lane="task-t")
-    async with connect_redis(urls.redis, "stack-test", None) as (registry, _):
-        await registry.add(task)
-        return (await registry.change("t", life.start)).state
+    async with connect_redis(urls.redis, "stack-test", None, WINDOW_S) as redis:
+        await redis.registry.add(task)
+        return (await redis.registry.change("t", life.start)).state
 
 
 @pytest.mark.pulsar

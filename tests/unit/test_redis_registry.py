@@ -22,6 +22,9 @@ from tests.unit.journals import MemoryJournal
 DEADLINE_S = 10.0
 
 
+WINDOW_S = 600.0
+
+
 def new_task(**fields: object) -> Task:
     task_id = new_task_id()
     task = Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}", created_at_ms=life.now_ms())
@@ -38,8 +41,8 @@ class World:
 
     @asynccontextmanager
     async def registry(self) -> AsyncIterator[RedisRegistry]:
-        async with connect_redis(self.url, self.prefix, self.journal) as (registry, _):
-            yield registry
+        async with connect_redis(self.url, self.prefix, self.journal, WINDOW_S) as redis:
+            yield redis.registry
 
     async def lose_data(self) -> None:
         await self.delete("*")
@@ -274,7 +277,7 @@ def test_an_ambiguous_name_asks_for_an_id(redis_url: str) -> None:
 
 def test_a_redis_that_does_not_answer_is_named_without_its_password() -> None:
     async def connect() -> None:
-        async with connect_redis("redis://user:hidden@127.0.0.1:1/0", "p", None):
+        async with connect_redis("redis://user:hidden@127.0.0.1:1/0", "p", None, WINDOW_S):
             pytest.fail("nothing listens on port 1")
 
     with pytest.raises(Unreachable, match=r"redis://user:\*\*\*@127\.0\.0\.1:1/0") as caught:
@@ -284,7 +287,7 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password() -> None:
 
 def test_a_url_of_something_else_is_refused() -> None:
     async def connect() -> None:
-        async with connect_redis("http://127.0.0.1", "p", None):
+        async with connect_redis("http://127.0.0.1", "p", None, WINDOW_S):
             pytest.fail("this is no Redis")
 
     with pytest.raises(BadInput, match="redis://127"):

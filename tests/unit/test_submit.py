@@ -1,6 +1,7 @@
 """Submitting a file: checked whole, published once, resumed by key, with trouble told clearly."""
 
 import asyncio
+import dataclasses
 import io
 import json
 import os
@@ -10,7 +11,7 @@ from threading import Thread
 import pytest
 
 from lanes import life
-from lanes.backend import Backend, connect
+from lanes.backend import connect
 from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
 from lanes.naming import own_lane
 from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
@@ -143,7 +144,7 @@ def failing_after(times, error):
 
 
 def with_broker(backend, **wrapped):
-    return Backend(Faulty(backend.broker, **wrapped), backend.registry, backend.lease)
+    return dataclasses.replace(backend, broker=Faulty(backend.broker, **wrapped))
 
 
 def test_every_row_becomes_a_push_in_file_order(scenario):
@@ -215,7 +216,7 @@ def test_the_lane_is_open_before_anything_is_published(scenario):
     async def steps(f):
         broker = Faulty(f.backend.broker, open_lane=noting("open"), publish=noting("publish"))
         registry = Faulty(f.backend.registry, add=noting("add"), change=noting("change"))
-        await f.submit(backend=Backend(broker, registry, f.backend.lease))
+        await f.submit(backend=dataclasses.replace(f.backend, broker=broker, registry=registry))
 
     scenario(steps)
     assert calls == ["add", "open", "change", "publish", "change"]
@@ -391,10 +392,10 @@ def test_a_submit_whose_lease_is_lost_stops(scenario):
 
             return call
 
-        backend = Backend(
-            Faulty(f.backend.broker, publish=endless),
-            f.backend.registry,
-            Faulty(f.backend.lease, acquire=taken_over),
+        backend = dataclasses.replace(
+            f.backend,
+            broker=Faulty(f.backend.broker, publish=endless),
+            lease=Faulty(f.backend.lease, acquire=taken_over),
         )
         with pytest.raises(TaskConflict, match="is under way"):
             await f.submit(backend=backend)

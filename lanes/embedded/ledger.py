@@ -1,0 +1,105 @@
+"""The ledger port on SQLite: a row for each push that is claimed or confirmed.
+
+Claims survive a crash of the process, durable ones a power cut too. Each call takes away some of
+the rows that are over their window, so the table holds about a window's worth of pushes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from lanes.embedded.database import Database
+from lanes.life import now_ms
+from lanes.ports import ClaimResult
+from lanes.push import Push
+
+# Free are pushes never claimed, and those forgotten but not swept yet.
+_CLAIM = """
+INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), :owner, 0, :until_ms, :forget_at_ms
+FROM json_each(:pushes) WHERE true
+ON CONFLICT (task_id, seq) DO UPDATE SET
+    is_unknown = CASE
+        WHEN forget_at_ms <= :now_ms THEN 0
+        WHEN owner = :owner THEN is_unknown
+        ELSE 1
+    END,
+    owner = :owner, until_ms = :until_ms, forget_at_ms = :forget_at_ms
+WHERE forget_at_ms <= :now_ms OR owner = :owner OR (owner <> '' AND until_ms <= :now_ms)
+"""
+
+_RESULTS = """
+SELECT json_group_object(key, CASE
+    WHEN owner = '' THEN 'confirmed'
+    WHEN owner <> :owner THEN 'held'
+    WHEN is_unknown THEN 'unknown'
+    ELSE 'won'
+END)
+FROM json_each(:pushes)
+JOIN ledger ON task_id = json_extract(value, '$[0]') AND seq = json_extract(value, '$[1]')
+"""
+
+_CONFIRM = """
+INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 0, 0, :forget_at_ms
+FROM json_each(:pushes) WHERE true
+ON CONFLICT (task_id, seq) DO UPDATE SET owner = '', forget_at_ms = :forget_at_ms
+"""
+
+_RELEASE = """
+DELETE FROM ledger WHERE owner = :owner AND (task_id, seq) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pushes)
+)
+"""
+
+# More than a call adds, so that it catches up after a rush; not all, so that no call takes long.
+_SWEEP = """
+DELETE FROM ledger WHERE (task_id, seq) IN (
+    SELECT task_id, seq FROM ledger WHERE forget_at_ms <= :now_ms
+    ORDER BY forget_at_ms LIMIT 2 * json_array_length(:pushes) + 64
+)
+"""
+
+
+class EmbeddedLedger:
+    """See `lanes.ports.Ledger`. `clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(
+        self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms
+    ) -> None:
+        self._database = database
+        self._window_ms = round(window_s * 1000)
+        self._clock_ms = clock_ms
+
+    async def claim(
+        self, pushes: Sequence[Push], owner: str, ttl_s: float, *, durable: bool = False
+    ) -> list[ClaimResult]:
+        def job(connection: sqlite3.Connection) -> list[ClaimResult]:
+            values = self._values(pushes, round(ttl_s * 1000)) | {"owner": owner}
+            connection.execute(_SWEEP, values)
+            connection.execute(_CLAIM, values)
+            [results] = connection.execute(_RESULTS, values).fetchone()
+            by_place = json.loads(results)
+            return [ClaimResult(by_place[str(place)]) for place in range(len(pushes))]
+
+        return await self._database.write(job, durable=durable)
+
+    async def confirm(self, pushes: Sequence[Push]) -> None:
+        await self._database.write(
+            lambda connection: connection.execute(_CONFIRM, self._values(pushes)).rowcount
+        )
+
+    async def release(self, pushes: Sequence[Push], owner: str) -> None:
+        values = self._values(pushes) | {"owner": owner}
+        await self._database.write(lambda connection: connection.execute(_RELEASE, values).rowcount)
+
+    def _values(self, pushes: Sequence[Push], ttl_ms: int = 0) -> dict[str, str | int]:
+        now = self._clock_ms()
+        return {
+            "pushes": json.dumps([(push.task_id, push.seq) for push in pushes]),
+            "now_ms": now,
+            "until_ms": now + ttl_ms,
+            "forget_at_ms": now + ttl_ms + self._window_ms,
+        }
