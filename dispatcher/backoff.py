@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
+
+from lanes.errors import TaskConflict, Unreachable
 
 _FIRST_S = 0.05
 _LONGEST_S = 2.0
@@ -31,3 +34,22 @@ class Backoff:
         if self._failures:
             self._log.info("%s is back", self._service, extra={"action": "service_back"})
         self._failures = 0
+
+
+async def whenever(
+    due: asyncio.Event, work: Callable[[], Awaitable[None]], backoff: Backoff
+) -> None:
+    """Do the work each time it is due, for ever, and again after a wait while the service is away.
+
+    The event is cleared before the work begins, so what becomes due meanwhile is not missed.
+    """
+    while True:
+        await due.wait()
+        due.clear()
+        try:
+            await work()
+        except (Unreachable, TaskConflict) as error:
+            due.set()
+            await backoff.wait(error)
+        else:
+            backoff.reset()

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from dispatcher.backoff import Backoff
+from dispatcher.backoff import Backoff, whenever
 from lanes import life
-from lanes.errors import TaskConflict, UnknownTask, Unreachable
+from lanes.errors import UnknownTask
 from lanes.ports import Registry
 from lanes.task import Progress, State, Task
 
@@ -57,18 +57,11 @@ class Completion:
             self._due.set()
 
     async def run(self) -> None:
-        backoff = Backoff(log, "the registry")
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            try:
-                await self._check()
-                await self._finish()
-            except (Unreachable, TaskConflict) as error:
-                self._due.set()
-                await backoff.wait(error)
-                continue
-            backoff.reset()
+        await whenever(self._due, self._check_and_finish, Backoff(log, "the registry"))
+
+    async def _check_and_finish(self) -> None:
+        await self._check()
+        await self._finish()
 
     async def _check(self) -> None:
         if unchecked := list(self._unchecked):

@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dispatcher.backoff import Backoff
+from dispatcher.backoff import Backoff, whenever
 from lanes.backend import Backend
-from lanes.errors import InvalidChange, TaskConflict, UnknownTask, Unreachable
+from lanes.errors import InvalidChange, UnknownTask
 from lanes.task import State, Task
 
 log = logging.getLogger("pushlane.pauses")
@@ -39,17 +39,7 @@ class Pauses:
             self._due.set()
 
     async def run(self) -> None:
-        backoff = Backoff(log, "the registry")
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            try:
-                await self._pause_all()
-            except (Unreachable, TaskConflict) as error:
-                self._due.set()
-                await backoff.wait(error)
-                continue
-            backoff.reset()
+        await whenever(self._due, self._pause_all, Backoff(log, "the registry"))
 
     async def _pause_all(self) -> None:
         while self._asked:

@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dispatcher.backoff import Backoff
+from dispatcher.backoff import Backoff, whenever
 from dispatcher.lane import OpenLane
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
@@ -208,17 +208,11 @@ class Roster:
 
     async def run_lookups(self) -> None:
         """Look up the tasks that pushes named before the registry did, several at once."""
-        backoff = Backoff(log, "the registry")
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            while some := list(self._strangers)[:_LOOKUPS]:
-                try:
-                    await asyncio.gather(*(self._look_up(task_id) for task_id in some))
-                except Unreachable as error:
-                    await backoff.wait(error)
-                    continue
-                backoff.reset()
+        await whenever(self._asked, self._look_all_up, Backoff(log, "the registry"))
+
+    async def _look_all_up(self) -> None:
+        while some := list(self._strangers)[:_LOOKUPS]:
+            await asyncio.gather(*(self._look_up(task_id) for task_id in some))
 
     async def _look_up(self, task_id: str) -> None:
         task = await self._found(task_id)
