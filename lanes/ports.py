@@ -150,6 +150,9 @@ class Registry(Protocol):
 
     async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]: ...
 
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
+        """Whether each of these seqs was recorded, in the same order. It may name one twice."""
+
     async def close(self) -> None: ...
 
 

@@ -34,6 +34,22 @@ def progress(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Pr
     return [known.get(task_id, Progress(task_id)) for task_id in task_ids]
 
 
+def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) -> list[bool]:
+    """Whether each of these seqs is marked."""
+    wanted = json.dumps(list({seq // PAGE_SEQS for seq in seqs}))
+    row = connection.execute(
+        "SELECT json_group_object(page, hex(bits)) FROM seen "
+        "WHERE task_id = ? AND page IN (SELECT value FROM json_each(?))",
+        (task_id, wanted),
+    ).fetchone()
+    pages = {int(page): bytes.fromhex(bits) for page, bits in json.loads(row[0]).items()}
+    return [_is_marked(pages.get(seq // PAGE_SEQS), seq % PAGE_SEQS) for seq in seqs]
+
+
+def _is_marked(bits: bytes | None, place: int) -> bool:
+    return bits is not None and bool(bits[place >> 3] & 1 << (place & 7))
+
+
 def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
     """How many of these seqs were not marked yet; from now on they are."""
     pages: defaultdict[int, list[int]] = defaultdict(list)

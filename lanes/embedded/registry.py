@@ -63,6 +63,9 @@ class EmbeddedRegistry:
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
         return await self._database.read(partial(counts.progress, task_ids=task_ids))
 
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
+        return await self._database.read(partial(counts.finished, task_id=task_id, seqs=seqs))
+
     async def close(self) -> None:
         """Nothing to let go of: the store is closed by whoever opened it."""
 

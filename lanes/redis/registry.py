@@ -76,6 +76,9 @@ class RedisRegistry:
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
         return await self._tallies.progress(task_ids)
 
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
+        return await self._tallies.finished(task_id, seqs)
+
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
         await self._version()
         return await self._reads.in_states(states)

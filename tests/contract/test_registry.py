@@ -296,3 +296,31 @@ async def test_the_progress_of_a_task_that_has_none_is_zero(connections):
         await registry.record([Finished("b", Kind.DEAD, [1])])
 
         assert await registry.progress(["a", "b"]) == [Progress("a"), Progress("b", dead=1)]
+
+
+async def test_it_tells_which_seqs_are_finished_however_they_ended(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.registry.record(
+            [Finished("t", Kind.DELIVERED, [1, 9_000]), Finished("t", Kind.DROPPED, [70_000])]
+        )
+
+        answers = await there.registry.finished("t", [70_000, 2, 1, 9_000, 1, 69_999])
+
+        assert answers == [True, False, True, True, True, False]
+
+
+async def test_nothing_is_finished_of_a_task_of_which_nothing_was_recorded(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.record([Finished("other", Kind.DELIVERED, [1])])
+
+        assert await registry.finished("t", [1, 2]) == [False, False]
+
+
+async def test_it_tells_of_many_seqs_in_the_order_asked(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        await registry.record([Finished("t", Kind.DELIVERED, list(range(2, 5_001, 2)))])
+
+        assert await registry.finished("t", range(1, 5_001)) == [False, True] * 2_500
