@@ -1,0 +1,31 @@
+"""Time zones by their IANA names, from the machine's own data or else from the tzdata package."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from lanes.errors import BadInput
+from lanes.nearest import did_you_mean
+
+UTC = ZoneInfo("UTC")
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """The zone of this name.
+
+    Raises:
+        BadInput: there is none; says which is near.
+    """
+    zone = known_zone(name)
+    if zone is None:
+        hint = did_you_mean(name, available_timezones())
+        raise BadInput(f"unknown time zone {name!r}; use an IANA name like Europe/Berlin{hint}")
+    return zone
+
+
+def known_zone(name: str) -> ZoneInfo | None:
+    """The zone of this name, None when this machine knows none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones, or no zone file
+        return None
