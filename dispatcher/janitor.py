@@ -13,7 +13,7 @@ from dispatcher.backoff import Backoff
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import TaskConflict, UnknownTask, Unreachable
-from lanes.naming import own_lane
+from lanes.naming import later_lane, own_lane
 from lanes.task import TERMINAL_STATES, State, Task
 
 log = logging.getLogger("pushlane.janitor")
@@ -81,6 +81,8 @@ class Janitor:
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""
         lane = own_lane(task.id)
+        if task.has_later and not await self._backend.broker.drop_lane(later_lane(lane)):
+            return
         if await self._backend.broker.drop_lane(lane):
             await self._change(task, life.lane_dropped)
             log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})

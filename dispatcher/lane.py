@@ -1,31 +1,68 @@
-"""A lane as a dispatcher sees it: a reader, whether it is fed, and how much of it is in hand."""
+"""A lane as a dispatcher sees it: its readers, whether they are fed, and how much is in hand.
+
+A lane may have a later lane, where its pushes wait for their time. Both count as one lane here: one
+place in the ring, one quota, so pushes that come due never give a task a second turn.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 
+from lanes.naming import later_lane
 from lanes.ports import LaneReader, Taken
 from lanes.task import Level
+
+
+class Inlet:
+    """A reader, once it is open. `fed`: it has something to take."""
+
+    __slots__ = ("fed", "name", "reader", "wanted")
+
+    def __init__(self, name: str, *, wanted: bool) -> None:
+        self.name = name
+        self.wanted = wanted
+        self.reader: LaneReader | None = None
+        self.fed = False
+
+    def take(self) -> Taken | None:
+        """The next message; after a None the reader says when there is something again."""
+        if not self.fed or self.reader is None:
+            return None
+        taken = self.reader.take()
+        self.fed = taken is not None
+        return taken
+
+    def refill_wait_s(self) -> float:
+        return self.reader.refill_wait_s() if self.reader is not None else 0.0
 
 
 class OpenLane:
     """One lane that this process reads. The roster owns it; the loop only takes.
 
-    `fed`: the reader has something to take. `held`: the task is paused, so it must wait. `in_hand`
-    counts messages taken but not settled: the reader is closed only when there are none.
+    `held`: the task is paused, so it must wait. `in_hand` counts messages taken but not settled:
+    the readers are closed only when there are none.
     """
 
-    __slots__ = ("fed", "held", "in_hand", "level", "name", "reader", "retired", "returned")
+    __slots__ = ("held", "in_hand", "later", "level", "main", "name", "retired", "returned")
 
     def __init__(self, name: str, level: Level) -> None:
         self.name = name
         self.level = level
-        self.reader: LaneReader | None = None
+        self.main = Inlet(name, wanted=True)
+        self.later = Inlet(later_lane(name), wanted=False)
         self.returned: deque[Taken] = deque()
         self.in_hand = 0
-        self.fed = False
         self.held = False
         self.retired = False
+
+    @property
+    def inlets(self) -> tuple[Inlet, Inlet]:
+        return self.main, self.later
+
+    @property
+    def fed(self) -> bool:
+        """Whether there is something new to take."""
+        return self.main.fed or self.later.fed
 
     @property
     def pending(self) -> int:
@@ -33,18 +70,20 @@ class OpenLane:
         return self.in_hand - len(self.returned)
 
     def take(self) -> Taken | None:
-        """The next message, if one is at hand: first what was given back, then what is new."""
+        """The next message at hand: first what was given back, then what came due, then the rest.
+
+        After a None the lane is not fed.
+        """
         if self.returned:
             return self.returned.popleft()
-        assert self.reader is not None
-        taken = self.reader.take()
+        taken = self.later.take() or self.main.take()
         if taken is not None:
             self.in_hand += 1
         return taken
 
     def refill_wait_s(self) -> float:
-        """How long it is worth waiting for what the reader knows to be on its way."""
-        return self.reader.refill_wait_s() if self.reader is not None else 0.0
+        """How long it is worth waiting for what a reader knows to be on its way."""
+        return max(self.main.refill_wait_s(), self.later.refill_wait_s())
 
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""

@@ -53,7 +53,7 @@ class Outcomes:
         return self._again(job, body, min(wait_s, _WAIT_LONGEST_S))
 
     def _again(self, job: Job, body: bytes, delay_s: float) -> None:
-        self._settler.move(job.lane, job.taken, job.push, job.lane.name, body, delay_s)
+        self._settler.later(job.lane, job.taken, job.push, body, delay_s)
 
 
 def _backoff_s(attempt: int) -> float:

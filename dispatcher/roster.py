@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from dispatcher.backoff import Backoff, whenever
-from dispatcher.lane import OpenLane
+from dispatcher.lane import Inlet, OpenLane
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
 from lanes.errors import PushlaneError, UnknownLane, UnknownTask, Unreachable
-from lanes.naming import own_lane, pool_lanes
+from lanes.naming import later_lane, own_lane, pool_lanes
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
 
@@ -45,7 +45,9 @@ class Roster:
         self._scheduler = scheduler
         self._wake = wake
         self._on_task = on_task
-        self._opening: asyncio.PriorityQueue[tuple[int, int, OpenLane]] = asyncio.PriorityQueue()
+        self._opening: asyncio.PriorityQueue[tuple[int, int, OpenLane, Inlet]] = (
+            asyncio.PriorityQueue()
+        )
         self._turn = itertools.count()
         self._strangers: dict[str, list[tuple[OpenLane, Taken]]] = {}
         self._asked = asyncio.Event()
@@ -60,10 +62,11 @@ class Roster:
         return self.tasks.get(task_id) or self._ended.get(task_id)
 
     async def open_pool(self, count: int) -> None:
-        """Read every lane that low tasks share."""
+        """Read every lane that low tasks share, with its later lane."""
         for name in pool_lanes(count):
             await self._backend.broker.open_lane(name)
-            self._open(name, Level.LOW, quota=1)
+            await self._backend.broker.open_lane(later_lane(name))
+            self._read(lane := self._open(name, Level.LOW, quota=1), lane.later)
 
     async def follow(self) -> None:
         """Apply what changes in the registry, for ever."""
@@ -109,6 +112,8 @@ class Roster:
             self._scheduler.remove(lane)
             lane.level = task.level
             self._scheduler.add(lane, task.level, task.quota)
+        if task.has_later and not lane.later.wanted:
+            self._read(lane, lane.later)
         self._scheduler.set_quota(lane, task.quota)
         lane.held = task.state is State.PAUSED
         self._refresh(lane)
@@ -116,8 +121,12 @@ class Roster:
     def _open(self, name: str, level: Level, quota: int) -> OpenLane:
         lane = self.lanes[name] = OpenLane(name, level)
         self._scheduler.add(lane, level, quota)
-        self._opening.put_nowait((_RANK[level], next(self._turn), lane))
+        self._read(lane, lane.main)
         return lane
+
+    def _read(self, lane: OpenLane, inlet: Inlet) -> None:
+        inlet.wanted = True
+        self._opening.put_nowait((_RANK[lane.level], next(self._turn), lane, inlet))
 
     async def run_openers(self) -> None:
         """Open readers, high lanes first, several at once."""
@@ -128,13 +137,15 @@ class Roster:
     async def _opener(self) -> None:
         backoff = Backoff(log, "the broker")
         while True:
-            rank, turn, lane = await self._opening.get()
+            rank, turn, lane, inlet = await self._opening.get()
             if lane.retired:
                 continue
             try:
-                lane.reader = await self._backend.broker.read(lane.name, self._feeder(lane))
+                inlet.reader = await self._backend.broker.read(
+                    inlet.name, self._feeder(lane, inlet)
+                )
             except Unreachable as error:
-                self._opening.put_nowait((rank, turn, lane))
+                self._opening.put_nowait((rank, turn, lane, inlet))
                 await backoff.wait(error)
                 continue
             except UnknownLane:  # dropped with its task, of whose end we are about to hear
@@ -144,17 +155,16 @@ class Roster:
             self.released(lane)
             self._wake()
 
-    def _feeder(self, lane: OpenLane) -> OnReady:
+    def _feeder(self, lane: OpenLane, inlet: Inlet) -> OnReady:
         def feed(_: LaneReader) -> None:
-            lane.fed = True
+            inlet.fed = True
             self._refresh(lane)
             self._wake()
 
         return feed
 
     def starve(self, lane: OpenLane) -> None:
-        """The lane has nothing at hand; its reader will say when it has."""
-        lane.fed = False
+        """The lane has nothing at hand; its readers will say when it has."""
         self._scheduler.rest(lane)
 
     def hold(self, lane: OpenLane, taken: Taken) -> None:
@@ -164,7 +174,7 @@ class Roster:
         self._scheduler.rest(lane)
 
     def _refresh(self, lane: OpenLane) -> None:
-        if lane.retired or lane.reader is None:
+        if lane.retired:
             return
         if (lane.fed or lane.returned) and not lane.held:
             self._scheduler.ready(lane)
@@ -191,15 +201,16 @@ class Roster:
         """Less of the lane is pending: it may move again, or close if it is retired."""
         if not lane.retired:
             self._refresh(lane)
-        elif not lane.pending and lane.reader is not None:
+        elif not lane.pending:
             self._close(lane)
 
     def _close(self, lane: OpenLane) -> None:
-        reader, lane.reader = lane.reader, None
-        if reader is not None:
-            closing = asyncio.create_task(_closed(reader))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+        for inlet in lane.inlets:
+            reader, inlet.reader = inlet.reader, None
+            if reader is not None:
+                closing = asyncio.create_task(_closed(reader))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
 
     def ask(self, task_id: str, lane: OpenLane, taken: Taken) -> None:
         """A push surfaced of a task not heard of: look the task up, then offer the push again."""

@@ -19,6 +19,7 @@ from dispatcher.completion import Completion
 from dispatcher.flights import Flights
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
+from dispatcher.laters import Laters
 from dispatcher.loop import Loop
 from dispatcher.outcomes import Outcomes
 from dispatcher.pauses import Pauses
@@ -66,7 +67,11 @@ class Dispatcher:
         self._roster = Roster(backend, scheduler, self._wake, self._on_task)
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._settler = Settler(
-            backend, self._completion.on_progress, self._roster.released, self._wake
+            backend,
+            Laters(backend, self._roster.find, self._roster.apply),
+            self._completion.on_progress,
+            self._roster.released,
+            self._wake,
         )
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         outcomes = Outcomes(self._settler, self.stats, self._pauses.ask)
@@ -90,7 +95,7 @@ class Dispatcher:
     def reads(self, lane: str) -> bool:
         """Whether this process has the lane open."""
         known = self._roster.lanes.get(lane)
-        return known is not None and known.reader is not None
+        return known is not None and known.main.reader is not None
 
     def is_fed(self, lane: str) -> bool:
         """Whether this process has something of the lane at hand."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dispatcher.backoff import Backoff
 from dispatcher.lane import OpenLane
+from dispatcher.laters import Laters
 from lanes.backend import Backend
 from lanes.errors import UnknownLane, Unreachable
 from lanes.life import now_ms
-from lanes.naming import DEAD_LANE
+from lanes.naming import DEAD_LANE, is_pool
 from lanes.ports import Taken
 from lanes.push import DeadPush, Kind, Push, encode_dead
 from lanes.task import Finished, Progress
@@ -42,12 +43,16 @@ class _End(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """A body to publish before `end`. A lane that is gone went with its task: it is dropped."""
+    """A body to publish before `end`. A lane that is gone went with its task: it is dropped.
+
+    `opens_for` is the task whose later lane has to be open first, none when the lane is there.
+    """
 
     target: str
     body: bytes
-    delay_s: float
     end: _End
+    delay_s: float = 0.0
+    opens_for: str = ""
 
 
 class Settler:
@@ -60,11 +65,13 @@ class Settler:
     def __init__(
         self,
         backend: Backend,
+        laters: Laters,
         on_progress: Callable[[Sequence[Progress]], None],
         on_release: Callable[[OpenLane], None],
         on_settled: Callable[[], None],
     ) -> None:
         self._backend = backend
+        self._laters = laters
         self._on_progress = on_progress
         self._on_release = on_release
         self._ends: list[_End] = []
@@ -92,47 +99,49 @@ class Settler:
         push: Push,
         target: str,
         body: bytes,
-        delay_s: float = 0.0,
     ) -> None:
-        """The push goes on another lane, or on the same one again: publish, then ack."""
+        """The push goes on another lane: publish, then ack."""
+        self.unsettled += 1
+        self._add_move(_Move(target, body, _End(lane, taken, push.task_id, push.seq, None)))
+
+    def later(self, lane: OpenLane, taken: Taken, push: Push, body: bytes, delay_s: float) -> None:
+        """The push waits on the lane's later lane, not to be taken before `delay_s`."""
         self.unsettled += 1
         end = _End(lane, taken, push.task_id, push.seq, None)
-        self._add_move(_Move(target, body, _rounded(delay_s), end))
+        opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
+        self._add_move(_Move(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(self, lane: OpenLane, taken: Taken, dead: DeadPush) -> None:
         """The push is dead: put it on the dead-letter lane with the reason, count it, then ack."""
         self.unsettled += 1
         kind = Kind.DEAD if dead.task_id else None
         end = _End(lane, taken, dead.task_id, dead.seq, kind)
-        self._add_move(_Move(DEAD_LANE, encode_dead(dead), 0.0, end))
+        self._add_move(_Move(DEAD_LANE, encode_dead(dead), end))
 
     def _add_move(self, move: _Move) -> None:
         self._moves.append(move)
         self._moved.set()
 
     async def run_moves(self) -> None:
+        """Publish what has gathered, each lane for itself: one to be opened holds up no other."""
         backoff = Backoff(log, "the broker")
-        while True:
-            await self._moved.wait()
-            self._moved.clear()
-            await asyncio.sleep(_FLUSH_EVERY_S)
-            moves, self._moves = self._moves, []
-            groups: dict[tuple[str, float], list[_Move]] = defaultdict(list)
-            for move in moves:
-                groups[move.target, move.delay_s].append(move)
-            await asyncio.gather(
-                *(
-                    self._publish(target, delay_s, group, backoff)
-                    for (target, delay_s), group in groups.items()
-                )
-            )
+        async with asyncio.TaskGroup() as publishing:
+            while True:
+                await self._moved.wait()
+                self._moved.clear()
+                await asyncio.sleep(_FLUSH_EVERY_S)
+                moves, self._moves = self._moves, []
+                for group in _by_lane(moves):
+                    publishing.create_task(self._publish(group, backoff))
 
-    async def _publish(
-        self, target: str, delay_s: float, moves: list[_Move], backoff: Backoff
-    ) -> None:
+    async def _publish(self, moves: list[_Move], backoff: Backoff) -> None:
+        """`moves` are to the same lane, with the same delay."""
         bodies = [move.body for move in moves]
+        target, _, _, delay_s, opens_for = moves[0]
         while True:
             try:
+                if opens_for:
+                    await self._laters.ensure(opens_for)
                 await self._backend.broker.publish(target, bodies, delay_s=delay_s)
                 ends = [move.end for move in moves]
                 break
@@ -184,6 +193,13 @@ class Settler:
         while self.unsettled:
             self._settled.clear()
             await self._settled.wait()
+
+
+def _by_lane(moves: list[_Move]) -> Iterable[list[_Move]]:
+    groups: dict[tuple[str, float], list[_Move]] = defaultdict(list)
+    for move in moves:
+        groups[move.target, move.delay_s].append(move)
+    return groups.values()
 
 
 def _grouped(ends: list[_End]) -> list[Finished]:

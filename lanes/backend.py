@@ -1,7 +1,7 @@
 """The ports that a process works with, opened together from its settings.
 
-Also the two changes that touch broker and registry both: a lane is opened before a task points at
-it, whoever asks for the change.
+Also the changes that touch broker and registry both: a lane is opened before a task points at it,
+whoever asks for the change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from lanes import life
-from lanes.naming import own_lane
+from lanes.naming import later_lane, own_lane
 from lanes.ports import Broker, Lease, Ledger, Registry
 from lanes.settings import Settings
 from lanes.task import Level, Task
@@ -31,6 +31,18 @@ class Backend:
     async def promote(self, task_id: str, level: Level) -> Task:
         """Move a task to another level; its backlog follows."""
         return await self._move(task_id, life.promote(level))
+
+    async def open_later(self, task_id: str) -> Task:
+        """Give a task's own lane a later lane. A task that has ended gets none."""
+        task = await self.registry.get(task_id)
+        if task.state.is_terminal or task.has_later:
+            return task
+        lane = later_lane(own_lane(task.id))
+        await self.broker.open_lane(lane)
+        task = await self.registry.change(task.id, life.later_opened)
+        if task.state.is_terminal:  # it ended meanwhile, and its lanes may be dropped already
+            await self.broker.drop_lane(lane)
+        return task
 
     async def _move(self, task_id: str, edit: life.Edit) -> Task:
         task = await self.registry.get(task_id)

@@ -96,6 +96,11 @@ def finish(state: State) -> Edit:
     return edit
 
 
+def later_opened(task: Task) -> Task:
+    """Its later lane is there: dispatchers are to read it too. Too late when the task has ended."""
+    return task if task.state.is_terminal else replace(task, has_later=True)
+
+
 def lane_dropped(task: Task) -> Task:
     return replace(task, lane_dropped=True)
 
