@@ -1,25 +1,28 @@
 """Ends tasks that are past their expiry and drops the lanes of tasks that have ended.
 
-One process at a time does this, whoever holds the lease. A lane goes only when its task is over and
-nobody reads it any more; until then it is tried again.
+One process at a time does this, whoever leads; its changes carry the number of its lease, so one
+that led before changes nothing. Dropping a lane needs no such number: the lane's task is over for
+good and its name is never used again, so a late or a second drop does no harm. A lane goes only
+when nobody reads it any more; until then it is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from dispatcher.backoff import Backoff
+from dispatcher.leader import Leader
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import TaskConflict, UnknownTask, Unreachable
+from lanes.errors import Superseded, TaskConflict, UnknownTask, Unreachable
 from lanes.naming import later_lane, own_lane
 from lanes.task import TERMINAL_STATES, State, Task
 
 log = logging.getLogger("pushlane.janitor")
 
 LEASE = "janitor"
-_TTL_S = 10.0
 _EVERY_S = 1.0
 
 
@@ -31,7 +34,8 @@ class Janitor:
 
     def __init__(self, backend: Backend, holder: str) -> None:
         self._backend = backend
-        self._holder = holder
+        self._leader = Leader(backend.lease, LEASE, holder)
+        self._due = asyncio.Event()
         self._knows_all = False
         self._expiring: dict[str, Task] = {}
         self._ended: dict[str, Task] = {}
@@ -42,6 +46,7 @@ class Janitor:
         self._ended.pop(task.id, None)
         if task.state.is_terminal and not task.lane_dropped:
             self._ended[task.id] = task
+            self._due.set()
         elif not task.state.is_terminal and task.expires_at_ms:
             self._expiring[task.id] = task
 
@@ -50,14 +55,23 @@ class Janitor:
         while True:
             try:
                 await self._round()
+            except Superseded as error:
+                log.warning("%s", error, extra={"action": "superseded"})
+                self._leader.step_down()
             except (Unreachable, TaskConflict) as error:
                 await backoff.wait(error)
                 continue
             backoff.reset()
-            await asyncio.sleep(_EVERY_S)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until the next round; a task that ended does not wait for it."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._due.wait(), _EVERY_S)
 
     async def _round(self) -> None:
-        if await self._backend.lease.acquire(LEASE, self._holder, _TTL_S) is None:
+        self._due.clear()
+        if await self._leader.fence() is None:
             return
         if not self._knows_all:
             await self._take_over()
@@ -89,11 +103,13 @@ class Janitor:
 
     async def _change(self, task: Task, edit: life.Edit) -> None:
         try:
-            self.on_task(await self._backend.registry.change(task.id, edit))
+            fence = await self._leader.fence()
+            if fence is not None:
+                self.on_task(await self._backend.registry.change(task.id, edit, fence))
         except UnknownTask:
             self._expiring.pop(task.id, None)
             self._ended.pop(task.id, None)
 
     async def close(self) -> None:
         """Let another process take over at once."""
-        await self._backend.lease.release(LEASE, self._holder)
+        await self._leader.resign()

@@ -8,6 +8,7 @@
     │   ├── BadInput           a file, row, column, template or option that cannot be used
     │   └── OversizedPush      a push over the size limit
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
+    ├── Superseded             a leader's change that came after another had taken over
     ├── UnknownLane            a lane that was never opened, or is dropped (its task has ended)
     └── Unreachable            exit 3: a service did not answer (names the URL and what to do)
         └── StorageFull        the embedded database cannot grow
@@ -50,6 +51,10 @@ class OversizedPush(BadInput):
 
 class MalformedPush(PushlaneError):
     """Bytes on a lane are not a push."""
+
+
+class Superseded(PushlaneError):
+    """Another process leads now: this one's change is refused."""
 
 
 class UnknownLane(PushlaneError):

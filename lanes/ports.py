@@ -112,6 +112,13 @@ class Changes(NamedTuple):
 Edit = Callable[[Task], Task]
 
 
+class Fence(NamedTuple):
+    """The right of a leader to change something: its lease's name, and the number it was given."""
+
+    lease: str
+    number: int
+
+
 class Registry(Protocol):
     """Which tasks there are, how the levels share, and how far each task is."""
 
@@ -124,10 +131,12 @@ class Registry(Protocol):
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
         """Tasks in these states (all of them when none is named), oldest first."""
 
-    async def change(self, task_id: str, edit: Edit) -> Task:
+    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
         """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
 
-        What `edit` raises is passed on. An edit that returns its argument changes nothing.
+        What `edit` raises is passed on. An edit that returns its argument changes nothing. With a
+        fence nothing is changed either, and Superseded raised, when the lease has been given out
+        under another number: that is decided in the same atomic step as the change.
         """
 
     async def weights(self) -> Weights:

@@ -9,7 +9,9 @@ import sqlite3
 from collections.abc import Callable
 
 from lanes.embedded.database import Database
+from lanes.errors import Superseded
 from lanes.life import now_ms
+from lanes.ports import Fence
 
 
 class EmbeddedLease:
@@ -33,6 +35,17 @@ class EmbeddedLease:
                 ).rowcount
             )
         )
+
+
+def check_fence(connection: sqlite3.Connection, fence: Fence) -> None:
+    """Inside the transaction of the change that carries the fence.
+
+    Raises:
+        Superseded: the lease went to another since.
+    """
+    row = connection.execute("SELECT fence FROM leases WHERE name = ?", (fence.lease,)).fetchone()
+    if row != (fence.number,):
+        raise Superseded(f"the lease {fence.lease} is another process's now: nothing was changed")
 
 
 def _acquire(

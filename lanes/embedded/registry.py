@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from lanes.embedded import counts, tasks
 from lanes.embedded.database import Database
+from lanes.embedded.lease import check_fence
 from lanes.life import Edit
-from lanes.ports import Changes
+from lanes.ports import Changes, Fence
 from lanes.task import Finished, Progress, State, Task, Weights
 
 T = TypeVar("T")
@@ -36,8 +37,13 @@ class EmbeddedRegistry:
     async def get(self, task_id: str) -> Task:
         return await self._database.read(partial(tasks.find, word=task_id))
 
-    async def change(self, task_id: str, edit: Edit) -> Task:
-        return await self._change(partial(tasks.change, word=task_id, edit=edit))
+    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
+        def job(connection: sqlite3.Connection) -> Task:
+            if fence is not None:
+                check_fence(connection, fence)
+            return tasks.change(connection, task_id, edit)
+
+        return await self._change(job)
 
     async def weights(self) -> Weights:
         return await self._database.read(tasks.weights)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 
-# The fence starts at the server's time in ms: it keeps growing even when Redis has lost everything.
+# A fence is never below the server's time in ms: it keeps growing even when Redis has lost
+# everything, or was set back to an older state.
 _ACQUIRE = """
 local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
 if held[1] and held[1] ~= ARGV[1] then return false end
@@ -16,8 +17,9 @@ local fence = held[2]
 if not fence then
   local time = redis.call('TIME')
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  redis.call('SET', KEYS[2], string.format('%.0f', now_ms), 'NX')
-  fence = redis.call('INCR', KEYS[2])
+  fence = math.max(now_ms, tonumber(redis.call('GET', KEYS[2]) or 0) + 1)
+  fence = string.format('%.0f', fence)
+  redis.call('SET', KEYS[2], fence)
   redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', fence)
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])

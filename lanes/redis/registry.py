@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lanes.ports import Changes, Edit, Journal
+from lanes.ports import Changes, Edit, Fence, Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.notices import Notices
@@ -44,10 +44,10 @@ class RedisRegistry:
             raise await self._reads.unknown(task_id)
         return found
 
-    async def change(self, task_id: str, edit: Edit) -> Task:
-        changed = await self._writes.change(task_id, edit)
+    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
+        changed = await self._writes.change(task_id, edit, fence)
         if changed is None:  # a key or a name, or no task at all
-            changed = await self._writes.change((await self.get(task_id)).id, edit)
+            changed = await self._writes.change((await self.get(task_id)).id, edit, fence)
         if changed is None:
             raise await self._reads.unknown(task_id)
         return changed

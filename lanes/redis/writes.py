@@ -3,7 +3,8 @@
 The lock is taken before the journal is written, so that of two writers the later one to commit is
 the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
 itself when its holder dies; a commit whose lock has ended is refused and tried again from the
-start. Who dies between journal and commit leaves a change that a rebuild would show as made.
+start. Who dies between journal and commit leaves a change that a rebuild would show as made; who is
+refused there puts the kept value into the journal again. A fence is checked at both ends.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from lanes.errors import TaskConflict, Unreachable
-from lanes.ports import Edit, Journal
+from lanes.errors import Superseded, TaskConflict, Unreachable
+from lanes.ports import Edit, Fence, Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
@@ -52,10 +53,19 @@ return {'ours', redis.call('HGET', KEYS[5], key)}
 """
 )
 
+# The number that a change carries, when it carries one, is its lease's latest.
+_FENCE = """
+local function fenced(key, number)
+  return number ~= '' and redis.call('GET', key) ~= number
+end
+"""
+
 _BEGIN_CHANGE = (
     _LOCK
+    + _FENCE
     + """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+if fenced(KEYS[4], ARGV[4]) then return {'fenced'} end
 local body = redis.call('HGET', KEYS[2], ARGV[3])
 if not body then return {'unknown'} end
 if not lock(KEYS[3], ARGV[1], ARGV[2]) then return {'busy'} end
@@ -74,9 +84,11 @@ return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
 _COMMIT_TASK = (
     STORE
     + ANNOUNCE
+    + _FENCE
     + """
 if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[8])
+if fenced(KEYS[11], ARGV[8]) then return 0 end
 store(2)
 if ARGV[4] ~= '' then redis.call('HDEL', KEYS[9], ARGV[4]) end
 if ARGV[7] ~= '' then redis.call('PEXPIRE', KEYS[10], ARGV[7]) end
@@ -122,18 +134,32 @@ class Writes:
                 await self._rebuild.when_empty()
         raise _unreached()
 
-    async def change(self, task_id: str, edit: Edit) -> Task | None:
+    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
         """None when there is no such task."""
+        return await self._change(task_id, edit, fence, refused=False)
+
+    async def _change(
+        self, task_id: str, edit: Edit, fence: Fence | None, refused: bool
+    ) -> Task | None:
+        """`refused`: the journal has a value that was not kept, and gets the kept one first."""
         lock = self._keys.lock(f"task:{task_id}")
-        keys = [self._keys.version, self._keys.tasks, lock]
+        keys = [self._keys.version, self._keys.tasks, lock, *self._fence_keys(fence)]
         async for token in _attempts(f"task {task_id}"):
-            turn, *body = await self._client.run(_BEGIN_CHANGE, keys, [token, LOCK_MS, task_id])
+            args = [token, LOCK_MS, task_id, *_fence_args(fence)]
+            turn, *body = await self._client.run(_BEGIN_CHANGE, keys, args)
             if turn == b"unknown":
                 return None
+            if turn == b"fenced":
+                if refused:
+                    await self._change(task_id, lambda task: task, None, refused)
+                raise _superseded(fence)
             if turn == b"ours":
-                changed, kept = await self._edit(lock, token, decode(body[0]), edit)
+                if refused:
+                    await self._append_locked(lock, token, task_id, body[0])
+                changed, kept = await self._edit(lock, token, decode(body[0]), edit, fence)
                 if kept:
                     return changed
+                refused = True
             if turn == b"empty":
                 await self._rebuild.when_empty()
         raise _unreached()
@@ -148,7 +174,9 @@ class Writes:
             if turn == b"empty":
                 await self._rebuild.when_empty()
 
-    async def _edit(self, lock: str, token: str, task: Task, edit: Edit) -> tuple[Task, bool]:
+    async def _edit(
+        self, lock: str, token: str, task: Task, edit: Edit, fence: Fence | None
+    ) -> tuple[Task, bool]:
         """The edited task, and whether it is kept now."""
         async with self._unlocked_on_error(lock, token):
             edited = edit(task)
@@ -156,15 +184,18 @@ class Writes:
                 await self._unlock(lock, token)
                 return task, True
             edited = replace(edited, version=task.version + 1)
-            return edited, await self._write(lock, token, edited)
+            return edited, await self._write(lock, token, edited, fence)
 
-    async def _write(self, lock: str, token: str, task: Task) -> bool:
-        """False when the lock ended before the task was kept."""
+    async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
+        """False when the lock or the fence ended before the task was kept."""
         async with self._unlocked_on_error(lock, token):
             await self._append(task.id, encode(task))
             keys = [*index_keys(self._keys), lock, self._keys.adding, self._keys.seen(task.id)]
-            args = [token, *store_args(task), SEEN_KEPT_MS if task.lane_dropped else ""]
-            return bool(await self._client.run(_COMMIT_TASK, keys, args))
+            kept_ms = SEEN_KEPT_MS if task.lane_dropped else ""
+            args = [token, *store_args(task), kept_ms, *_fence_args(fence)]
+            return bool(
+                await self._client.run(_COMMIT_TASK, [*keys, *self._fence_keys(fence)], args)
+            )
 
     async def _write_weights(self, lock: str, token: str, weights: str) -> bool:
         async with self._unlocked_on_error(lock, token):
@@ -172,9 +203,16 @@ class Writes:
             keys = [*index_keys(self._keys), lock, self._keys.weights]
             return bool(await self._client.run(_COMMIT_WEIGHTS, keys, [token, weights]))
 
+    async def _append_locked(self, lock: str, token: str, key: str, body: bytes) -> None:
+        async with self._unlocked_on_error(lock, token):
+            await self._append(key, body)
+
     async def _append(self, key: str, body: bytes) -> None:
         if self._journal is not None:
             await self._journal.append(key, body)
+
+    def _fence_keys(self, fence: Fence | None) -> list[str]:
+        return [self._keys.fence(fence.lease if fence else "")]
 
     @contextlib.asynccontextmanager
     async def _unlocked_on_error(self, lock: str, token: str) -> AsyncIterator[None]:
@@ -205,6 +243,15 @@ async def _attempts(what: str) -> AsyncIterator[str]:
         f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
         "see which still run, then try again"
     )
+
+
+def _fence_args(fence: Fence | None) -> list[str | int]:
+    return [fence.number if fence else ""]
+
+
+def _superseded(fence: Fence | None) -> Superseded:
+    lease = fence.lease if fence else ""
+    return Superseded(f"the lease {lease} is another process's now: nothing was changed")
 
 
 def _unreached() -> AssertionError:

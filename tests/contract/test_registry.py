@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import InvalidChange, UnknownTask
+from lanes.errors import InvalidChange, Superseded, UnknownTask
 from lanes.naming import own_lane
+from lanes.ports import Fence
 from lanes.push import Kind
 from lanes.task import Finished, Level, Progress, State, Task, Weights, new_task_id
 
@@ -324,3 +325,47 @@ async def test_it_tells_of_many_seqs_in_the_order_asked(connections):
         await registry.record([Finished("t", Kind.DELIVERED, list(range(2, 5_001, 2)))])
 
         assert await registry.finished("t", range(1, 5_001)) == [False, True] * 2_500
+
+
+async def test_a_leaders_change_is_made(connections):
+    async with connections:
+        backend = await connections.one()
+        task = await backend.registry.add(a_task())
+        number = await backend.lease.acquire("janitor", "a", 600)
+
+        changed = await backend.registry.change(task.id, raise_quota, Fence("janitor", number))
+
+        assert changed.quota == 2
+
+
+async def test_a_change_of_who_led_before_is_refused(connections):
+    async with connections:
+        here, there = await connections.two()
+        task = await here.registry.add(a_task())
+        number = await here.lease.acquire("janitor", "a", 600)
+        await here.lease.release("janitor", "a")
+        await there.lease.acquire("janitor", "b", 600)
+
+        with pytest.raises(Superseded):
+            await here.registry.change(task.id, raise_quota, Fence("janitor", number))
+
+        assert await there.registry.get(task.id) == task
+
+
+async def test_a_change_by_who_never_led_is_refused(connections):
+    async with connections:
+        backend = await connections.one()
+        task = await backend.registry.add(a_task())
+
+        with pytest.raises(Superseded):
+            await backend.registry.change(task.id, raise_quota, Fence("janitor", 1))
+
+
+async def test_a_refused_leader_keeps_nobody_from_changing_the_task(connections):
+    async with connections:
+        backend = await connections.one()
+        task = await backend.registry.add(a_task())
+        with pytest.raises(Superseded):
+            await backend.registry.change(task.id, raise_quota, Fence("janitor", 1))
+
+        assert (await backend.registry.change(task.id, raise_quota)).quota == 2

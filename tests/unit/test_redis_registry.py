@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import BadInput, InvalidChange, UnknownTask, Unreachable
+from lanes.errors import BadInput, InvalidChange, Superseded, UnknownTask, Unreachable
+from lanes.ports import Fence
 from lanes.push import Kind
 from lanes.redis import RedisRegistry, connect_redis, tallies, writes
 from lanes.redis.client import Client
@@ -139,6 +140,46 @@ def test_a_writer_whose_lock_ended_starts_over_from_the_newer_value(redis_url: s
 
             kept = await quick.get(task.id)
             assert (kept.quota, kept.state, kept.version) == (7, State.RUNNING, 2)
+
+    run(redis_url, scenario)
+
+
+def test_a_leader_who_is_superseded_while_it_journals_changes_nothing(redis_url: str) -> None:
+    """Neither in Redis nor, once it has been told so, in the journal that would rebuild it."""
+
+    async def scenario(world: World) -> None:
+        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
+            task = await redis.registry.add(new_task())
+            old = await redis.lease.acquire("janitor", "old", 600)
+            world.journal.let_append.clear()
+            world.journal.appending.clear()
+            change = redis.registry.change(task.id, life.cancel, Fence("janitor", old))
+            late = asyncio.create_task(change)
+            await world.journal.appending.wait()
+            await redis.lease.release("janitor", "old")
+            await redis.lease.acquire("janitor", "new", 600)
+            world.journal.let_append.set()
+
+            with pytest.raises(Superseded):
+                await late
+
+            assert await redis.registry.get(task.id) == task
+            await world.lose_data()
+            assert await redis.registry.get(task.id) == task
+
+    run(redis_url, scenario)
+
+
+def test_a_fence_grows_although_redis_was_set_back(redis_url: str) -> None:
+    async def scenario(world: World) -> None:
+        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
+            first = await redis.lease.acquire("janitor", "a", 600)
+            await world.delete("lease:*")
+            client = Client(world.url)
+            await client.call("SET", Keys(world.prefix).fence("janitor"), 5)
+            await client.close()
+
+            assert await redis.lease.acquire("janitor", "b", 600) > first
 
     run(redis_url, scenario)
 

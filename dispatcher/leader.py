@@ -1,0 +1,56 @@
+"""One process leads: it holds a lease, renews it in time, and shows its number with every change.
+
+A leader that was stopped for longer than its lease lasts may find out late, but changes nothing:
+the registry refuses the number of an earlier one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lanes.ports import Fence, Lease
+
+TTL_S = 10.0
+
+
+class Leader:
+    """`name` is the lease, `holder` who asks for it."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        name: str,
+        holder: str,
+        *,
+        ttl_s: float = TTL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lease = lease
+        self._name = name
+        self._holder = holder
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._fence: Fence | None = None
+        self._renew_at = 0.0
+
+    async def fence(self) -> Fence | None:
+        """What this process's changes carry while it leads; None while another does.
+
+        To be asked for before each change: that renews the lease when a third of it is over.
+        """
+        if self._fence is None or self._clock() >= self._renew_at:
+            asked_at = self._clock()
+            number = await self._lease.acquire(self._name, self._holder, self._ttl_s)
+            self._fence = None if number is None else Fence(self._name, number)
+            self._renew_at = asked_at + self._ttl_s / 3
+        return self._fence
+
+    def step_down(self) -> None:
+        """Another leads: ask again before the next change."""
+        self._fence = None
+
+    async def resign(self) -> None:
+        """Let another process take over at once."""
+        self._fence = None
+        await self._lease.release(self._name, self._holder)
