@@ -92,7 +92,10 @@ class Broker(Protocol):
         """These need not come again. Idempotent; may be made durable a little later."""
 
     async def backlog(self, lane: str) -> int:
-        """Messages, or batches of them, that are not acked: 0 exactly when nothing is left."""
+        """Messages, or batches of them, that are not acked: 0 exactly when nothing is left.
+
+        A lane that is not there has nothing left.
+        """
 
     async def lanes(self) -> list[str]:
         """Every lane there is."""

@@ -123,14 +123,14 @@ def ack(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
 
 
 def backlog(connection: sqlite3.Connection, lane: str) -> int:
-    found = lane_id(connection, lane)
     row = connection.execute(
         "SELECT tail - head "
-        "+ (SELECT count(*) FROM waiting WHERE lane_id = ?1) "
-        "+ (SELECT count(*) FROM claims WHERE id BETWEEN ?2 AND ?3) FROM lanes WHERE id = ?1",
-        (found, *span(found)),
+        "+ (SELECT count(*) FROM waiting WHERE lane_id = lanes.id) "
+        "+ (SELECT count(*) FROM claims WHERE id BETWEEN lanes.id << ?2 AND "
+        "(lanes.id + 1 << ?2) - 1) FROM lanes WHERE name = ?1",
+        (lane, LANE_SHIFT),
     ).fetchone()
-    return int(row[0])
+    return int(row[0]) if row else 0
 
 
 def span(lane: int) -> tuple[int, int]:

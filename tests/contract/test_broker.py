@@ -312,6 +312,13 @@ async def test_the_backlog_is_not_zero_while_a_message_is_in_hand(connections):
         await until(lambda: _is_empty(broker))
 
 
+async def test_a_lane_that_is_not_there_has_no_backlog(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+
+        assert await broker.backlog(LANE) == 0
+
+
 async def test_a_delayed_message_counts_as_backlog(connections):
     async with connections:
         broker = (await connections.one()).broker
