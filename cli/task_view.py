@@ -9,7 +9,7 @@ import msgspec
 from cli.render import Column
 from cli.times import age_text, time_text
 from lanes.ports import Registry
-from lanes.task import Progress, Task
+from lanes.task import Progress, Task, settled
 
 COLUMNS = (
     Column("TASK"),
@@ -84,7 +84,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("state", task.state),
             ("reason", task.reason or "-"),
             ("lane", task.lane),
-            ("total", "- (still being submitted)" if task.total is None else f"{task.total:,}"),
+            ("total", self._total_text()),
             ("finished", f"{progress.finished:,} ({self._percent_text()} %)"),
             ("  delivered", f"{progress.delivered:,}"),
             ("  dead", f"{progress.dead:,}"),
@@ -95,6 +95,13 @@ class TaskView(msgspec.Struct, frozen=True):
             ("expires", time_text(task.expires_at_ms)),
             ("ended", time_text(task.finished_at_ms)),
         ]
+
+    def _total_text(self) -> str:
+        if self.task.total is not None:
+            return f"{self.task.total:,}"
+        if self.task.state.is_terminal:
+            return f"unknown (it was {self.task.state} before its submit was complete)"
+        return "- (still being submitted)"
 
     def _percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
@@ -110,10 +117,12 @@ def task_fields(task: Task) -> dict[str, Any]:
 async def view_of(registry: Registry, task: Task) -> TaskView:
     """The task with its progress."""
     [progress] = await registry.progress([task.id])
-    return TaskView(task, progress)
+    return TaskView(task, settled(task, progress))
 
 
 async def views_of(registry: Registry, tasks: list[Task]) -> list[TaskView]:
     """The tasks with their progress, in the same order."""
     progress = await registry.progress([task.id for task in tasks])
-    return [TaskView(task, counts) for task, counts in zip(tasks, progress, strict=True)]
+    return [
+        TaskView(task, settled(task, counts)) for task, counts in zip(tasks, progress, strict=True)
+    ]

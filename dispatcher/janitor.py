@@ -24,6 +24,8 @@ log = logging.getLogger("pushlane.janitor")
 
 LEASE = "janitor"
 _EVERY_S = 1.0
+_SOON_S = 0.1
+_JUST_ENDED_MS = 5_000
 
 
 class Janitor:
@@ -65,9 +67,11 @@ class Janitor:
             await self._wait()
 
     async def _wait(self) -> None:
-        """Until the next round; a task that ended does not wait for it."""
+        """Until the next round; what has just ended does not wait for it."""
+        recent_ms = life.now_ms() - _JUST_ENDED_MS
+        hurry = any(task.finished_at_ms > recent_ms for task in self._ended.values())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._due.wait(), _EVERY_S)
+            await asyncio.wait_for(self._due.wait(), _SOON_S if hurry else _EVERY_S)
 
     async def _round(self) -> None:
         self._due.clear()

@@ -11,6 +11,7 @@ import time
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from lanes.errors import BadInput
 from lanes.naming import is_pool
@@ -151,6 +152,21 @@ class Progress(msgspec.Struct, frozen=True):
     @property
     def finished(self) -> int:
         return self.delivered + self.dead + self.expired + self.dropped
+
+
+def settled(task: Task, progress: Progress) -> Progress:
+    """What became of all pushes of a task, with those that its end kept from ever being taken.
+
+    Its lane went with them on it, so they are counted here: as dropped when it was cancelled, as
+    expired when its time was over. So delivered + dead + expired + dropped is the total. A task
+    that ended before its submit was complete has no total: only what was taken is counted.
+    """
+    untaken = max(0, (task.total or 0) - progress.finished)
+    if task.state is State.CANCELLED:
+        return replace(progress, dropped=progress.dropped + untaken)
+    if task.state is State.EXPIRED:
+        return replace(progress, expired=progress.expired + untaken)
+    return progress
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from lanes import life
 from lanes.backend import Backend, connect
 from lanes.errors import PushlaneError
 from lanes.settings import Settings, load
-from lanes.task import Level, Progress, State, Task, Weights
+from lanes.task import Level, Progress, State, Task, Weights, settled
 from producers.input import OnProgress
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit
@@ -64,8 +64,9 @@ class Client:
 
     async def progress(self, task_id: str) -> Progress:
         """How many of the task's pushes have ended, and in which way."""
-        [progress] = await self._open.registry.progress([task_id])
-        return progress
+        task = await self._open.registry.get(task_id)
+        [progress] = await self._open.registry.progress([task.id])
+        return settled(task, progress)
 
     async def set_quota(self, task_id: str, quota: int) -> Task:
         """How many pushes it sends in its turn, from now on.

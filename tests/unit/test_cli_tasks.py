@@ -168,6 +168,15 @@ def test_cancel_says_how_many_will_not_go_out(command: Command) -> None:
     assert "3 pushes will not go out" in ran.stderr
 
 
+def test_a_cancelled_tasks_counts_add_up_to_its_total(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("cancel", task, "--yes")
+
+    shown = command("task", "show", task, "--json").json
+
+    assert (shown["dropped"], shown["finished"], shown["total"]) == (3, 3, 3)
+
+
 def test_a_cancelled_task_cannot_be_resumed(command: Command) -> None:
     task = command.submit()
     command("cancel", task, "--yes")

@@ -6,7 +6,16 @@ import pytest
 
 from lanes.errors import BadInput
 from lanes.naming import own_lane, pool_lane, pool_lanes
-from lanes.task import ACTIVE_STATES, Level, Progress, State, Task, Weights, new_task_id
+from lanes.task import (
+    ACTIVE_STATES,
+    Level,
+    Progress,
+    State,
+    Task,
+    Weights,
+    new_task_id,
+    settled,
+)
 
 
 def test_weights_are_read_as_they_are_written():
@@ -61,3 +70,31 @@ def test_states_are_active_or_terminal():
 
 def test_progress_adds_up_every_way_to_end():
     assert Progress("t", delivered=1, dead=2, expired=3, dropped=4).finished == 10
+
+
+COUNTED = Progress("t", delivered=5, dead=1, expired=2, dropped=1)
+
+
+def ended(state: State, total: int | None) -> Task:
+    return Task(id="t", level=Level.HIGH, lane=own_lane("t"), state=state, total=total)
+
+
+def test_what_a_cancelled_task_never_sent_counts_as_dropped():
+    progress = settled(ended(State.CANCELLED, 100), COUNTED)
+
+    assert (progress.dropped, progress.finished) == (92, 100)
+
+
+def test_what_an_expired_task_never_sent_counts_as_expired():
+    progress = settled(ended(State.EXPIRED, 100), COUNTED)
+
+    assert (progress.expired, progress.finished) == (93, 100)
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.PAUSED, State.DONE])
+def test_only_a_task_cut_short_counts_what_was_never_sent(state):
+    assert settled(ended(state, 100), COUNTED) == COUNTED
+
+
+def test_a_task_cancelled_before_its_submit_was_complete_counts_what_was_taken():
+    assert settled(ended(State.CANCELLED, None), COUNTED) == COUNTED
