@@ -1,4 +1,4 @@
-"""What the shell completes: levels, states, and ids of tasks in the embedded store.
+"""What the shell completes: levels, states, delivery modes, and ids of tasks in the embedded store.
 
 Remote backends are not asked: a key press must not wait for a network.
 """
@@ -12,7 +12,7 @@ import typer
 from lanes import settings
 from lanes.backend import connect
 from lanes.errors import PushlaneError
-from lanes.task import Level, State
+from lanes.task import DeliveryMode, Level, State
 
 
 def complete_level(incomplete: str) -> list[str]:
@@ -21,6 +21,10 @@ def complete_level(incomplete: str) -> list[str]:
 
 def complete_state(incomplete: str) -> list[str]:
     return [state for state in State if state.startswith(incomplete)]
+
+
+def complete_delivery(incomplete: str) -> list[str]:
+    return [mode for mode in DeliveryMode if mode.startswith(incomplete)]
 
 
 def complete_task(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.completion import complete_level
+from cli.completion import complete_delivery, complete_level
 from cli.errors import INTERRUPTED, note
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.progress import SubmitBar
@@ -16,9 +16,10 @@ from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
 from cli.times import parse_expiry
-from cli.words import parse_level
+from cli.words import parse_delivery, parse_level, parse_on_unknown
 from lanes.life import now_ms
 from lanes.settings import Settings
+from lanes.task import DeliveryMode
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit as submit_rows
 
@@ -46,6 +47,22 @@ Expires = Annotated[
     str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
 ]
 MaxAttempts = Annotated[int | None, typer.Option(help="Deliveries tried before a push is dead.")]
+Delivery = Annotated[
+    str,
+    typer.Option(
+        metavar="at_least_once|at_most_once|once",
+        autocompletion=complete_delivery,
+        help="What holds when a process dies (docs/guarantees.md).",
+    ),
+]
+UnknownWord = Annotated[
+    str,
+    typer.Option(
+        "--on-unknown",
+        metavar="resend|bury",
+        help="With once: what becomes of a push whose dispatcher died; resend unless given.",
+    ),
+]
 Format = Annotated[
     str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Format of FILE.")
 ]
@@ -75,6 +92,8 @@ def submit(
     app: App = "default",
     expires: Expires = "",
     max_attempts: MaxAttempts = None,
+    delivery: Delivery = DeliveryMode.AT_LEAST_ONCE.value,
+    on_unknown: UnknownWord = "",
     format_: Format = None,
     bad_rows: BadRows = "stop",
     rejects: Rejects = None,
@@ -98,6 +117,8 @@ def submit(
         app=app,
         expires_at_ms=parse_expiry(expires, now_ms()) if expires else 0,
         max_attempts=max_attempts,
+        delivery=parse_delivery(delivery),
+        on_unknown=parse_on_unknown(on_unknown) if on_unknown else None,
         bad_rows=bad_rows,
         rejects=rejects,
     )

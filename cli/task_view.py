@@ -9,7 +9,7 @@ import msgspec
 from cli.render import Column
 from cli.times import age_text, time_text
 from lanes.ports import Registry
-from lanes.task import Progress, Task, settled
+from lanes.task import DeliveryMode, Progress, Task, settled
 
 COLUMNS = (
     Column("TASK"),
@@ -90,6 +90,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("  dead", f"{progress.dead:,}"),
             ("  expired", f"{progress.expired:,}"),
             ("  dropped", f"{progress.dropped:,}"),
+            ("delivery", _delivery_text(task)),
             ("attempts", f"at most {task.max_attempts} a push"),
             ("created", time_text(task.created_at_ms)),
             ("expires", time_text(task.expires_at_ms)),
@@ -105,6 +106,12 @@ class TaskView(msgspec.Struct, frozen=True):
 
     def _percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
+
+
+def _delivery_text(task: Task) -> str:
+    if task.delivery is DeliveryMode.ONCE:
+        return f"{task.delivery} (on unknown: {task.on_unknown})"
+    return task.delivery
 
 
 def task_fields(task: Task) -> dict[str, Any]:

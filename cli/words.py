@@ -1,4 +1,4 @@
-"""Words that stand for values on the command line: levels and states.
+"""Words that stand for values on the command line: levels, states and delivery modes.
 
 Read here rather than by typer, so that a wrong one is answered with the nearest right one.
 """
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lanes.errors import BadInput
 from lanes.nearest import did_you_mean
-from lanes.task import Level, State
+from lanes.task import DeliveryMode, Level, OnUnknown, State
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -23,6 +23,16 @@ def parse_level(word: str) -> Level:
 def parse_state(word: str) -> State:
     """Raises BadInput for a word that is no state."""
     return _parse(State, "state", word)
+
+
+def parse_delivery(word: str) -> DeliveryMode:
+    """Raises BadInput for a word that is no delivery mode."""
+    return _parse(DeliveryMode, "delivery", word)
+
+
+def parse_on_unknown(word: str) -> OnUnknown:
+    """Raises BadInput for a word that says nothing of unknown pushes."""
+    return _parse(OnUnknown, "on-unknown", word)
 
 
 def _parse(kind: type[E], what: str, word: str) -> E:

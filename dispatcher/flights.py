@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
+from dispatcher.gate import Gate, is_guarded
 from dispatcher.job import Job
 from dispatcher.outcomes import Outcomes
 from dispatcher.stats import Stats
@@ -26,6 +27,7 @@ class Flights:
         self,
         sink: Sink,
         slots: int,
+        gate: Gate,
         outcomes: Outcomes,
         stats: Stats,
         wake: Callable[[], None],
@@ -33,6 +35,7 @@ class Flights:
         self._sink = sink
         self._slots = slots
         self._free = slots
+        self._gate = gate
         self._outcomes = outcomes
         self._stats = stats
         self._wake = wake
@@ -56,7 +59,7 @@ class Flights:
     def launch(self, jobs: list[Job]) -> None:
         self._free -= len(jobs)
         for batch in self._batches(jobs):
-            flight = asyncio.ensure_future(self._deliver(batch))
+            flight = asyncio.ensure_future(self._fly(batch))
             self._flying.add(flight)
             flight.add_done_callback(self._on_landed)
 
@@ -79,22 +82,36 @@ class Flights:
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
-        if self._sink.mixes_tasks or len(jobs) == 1:
+        """Only jobs that may share a call; a push that needs no claim waits for none."""
+        if len(jobs) == 1 or (self._sink.mixes_tasks and not any(map(is_guarded, jobs))):
             return [jobs]
-        jobs.sort(key=lambda job: job.task.id)
-        return [list(batch) for _, batch in groupby(jobs, key=lambda job: job.task.id)]
+        key = self._shares_with
+        return [list(batch) for _, batch in groupby(sorted(jobs, key=key), key=key)]
 
-    async def _deliver(self, jobs: list[Job]) -> None:
+    def _shares_with(self, job: Job) -> tuple[bool, str]:
+        return is_guarded(job), "" if self._sink.mixes_tasks else job.task.id
+
+    async def _fly(self, jobs: list[Job]) -> None:
+        count = len(jobs)
+        try:
+            if not is_guarded(jobs[0]):
+                self._settle(jobs, await self._deliver(jobs))
+            elif jobs := await self._gate.admit(jobs):
+                self._settle(jobs, await self._gate.conclude(jobs, await self._deliver(jobs)))
+        finally:
+            self._free += count
+
+    async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
         started = time.monotonic()
         for job in jobs:
             self._stats.picked[job.lane.level] += 1
-        try:
-            outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
-            self._stats.delivery.add(time.monotonic() - started)
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                self._outcomes.settle(job, outcome)
-        finally:
-            self._free += len(jobs)
+        outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
+        self._stats.delivery.add(time.monotonic() - started)
+        return outcomes
+
+    def _settle(self, jobs: list[Job], outcomes: Sequence[Outcome]) -> None:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            self._outcomes.settle(job, outcome)
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """The sink's outcomes; a sink that fails as a whole means a retry of each."""

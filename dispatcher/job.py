@@ -11,7 +11,10 @@ from lanes.task import Task
 
 
 class Job(msgspec.Struct):
+    """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could."""
+
     lane: OpenLane
     taken: Taken
     push: Push
     task: Task
+    owner: str = ""

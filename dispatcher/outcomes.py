@@ -40,10 +40,14 @@ class Outcomes:
             return self._settler.bury(job.lane, job.taken, dead)
         return self._settler.finish(job.lane, job.taken, push.task_id, push.seq, kind)
 
+    def later(self, job: Job, wait_s: float) -> None:
+        """It was not sent: it comes again as it is."""
+        self._again(job, job.taken.body, wait_s)
+
     def _retry(self, job: Job, outcome: Outcome) -> None:
         if outcome.pause_task:
             self._pause(job.push.task_id, outcome.reason)
-            return self._again(job, job.taken.body, _PAUSED_AGAIN_S)
+            return self.later(job, _PAUSED_AGAIN_S)
         if job.push.attempt >= job.task.max_attempts:
             reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"
             return self.settle(job, Outcome.dead(reason))

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from dispatcher.admission import Admission
 from dispatcher.completion import Completion
 from dispatcher.flights import Flights
+from dispatcher.gate import Gate
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
@@ -75,7 +76,8 @@ class Dispatcher:
         )
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         outcomes = Outcomes(self._settler, self.stats, self._pauses.ask)
-        self._flights = Flights(sink, settings.slots, outcomes, self.stats, self._wake)
+        self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
+        self._flights = Flights(sink, settings.slots, self._gate, outcomes, self.stats, self._wake)
         self._loop = Loop(
             scheduler,
             self._roster,
@@ -129,6 +131,7 @@ class Dispatcher:
                 ("openers", self._roster.run_openers()),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
+                ("gate", self._gate.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
                 ("completion", self._completion.run()),

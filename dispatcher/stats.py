@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from lanes.ports import ClaimResult
 from lanes.push import Kind
 from lanes.task import Level
 
@@ -73,6 +74,8 @@ class Stats:
         self.delivery = Buckets()
         self.forwarded = 0
         self.malformed = 0
+        self.claims = dict.fromkeys(ClaimResult, 0)
+        self.degraded = 0
 
 
 class Gauges:
@@ -120,7 +123,19 @@ class StatsCollector(Collector):
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
         malformed.add_metric([], stats.malformed)
-        return picked, outcomes, forwarded, malformed
+        return picked, outcomes, forwarded, malformed, *self._ledger_counters()
+
+    def _ledger_counters(self) -> Iterable[Metric]:
+        claims = CounterMetricFamily(
+            "pushlane_claims", "What the ledger said to claims of pushes", labels=["result"]
+        )
+        for result, count in self._stats.claims.items():
+            claims.add_metric([result], count)
+        degraded = CounterMetricFamily(
+            "pushlane_ledger_degraded", "Claims, confirmations and releases done without the ledger"
+        )
+        degraded.add_metric([], self._stats.degraded)
+        return claims, degraded
 
     def _histograms(self) -> Iterable[Metric]:
         waited = HistogramMetricFamily(

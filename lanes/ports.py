@@ -235,6 +235,9 @@ class Ledger(Protocol):
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
         """They are not delivered: free what is still this owner's for whoever comes next."""
 
+    async def forget(self, pushes: Sequence[Push]) -> None:
+        """Free them, whoever has claimed or confirmed them: they are to be sent again by hand."""
+
 
 class Delivery(msgspec.Struct, gc=False):
     """A push on its way to a sink, with the level it goes out at (it may change while waiting)."""

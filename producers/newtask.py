@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,17 @@ import msgspec
 from lanes.errors import BadInput
 from lanes.life import now_ms
 from lanes.naming import own_lane, pool_lane
+from lanes.nearest import did_you_mean
 from lanes.settings import Settings
-from lanes.task import MAX_ATTEMPTS, MAX_QUOTA, Level, Task, new_task_id
+from lanes.task import (
+    MAX_ATTEMPTS,
+    MAX_QUOTA,
+    DeliveryMode,
+    Level,
+    OnUnknown,
+    Task,
+    new_task_id,
+)
 from producers.request import SubmitRequest
 
 if TYPE_CHECKING:
@@ -42,6 +52,8 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
         app=request.app,
         quota=request.quota,
         max_attempts=attempts,
+        delivery=DeliveryMode(request.delivery),
+        on_unknown=OnUnknown(request.on_unknown or OnUnknown.RESEND),
         created_at_ms=now,
         expires_at_ms=request.expires_at_ms,
     )
@@ -67,6 +79,8 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
             request.body,
             request.data,
             request.bad_rows,
+            request.delivery,
+            request.on_unknown,
             settings.batch,
             settings.pool_lanes if request.level is Level.LOW else 0,
         ]
@@ -93,6 +107,7 @@ def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     _validate_expiry(request.expires_at_ms, now)
+    _validate_delivery(request)
 
 
 def _validate_label(what: str, text: str) -> None:
@@ -113,6 +128,26 @@ def _validate_quota(request: SubmitRequest) -> None:
         raise BadInput(
             f"quota {request.quota} cannot be given to a low task: it shares a pool lane, which "
             "has no quota of its own; submit it as medium or high, or promote it later"
+        )
+
+
+def _validate_delivery(request: SubmitRequest) -> None:
+    _validate_word("delivery", request.delivery, DeliveryMode)
+    if request.on_unknown is None:
+        return
+    _validate_word("on_unknown", request.on_unknown, OnUnknown)
+    if request.delivery != DeliveryMode.ONCE:
+        raise BadInput(
+            f"on_unknown {request.on_unknown} cannot be given with delivery {request.delivery}: "
+            "it says what becomes of pushes of delivery `once` alone; leave one of the two out"
+        )
+
+
+def _validate_word(what: str, word: str, kind: type[StrEnum]) -> None:
+    known = [member.value for member in kind]
+    if word not in known:
+        raise BadInput(
+            f"unknown {what} {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
         )
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from lanes.task import Level, Task
+from lanes.task import DeliveryMode, Level, OnUnknown, Task
 
 RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 
@@ -24,7 +24,9 @@ class SubmitRequest:
     all but a file are copied to a temporary file first, since every row is checked before the
     first is published. `data` names columns that go along in `Push.data`. `rejects` is where bad
     rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is
-    the settings' own unless given. An expiry of 0 means never.
+    the settings' own unless given. An expiry of 0 means never. `delivery` is what is promised of
+    each push (docs/guarantees.md), and `on_unknown` what becomes of a `once` push of which nobody
+    can tell whether it arrived: it is sent again unless given.
     """
 
     source: RowsInput
@@ -40,6 +42,8 @@ class SubmitRequest:
     app: str = "default"
     expires_at_ms: int = 0
     max_attempts: int | None = None
+    delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
+    on_unknown: OnUnknown | None = None
     bad_rows: Literal["stop", "skip"] = "stop"
     rejects: Path | None = None
 

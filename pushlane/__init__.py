@@ -23,7 +23,7 @@ from lanes.ports import Delivery, Sink
 from lanes.push import Kind, Outcome, Push
 from lanes.settings import Settings
 from lanes.settings import load as load_settings
-from lanes.task import Level, Progress, State, Task, Weights
+from lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
 from producers.client import Client
 from producers.request import SubmitProgress, SubmitRequest, SubmitResult
 
@@ -32,10 +32,12 @@ __all__ = [
     "BadInput",
     "Client",
     "Delivery",
+    "DeliveryMode",
     "Dispatcher",
     "InvalidChange",
     "Kind",
     "Level",
+    "OnUnknown",
     "Outcome",
     "OversizedPush",
     "Progress",

@@ -152,3 +152,35 @@ def test_debug_shows_where_an_error_came_from(command: Command) -> None:
 
     assert ran.exit_code == 1
     assert "Traceback" in ran.stderr
+
+
+def test_a_task_keeps_its_delivery_mode_and_shows_it(command: Command) -> None:
+    task = command.submit("high", 3, "--delivery", "once", "--on-unknown", "bury")
+
+    shown = command("task", "show", task, "--json").json
+    assert (shown["delivery"], shown["on_unknown"]) == ("once", "bury")
+    assert "once (on unknown: bury)" in command("task", "show", task).stdout
+
+
+def test_a_task_is_delivered_at_least_once_unless_told_otherwise(command: Command) -> None:
+    task = command.submit("high")
+
+    assert command("task", "show", task, "--json").json["delivery"] == "at_least_once"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--delivery", "twice"], "use at_least_once, at_most_once, once"),
+        (["--delivery", "once", "--on-unknown", "drop"], "use resend, bury"),
+        (["--on-unknown", "bury"], "cannot be given with delivery at_least_once"),
+        (["--delivery", "at_most_once", "--on-unknown", "resend"], "delivery at_most_once"),
+    ],
+)
+def test_a_promise_that_cannot_be_meant_is_refused(
+    command: Command, options: list[str], said: str
+) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "high", *options)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert said in ran.stderr

@@ -296,12 +296,30 @@ def test_a_submit_cut_off_goes_on_where_it_stopped(scenario, published_chunks):
     assert sorted(push.seq for push in pushes) == list(range(1, 10_001))
 
 
-@pytest.mark.parametrize("change", [{"title": "other"}, {"quota": 2}, {"level": Level.LOW}])
+@pytest.mark.parametrize(
+    "change", [{"title": "other"}, {"quota": 2}, {"level": Level.LOW}, {"delivery": "once"}]
+)
 def test_a_key_with_other_options_is_refused(scenario, change):
     async def steps(f):
         first = await f.submit(key="spring")
         with pytest.raises(TaskConflict, match=f"used by task {first.task.id} with other rows"):
             await f.submit(key="spring", **change)
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"delivery": "twice"}, "unknown delivery 'twice'; use at_least_once, at_most_once, once"),
+        ({"delivery": "once", "on_unknown": "drop"}, "unknown on_unknown 'drop'; use resend, bury"),
+        ({"on_unknown": "bury"}, "on_unknown bury cannot be given with delivery at_least_once"),
+    ],
+)
+def test_a_promise_that_cannot_be_meant_is_refused(scenario, options, said):
+    async def steps(f):
+        with pytest.raises(BadInput, match=said):
+            await f.submit(**options)
 
     scenario(steps)
 

@@ -1,0 +1,153 @@
+"""Who may deliver, for tasks that promise more than at least once: asks the ledger.
+
+Stands between the loop and the sink. A push is claimed before its delivery and confirmed after it,
+all while it holds its slot, so what a kill leaves unknown is never more than what was in flight.
+Tasks that promise at least once never get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dispatcher.gathered import Gathered
+from dispatcher.job import Job
+from dispatcher.outcomes import Outcomes
+from dispatcher.reach import Reach
+from dispatcher.settle import Settler
+from dispatcher.stats import Stats
+from lanes.ports import ClaimResult, Ledger
+from lanes.push import Kind, Outcome, Push
+from lanes.settings import Settings
+from lanes.task import DeliveryMode, OnUnknown, Task
+
+_LOST = "its dispatcher was lost during delivery; it may have arrived"
+
+
+def is_guarded(job: Job) -> bool:
+    """Whether its task promises more than at least once."""
+    return job.task.delivery is not DeliveryMode.AT_LEAST_ONCE
+
+
+class Gate:
+    """`admit` before a delivery, `conclude` after it; both are answered while `run` runs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        outcomes: Outcomes,
+        settler: Settler,
+        stats: Stats,
+    ) -> None:
+        self._ledger = ledger
+        self._ttl_s = settings.sink_timeout_s + settings.claim_timeout_s
+        self._outcomes = outcomes
+        self._settler = settler
+        self._stats = stats
+        self._reach = Reach(stats, waits=settings.ledger_away == "wait")
+        self._process = secrets.token_hex(6)
+        self._calls = itertools.count(1)
+        self._claims = Gathered(self._claim)
+        self._confirms = Gathered(self._confirm)
+        self._releases = Gathered(self._release)
+
+    async def run(self) -> None:
+        await asyncio.gather(self._claims.run(), self._confirms.run(), self._releases.run())
+
+    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those to deliver now. The others are taken care of."""
+        firsts, repeats = _parted(jobs)
+        for job in repeats:
+            self._outcomes.later(job, self._ttl_s)
+        results = await self._claims.ask(firsts)
+        return [job for job, result in zip(firsts, results, strict=True) if self._goes(job, result)]
+
+    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Tell the ledger how it went; returns what is to be settled now.
+
+        A dead push keeps its claim: whoever tries it again by hand frees it.
+        """
+        final = [_final(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+        ended: list[Job] = []
+        failed: list[Job] = []
+        for job, outcome in zip(jobs, final, strict=True):
+            if job.owner and outcome.kind is not Kind.DEAD:
+                (failed if outcome.kind is Kind.RETRY else ended).append(job)
+        if ended:
+            await self._confirms.ask(ended)
+        if failed:
+            await self._releases.ask(failed)
+        return final
+
+    def _goes(self, job: Job, result: ClaimResult | None) -> bool:
+        """Whether to deliver it now; if not, it is taken care of."""
+        if result is None:
+            return True
+        self._stats.claims[result] += 1
+        if result is ClaimResult.HELD:  # until then its claim may still run
+            self._outcomes.later(job, self._ttl_s)
+        elif result is ClaimResult.CONFIRMED:
+            push = job.push
+            self._settler.finish(job.lane, job.taken, push.task_id, push.seq, Kind.DELIVERED)
+        elif result is ClaimResult.UNKNOWN and _is_buried(job.task):
+            self._outcomes.settle(job, Outcome.dead(_LOST))
+        else:
+            return True
+        return False
+
+    async def _claim(self, jobs: list[Job]) -> Sequence[ClaimResult | None]:
+        """A call is its own owner: even here, no two attempts at a push may both win."""
+        owner = f"{self._process}-{next(self._calls)}"
+        pushes = [job.push for job in jobs]
+        durable = any(job.task.delivery is DeliveryMode.AT_MOST_ONCE for job in jobs)
+        results = await self._reach.ask(
+            lambda: self._ledger.claim(pushes, owner, self._ttl_s, durable=durable), len(jobs)
+        )
+        if results is None:
+            return [None] * len(jobs)
+        for job in jobs:
+            job.owner = owner
+        return results
+
+    async def _confirm(self, jobs: list[Job]) -> Sequence[None]:
+        pushes = [job.push for job in jobs]
+        await self._reach.ask(lambda: self._ledger.confirm(pushes), len(jobs))
+        return [None] * len(jobs)
+
+    async def _release(self, jobs: list[Job]) -> Sequence[None]:
+        owned: dict[str, list[Push]] = defaultdict(list)
+        for job in jobs:
+            owned[job.owner].append(job.push)
+        await asyncio.gather(*(self._release_of(owner, owned[owner]) for owner in owned))
+        return [None] * len(jobs)
+
+    async def _release_of(self, owner: str, pushes: list[Push]) -> None:
+        await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
+
+
+def _parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Jobs of distinct pushes, and those whose push is among them already: it has come twice."""
+    firsts: dict[tuple[str, int], Job] = {}
+    repeats = []
+    for job in jobs:
+        if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
+            repeats.append(job)
+    return list(firsts.values()), repeats
+
+
+def _is_buried(task: Task) -> bool:
+    """Whether what may have arrived is not sent again."""
+    return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
+
+
+def _final(job: Job, outcome: Outcome) -> Outcome:
+    """What at most once makes of a failure. A sink that asks for a pause has sent nothing."""
+    is_failure = outcome.kind is Kind.RETRY and not outcome.pause_task
+    if is_failure and job.task.delivery is DeliveryMode.AT_MOST_ONCE:
+        reason = outcome.reason or "failed"
+        return Outcome.dead(f"{reason}; not tried again, since the task is at_most_once")
+    return outcome
