@@ -9,10 +9,11 @@ import asyncio
 
 import typer
 
+from cli.words import STATES
 from lanes import settings
 from lanes.backend import connect
 from lanes.errors import PushlaneError
-from lanes.task import DeliveryMode, Level, State
+from lanes.task import DeliveryMode, Level
 
 
 def complete_level(incomplete: str) -> list[str]:
@@ -20,7 +21,7 @@ def complete_level(incomplete: str) -> list[str]:
 
 
 def complete_state(incomplete: str) -> list[str]:
-    return [state for state in State if state.startswith(incomplete)]
+    return [state for state in STATES if state.startswith(incomplete)]
 
 
 def complete_delivery(incomplete: str) -> list[str]:

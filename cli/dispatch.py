@@ -47,7 +47,12 @@ def dispatch(
         typer.Option(min=1, max=65535, help="Serve Prometheus metrics; worker i on port + i."),
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1",
-    drain: Annotated[bool, typer.Option("--drain", help="End when every task has.")] = False,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="End when no task can move now; paused and scheduled ones wait."
+        ),
+    ] = False,
     retry_timeouts: Annotated[
         bool,
         typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),

@@ -15,11 +15,11 @@ from cli.progress import SubmitBar
 from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
-from cli.times import parse_expiry
+from cli.times import parse_expiry, parse_start, time_text
 from cli.words import parse_delivery, parse_level, parse_on_unknown
 from lanes.life import now_ms
 from lanes.settings import Settings
-from lanes.task import DeliveryMode
+from lanes.task import DeliveryMode, Task
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit as submit_rows
 
@@ -43,6 +43,10 @@ Quota = Annotated[int, typer.Option(help="Pushes a turn.")]
 Name = Annotated[str, typer.Option(help="For people to know it by.")]
 Key = Annotated[str, typer.Option(help="The same key makes one task, not two.")]
 App = Annotated[str, typer.Option(help="Who sends.")]
+NotBefore = Annotated[
+    str, typer.Option(metavar="HH:MM|TIME", help="Start at the next HH:MM (local), or ISO time.")
+]
+Delay = Annotated[str, typer.Option(metavar="10m", help="Start after this duration.")]
 Expires = Annotated[
     str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
 ]
@@ -90,6 +94,8 @@ def submit(
     name: Name = "",
     key: Key = "",
     app: App = "default",
+    not_before: NotBefore = "",
+    delay: Delay = "",
     expires: Expires = "",
     max_attempts: MaxAttempts = None,
     delivery: Delivery = DeliveryMode.AT_LEAST_ONCE.value,
@@ -103,6 +109,7 @@ def submit(
 
     Run again with the same --key, it goes on where it stopped, or does nothing more.
     """
+    now = now_ms()
     request = SubmitRequest(
         source=file,
         level=parse_level(level),
@@ -115,7 +122,8 @@ def submit(
         name=name,
         key=key,
         app=app,
-        expires_at_ms=parse_expiry(expires, now_ms()) if expires else 0,
+        not_before_ms=parse_start(not_before, delay, now),
+        expires_at_ms=parse_expiry(expires, now) if expires else 0,
         max_attempts=max_attempts,
         delivery=parse_delivery(delivery),
         on_unknown=parse_on_unknown(on_unknown) if on_unknown else None,
@@ -157,6 +165,10 @@ def _way_on(key: str, task_id: str) -> str:
     )
 
 
+def _start(task: Task) -> str:
+    return f", to start at {time_text(task.not_before_ms)}" if task.not_before_ms else ""
+
+
 def _remark(result: SubmitResult) -> None:
     task = result.task
     if result.already_done:
@@ -164,6 +176,6 @@ def _remark(result: SubmitResult) -> None:
     elif result.resumed:
         note(f"went on with an earlier submit: {result.published:,} of {task.total:,} sent now")
     else:
-        note(f"{result.published:,} pushes on the lane, level {task.level}")
+        note(f"{result.published:,} pushes on the lane, level {task.level}{_start(task)}")
     if result.rejected:
         note(f"{result.rejected:,} bad rows left out; see {result.rejects}")

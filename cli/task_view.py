@@ -8,6 +8,8 @@ import msgspec
 
 from cli.render import Column
 from cli.times import age_text, time_text
+from cli.words import SCHEDULED, shown_state
+from lanes.life import now_ms
 from lanes.ports import Registry
 from lanes.task import DeliveryMode, Progress, Task, settled
 
@@ -28,10 +30,15 @@ COLUMNS = (
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """The two halves that the registry keeps of a task."""
+    """The two halves that the registry keeps of a task, as they were at a time."""
 
     task: Task
     progress: Progress
+    at_ms: int
+
+    @property
+    def state(self) -> str:
+        return shown_state(self.task, self.at_ms)
 
     @property
     def left(self) -> int | None:
@@ -51,9 +58,10 @@ class TaskView(msgspec.Struct, frozen=True):
         del counts["task_id"]
         percent = None if self.percent is None else round(self.percent, 2)
         fields = task_fields(self.task)
-        return {**fields, **counts, "finished": self.progress.finished, "percent": percent}
+        shown = {"state": self.state, "finished": self.progress.finished, "percent": percent}
+        return {**fields, **counts, **shown}
 
-    def as_row(self, now_ms: int) -> list[str]:
+    def as_row(self) -> list[str]:
         """A cell for each of COLUMNS."""
         task, progress = self.task, self.progress
         return [
@@ -61,14 +69,14 @@ class TaskView(msgspec.Struct, frozen=True):
             task.name,
             task.level,
             "-" if task.pooled else str(task.quota),
-            task.state,
+            self.state,
             "-" if task.total is None else f"{task.total:,}",
             f"{progress.finished:,}",
             f"{progress.delivered:,}",
             f"{progress.dead:,}",
             self._percent_text(),
-            age_text(task.created_at_ms, now_ms),
-            task.reason,
+            age_text(task.created_at_ms, self.at_ms),
+            task.reason or self._start_text(),
         ]
 
     def as_fields(self) -> list[tuple[str, str]]:
@@ -81,7 +89,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("key", task.key or "-"),
             ("level", task.level),
             ("quota", "- (shares a pool lane)" if task.pooled else str(task.quota)),
-            ("state", task.state),
+            ("state", self.state),
             ("reason", task.reason or "-"),
             ("lane", task.lane),
             ("total", self._total_text()),
@@ -93,6 +101,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("delivery", _delivery_text(task)),
             ("attempts", f"at most {task.max_attempts} a push"),
             ("created", time_text(task.created_at_ms)),
+            ("starts", time_text(task.not_before_ms)),
             ("expires", time_text(task.expires_at_ms)),
             ("ended", time_text(task.finished_at_ms)),
         ]
@@ -103,6 +112,9 @@ class TaskView(msgspec.Struct, frozen=True):
         if self.task.state.is_terminal:
             return f"unknown (it was {self.task.state} before its submit was complete)"
         return "- (still being submitted)"
+
+    def _start_text(self) -> str:
+        return f"starts {time_text(self.task.not_before_ms)}" if self.state == SCHEDULED else ""
 
     def _percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
@@ -124,12 +136,14 @@ def task_fields(task: Task) -> dict[str, Any]:
 async def view_of(registry: Registry, task: Task) -> TaskView:
     """The task with its progress."""
     [progress] = await registry.progress([task.id])
-    return TaskView(task, settled(task, progress))
+    return TaskView(task, settled(task, progress), now_ms())
 
 
 async def views_of(registry: Registry, tasks: list[Task]) -> list[TaskView]:
     """The tasks with their progress, in the same order."""
     progress = await registry.progress([task.id for task in tasks])
+    at_ms = now_ms()
     return [
-        TaskView(task, settled(task, counts)) for task, counts in zip(tasks, progress, strict=True)
+        TaskView(task, settled(task, counts), at_ms)
+        for task, counts in zip(tasks, progress, strict=True)
     ]

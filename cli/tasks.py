@@ -13,7 +13,7 @@ from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import print_fields, print_json, print_table
 from cli.run import on_backend
 from cli.task_view import COLUMNS, TaskView, view_of, views_of
-from cli.words import parse_level, parse_state
+from cli.words import SCHEDULED, parse_level, parse_state, shown_state
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
@@ -55,17 +55,18 @@ def tasks(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
-    wanted = _states(state or [], show_all)
+    words = [parse_state(word) for word in state or []]
+    wanted = _states(words, show_all)
 
     async def load(backend: Backend) -> list[TaskView]:
         return await views_of(backend.registry, await backend.registry.list(wanted))
 
     views = on_backend(flags.settings(), load)
+    views = [view for view in views if not words or view.state in words]
     if as_json:
         print_json([view.as_json() for view in views])
     elif views:
-        now = now_ms()
-        print_table(COLUMNS, (view.as_row(now) for view in views))
+        print_table(COLUMNS, (view.as_row() for view in views))
     else:
         note("no such tasks" if state else "no tasks" if show_all else "no unfinished tasks")
 
@@ -128,7 +129,7 @@ def pause(
 def resume(flags: Flags, task: TaskId) -> None:
     """Let a paused task go on."""
     changed = _change(flags, task, life.resume)
-    note(f"task {changed.id} is {changed.state}")
+    note(f"task {changed.id} is {shown_state(changed, now_ms())}")
 
 
 def cancel(
@@ -174,7 +175,7 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     if words and show_all:
         raise BadInput("--all and --state exclude each other; give one of them")
     if words:
-        return tuple(parse_state(word) for word in words)
+        return tuple(State.RUNNING if word == SCHEDULED else State(word) for word in words)
     return () if show_all else ACTIVE_STATES
 
 

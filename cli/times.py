@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lanes.errors import BadInput
 
 _UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(\d+[dhms])+")
+_DURATION = re.compile(r"(\d{1,9}[dhms])+")
+_TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 
 
 def parse_expiry(text: str, now_ms: int) -> int:
@@ -19,23 +20,71 @@ def parse_expiry(text: str, now_ms: int) -> int:
     Raises:
         BadInput: neither of them, or a time that has passed.
     """
-    expires_at_ms = _moment(text, now_ms)
+    length_ms = _duration_ms(text)
+    expires_at_ms = _iso_ms(text) if length_ms is None else now_ms + length_ms
+    if expires_at_ms is None:
+        raise BadInput(
+            f"expiry {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
+            "2030-01-31T18:00+01:00"
+        )
     if expires_at_ms <= now_ms:
         raise BadInput(f"expiry {text!r} has passed: nothing would be sent; give a later one")
     return expires_at_ms
 
 
-def _moment(text: str, now_ms: int) -> int:
-    if _DURATION.fullmatch(text):
-        parts = re.findall(r"(\d+)([dhms])", text)
-        return now_ms + 1000 * sum(int(number) * _UNIT_S[unit] for number, unit in parts)
+def parse_start(not_before: str, delay: str, now_ms: int) -> int:
+    """When a task starts: at a time of day or an ISO time, or after a duration; 0 for at once.
+
+    A time of day is the next one, and local, as is an ISO time without a zone.
+
+    Raises:
+        BadInput: both are given, one cannot be read, or the time has passed.
+    """
+    if not_before and delay:
+        raise BadInput("--not-before and --delay both say when the task starts; give one of them")
+    if delay:
+        length_ms = _duration_ms(delay)
+        if length_ms is None:
+            raise BadInput(f"delay {delay!r} is not a duration like 90s, 10m or 1d12h")
+        return now_ms + length_ms if length_ms else 0
+    return _start_ms(not_before, now_ms) if not_before else 0
+
+
+def _start_ms(text: str, now_ms: int) -> int:
+    start_ms = _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else _iso_ms(text)
+    if start_ms is None:
+        raise BadInput(
+            f"start {text!r} is neither a time of day like 09:00 nor an ISO time like "
+            "2030-01-31T18:00+01:00; for a duration use --delay"
+        )
+    if start_ms <= now_ms:
+        raise BadInput(f"start {text!r} has passed; leave --not-before out to start now")
+    return start_ms
+
+
+def _next_ms(time_of_day: str, now_ms: int) -> int:
+    """Today or tomorrow, when the local clock shows this."""
+    hour, minute = map(int, time_of_day.split(":"))
+    at = datetime.fromtimestamp(now_ms / 1000).replace(
+        hour=hour, minute=minute, second=0, microsecond=0
+    )
+    if at.timestamp() * 1000 <= now_ms:
+        at += timedelta(days=1)
+    return int(at.timestamp() * 1000)
+
+
+def _duration_ms(text: str) -> int | None:
+    if not _DURATION.fullmatch(text):
+        return None
+    parts = re.findall(r"(\d+)([dhms])", text)
+    return 1000 * sum(int(number) * _UNIT_S[unit] for number, unit in parts)
+
+
+def _iso_ms(text: str) -> int | None:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise BadInput(
-            f"expiry {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
-            "2030-01-31T18:00+01:00"
-        ) from None
+        return None
 
 
 def age_text(since_ms: int, now_ms: int) -> str:

@@ -1,44 +1,49 @@
-"""Words that stand for values on the command line: levels, states and delivery modes.
+"""Words that stand for values on the command line: levels, states as shown, delivery modes.
 
 Read here rather than by typer, so that a wrong one is answered with the nearest right one.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TypeVar
+from collections.abc import Sequence
 
 from lanes.errors import BadInput
 from lanes.nearest import did_you_mean
-from lanes.task import DeliveryMode, Level, OnUnknown, State
+from lanes.task import DeliveryMode, Level, OnUnknown, State, Task
 
-E = TypeVar("E", bound=StrEnum)
+SCHEDULED = "scheduled"
+STATES = (*(state.value for state in State), SCHEDULED)
 
 
 def parse_level(word: str) -> Level:
     """Raises BadInput for a word that is no level."""
-    return _parse(Level, "level", word)
+    return Level(_known(word, "level", [level.value for level in Level]))
 
 
-def parse_state(word: str) -> State:
+def parse_state(word: str) -> str:
     """Raises BadInput for a word that is no state."""
-    return _parse(State, "state", word)
+    return _known(word, "state", STATES)
+
+
+def shown_state(task: Task, now_ms: int) -> str:
+    """Its state; a running task whose start is still to come is scheduled."""
+    waits = task.state is State.RUNNING and task.is_scheduled(now_ms)
+    return SCHEDULED if waits else task.state.value
 
 
 def parse_delivery(word: str) -> DeliveryMode:
     """Raises BadInput for a word that is no delivery mode."""
-    return _parse(DeliveryMode, "delivery", word)
+    return DeliveryMode(_known(word, "delivery", [mode.value for mode in DeliveryMode]))
 
 
 def parse_on_unknown(word: str) -> OnUnknown:
     """Raises BadInput for a word that says nothing of unknown pushes."""
-    return _parse(OnUnknown, "on-unknown", word)
+    return OnUnknown(_known(word, "on-unknown", [word.value for word in OnUnknown]))
 
 
-def _parse(kind: type[E], what: str, word: str) -> E:
-    known = [member.value for member in kind]
+def _known(word: str, what: str, known: Sequence[str]) -> str:
     if word.lower() not in known:
         raise BadInput(
             f"unknown {what} {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
         )
-    return kind(word.lower())
+    return word.lower()

@@ -5,6 +5,8 @@ What may not is taken care of here: buried, counted, forwarded, or kept for late
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.roster import Roster
@@ -18,10 +20,17 @@ from lanes.task import State
 
 
 class Admission:
-    def __init__(self, roster: Roster, settler: Settler, stats: Stats) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        settler: Settler,
+        stats: Stats,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
         self._roster = roster
         self._settler = settler
         self._stats = stats
+        self._clock_ms = clock_ms
 
     def admit(self, lane: OpenLane, taken: Taken) -> Job | None:
         """The push as a job, or None when it is not to be sent now; then it is taken care of."""
@@ -39,7 +48,7 @@ class Admission:
             kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
             self._finish(lane, taken, push, kind)
             return None
-        if _is_past(push.expires_at_ms) or _is_past(task.expires_at_ms):
+        if self._is_past(push.expires_at_ms) or self._is_past(task.expires_at_ms):
             self._finish(lane, taken, push, Kind.EXPIRED)
             return None
         if task.lane != lane.name:
@@ -55,6 +64,5 @@ class Admission:
         self._stats.outcomes[lane.level, kind] += 1
         self._settler.finish(lane, taken, push.task_id, push.seq, kind)
 
-
-def _is_past(at_ms: int) -> bool:
-    return at_ms != 0 and at_ms <= now_ms()
+    def _is_past(self, at_ms: int) -> bool:
+        return at_ms != 0 and at_ms <= self._clock_ms()

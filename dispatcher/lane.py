@@ -39,7 +39,7 @@ class Inlet:
 class OpenLane:
     """One lane that this process reads. The roster owns it; the loop only takes.
 
-    `held`: the task is paused, so it must wait. `in_hand` counts messages taken but not settled:
+    `held`: the task is paused or starts later. `in_hand` counts messages taken but not settled:
     the readers are closed only when there are none.
     """
 

@@ -13,9 +13,11 @@ from collections.abc import Callable
 
 from dispatcher.backoff import Backoff, whenever
 from dispatcher.lane import Inlet, OpenLane
+from dispatcher.schedule import Schedule
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
 from lanes.errors import PushlaneError, UnknownLane, UnknownTask, Unreachable
+from lanes.life import now_ms
 from lanes.naming import later_lane, own_lane, pool_lanes
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
@@ -40,11 +42,13 @@ class Roster:
         scheduler: Scheduler[OpenLane],
         wake: Callable[[], None],
         on_task: Callable[[Task], None],
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._backend = backend
         self._scheduler = scheduler
         self._wake = wake
         self._on_task = on_task
+        self._schedule = Schedule(clock_ms)
         self._opening: asyncio.PriorityQueue[tuple[int, int, OpenLane, Inlet]] = (
             asyncio.PriorityQueue()
         )
@@ -104,7 +108,7 @@ class Roster:
         self._on_task(task)
 
     def _place(self, task: Task) -> None:
-        """Give a task's own lane its level, its quota, and leave to move unless it is paused."""
+        """Give a task's own lane its level, its quota, and leave to move unless it has to wait."""
         lane = self.lanes.get(task.lane)
         if lane is None:
             lane = self._open(task.lane, task.level, task.quota)
@@ -115,8 +119,18 @@ class Roster:
         if task.has_later and not lane.later.wanted:
             self._read(lane, lane.later)
         self._scheduler.set_quota(lane, task.quota)
-        lane.held = task.state is State.PAUSED
+        lane.held = self._schedule.waits(task) or task.state is State.PAUSED
         self._refresh(lane)
+
+    async def run_starts(self) -> None:
+        """Let scheduled tasks move when their time has come, for ever."""
+        await self._schedule.run(self._start)
+
+    def _start(self, task_id: str) -> None:
+        if task := self.tasks.get(task_id):
+            log.info("task %s starts", task_id, extra={"action": "task_started"})
+            self._place(task)
+            self._wake()
 
     def _open(self, name: str, level: Level, quota: int) -> OpenLane:
         lane = self.lanes[name] = OpenLane(name, level)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -30,6 +30,7 @@ from dispatcher.settle import Settler
 from dispatcher.stats import Gauges, Stats, StatsCollector
 from lanes.backend import Backend
 from lanes.errors import PushlaneError
+from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
 from lanes.settings import Settings
@@ -44,8 +45,9 @@ _RELEASE_S = 2.0
 class Dispatcher:
     """Drains the backend's lanes into a sink.
 
-    With `drain`, `run` returns when no task is left that could move (paused ones do not count).
-    `registry` is where Prometheus metrics are shown, None for nowhere.
+    With `drain`, `run` returns when no task is left that could move now (those that are paused or
+    start later do not count). `registry` is where Prometheus metrics are shown, None for nowhere.
+    `clock_ms` tells the time as Unix milliseconds.
     """
 
     def __init__(
@@ -56,16 +58,18 @@ class Dispatcher:
         *,
         drain: bool = False,
         registry: CollectorRegistry | None = None,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.stats = Stats()
         self._backend = backend
         self._settings = settings
         self._drain = drain
+        self._clock_ms = clock_ms
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
         scheduler: Scheduler[OpenLane] = Scheduler()
         self._scheduler = scheduler
-        self._roster = Roster(backend, scheduler, self._wake, self._on_task)
+        self._roster = Roster(backend, scheduler, self._wake, self._on_task, clock_ms)
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._settler = Settler(
             backend,
@@ -81,7 +85,7 @@ class Dispatcher:
         self._loop = Loop(
             scheduler,
             self._roster,
-            Admission(self._roster, self._settler, self.stats),
+            Admission(self._roster, self._settler, self.stats, clock_ms),
             self._flights,
             self._settler,
             self._awake,
@@ -128,6 +132,7 @@ class Dispatcher:
             for name, part in (
                 ("loop", self._loop.run()),
                 ("roster", self._roster.follow()),
+                ("starts", self._roster.run_starts()),
                 ("openers", self._roster.run_openers()),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
@@ -182,10 +187,13 @@ class Dispatcher:
 
     async def _stop_when_drained(self) -> None:
         await self._roster.synced.wait()
-        while any(task.state is not State.PAUSED for task in self._roster.tasks.values()):
+        while any(self._can_move(task) for task in self._roster.tasks.values()):
             await self._changed.wait()
             self._changed.clear()
         self._loop.stop()
+
+    def _can_move(self, task: Task) -> bool:
+        return task.state is not State.PAUSED and not task.is_scheduled(self._clock_ms())
 
     def _wake(self) -> None:
         self._awake.set()

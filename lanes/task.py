@@ -104,8 +104,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
     that the same key with other content is refused. Times are Unix milliseconds; 0 means unset.
-    `quiet` is hours like 22:00-08:00 in which recipients are left alone. `has_later` tells that
-    its later lane is open, where pushes wait for their time.
+    Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients
+    are left alone, `zone` (an IANA name) where those are whose push does not tell. `has_later`
+    tells that its later lane is open, where pushes wait for their time.
     `version` grows with every change.
     """
 
@@ -124,6 +125,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     on_unknown: OnUnknown = OnUnknown.RESEND
     not_before_ms: int = 0
     quiet: str = ""
+    zone: str = ""
     ordered: bool = False
     dedupe: bool = False
     has_later: bool = False
@@ -138,6 +140,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def pooled(self) -> bool:
         """Whether its pushes share a lane with those of other low tasks."""
         return is_pool(self.lane)
+
+    def is_scheduled(self, now_ms: int) -> bool:
+        """Whether its start is still to come."""
+        return self.not_before_ms > now_ms
 
 
 class Progress(msgspec.Struct, frozen=True):

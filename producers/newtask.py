@@ -24,20 +24,20 @@ from lanes.task import (
     new_task_id,
 )
 from producers.request import SubmitRequest
+from producers.when import validate_times
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
 _BLOCK_BYTES = 1 << 22
 _LONGEST_LABEL = 200
-_LAST_EXPIRY_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 
 
 def new_task(request: SubmitRequest, settings: Settings) -> Task:
     """A task that nobody knows of yet.
 
     Raises:
-        BadInput: a name, key, app, quota, expiry or number of attempts that cannot be.
+        BadInput: a name, key, app, quota, time or number of attempts that cannot be.
     """
     now = now_ms()
     attempts = request.max_attempts if request.max_attempts is not None else settings.max_attempts
@@ -46,7 +46,7 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
     return Task(
         id=task_id,
         level=request.level,
-        lane=first_lane(request.level, task_id, settings),
+        lane=first_lane(request.level, task_id, settings, request.not_before_ms),
         name=request.name,
         key=request.key,
         app=request.app,
@@ -54,20 +54,25 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
         max_attempts=attempts,
         delivery=DeliveryMode(request.delivery),
         on_unknown=OnUnknown(request.on_unknown or OnUnknown.RESEND),
+        not_before_ms=request.not_before_ms,
         created_at_ms=now,
         expires_at_ms=request.expires_at_ms,
     )
 
 
-def first_lane(level: Level, task_id: str, settings: Settings) -> str:
-    """The lane of all pushes of a submit, wherever the task moves: a repeat must find them."""
-    return pool_lane(task_id, settings.pool_lanes) if level is Level.LOW else own_lane(task_id)
+def first_lane(level: Level, task_id: str, settings: Settings, not_before_ms: int) -> str:
+    """The lane of all pushes of a submit, wherever the task moves: a repeat must find them.
+
+    A low task that starts later waits on a lane of its own, so as not to clog the pool.
+    """
+    is_pooled = level is Level.LOW and not not_before_ms
+    return pool_lane(task_id, settings.pool_lanes) if is_pooled else own_lane(task_id)
 
 
 def describe(request: SubmitRequest, settings: Settings) -> bytes:
     """All but the rows that makes pushes what they are, and their batches what they are.
 
-    An expiry is left out: one given as `in 2 hours` is another at each call, and the first counts.
+    Start and expiry are left out: `in 2 hours` is another time at each call, and the first counts.
     """
     return msgspec.json.encode(
         [
@@ -106,7 +111,7 @@ def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
     _validate_quota(request)
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
-    _validate_expiry(request.expires_at_ms, now)
+    validate_times(request, now)
     _validate_delivery(request)
 
 
@@ -149,11 +154,3 @@ def _validate_word(what: str, word: str, kind: type[StrEnum]) -> None:
         raise BadInput(
             f"unknown {what} {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
         )
-
-
-def _validate_expiry(expires_at_ms: int, now: int) -> None:
-    if expires_at_ms and expires_at_ms <= now:
-        late_s = (now - expires_at_ms) / 1000
-        raise BadInput(f"the expiry is {late_s:.0f} s in the past: nothing would be sent")
-    if expires_at_ms > _LAST_EXPIRY_MS:
-        raise BadInput("the expiry is after the year 3000; leave it out for one that never comes")

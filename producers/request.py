@@ -24,9 +24,10 @@ class SubmitRequest:
     all but a file are copied to a temporary file first, since every row is checked before the
     first is published. `data` names columns that go along in `Push.data`. `rejects` is where bad
     rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is
-    the settings' own unless given. An expiry of 0 means never. `delivery` is what is promised of
-    each push (docs/guarantees.md), and `on_unknown` what becomes of a `once` push of which nobody
-    can tell whether it arrived: it is sent again unless given.
+    the settings' own unless given. `not_before_ms` is when the task starts, 0 for now; an expiry
+    of 0 means never. `delivery` is what is promised of each push (docs/guarantees.md), and
+    `on_unknown` what becomes of a `once` push of which nobody can tell whether it arrived: it is
+    sent again unless given.
     """
 
     source: RowsInput
@@ -40,6 +41,7 @@ class SubmitRequest:
     name: str = ""
     key: str = ""
     app: str = "default"
+    not_before_ms: int = 0
     expires_at_ms: int = 0
     max_attempts: int | None = None
     delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE

@@ -86,7 +86,7 @@ class _Submit:
         if task.total is not None:
             return with_other(result, already_done=True)
         refuse_ended(task)
-        lane = first_lane(self._request.level, task.id, self._settings)
+        lane = first_lane(self._request.level, task.id, self._settings, task.not_before_ms)
         publisher = Publisher(self._backend, task, lane, rows, self._tell, self._sleep)
         sealed = await publisher.run(chunk_size(self._settings.batch))
         return with_other(result, task=sealed, published=publisher.published)

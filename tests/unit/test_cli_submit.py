@@ -75,6 +75,11 @@ def test_skipped_rows_are_counted_and_their_list_named(command: Command) -> None
         (["{rows}", "--level", "high", "--quota", "0"], "quota 0"),
         (["{rows}", "--level", "high", "--expires", "2001-01-01"], "has passed"),
         (["{rows}", "--level", "high", "--expires", "soon"], "'soon' is neither"),
+        (["{rows}", "--level", "high", "--delay", "1h", "--not-before", "09:00"], "give one"),
+        (["{rows}", "--level", "high", "--delay", "soon"], "'soon' is not a duration"),
+        (["{rows}", "--level", "high", "--not-before", "25:00"], "'25:00' is neither"),
+        (["{rows}", "--level", "high", "--not-before", "2001-01-01"], "has passed"),
+        (["{rows}", "--level", "high", "--delay", "2h", "--expires", "1h"], "3600 s before it sta"),
         (["-", "--level", "high"], "--format"),
     ],
 )

@@ -46,6 +46,21 @@ def test_tasks_leaves_cancelled_ones_out_unless_asked(command: Command) -> None:
     assert states(command, "--state", "cancelled") == {task: "cancelled"}
 
 
+def test_a_task_that_starts_later_is_scheduled_and_says_when(command: Command) -> None:
+    task_id = command.submit("low", 3, "--delay", "2h")
+    command.submit("high", 3)
+
+    [listed] = command("tasks", "--state", "scheduled", "--json").json
+    table = command("tasks").stdout
+    shown = command("task", "show", task_id)
+
+    assert (listed["id"], listed["state"]) == (task_id, "scheduled")
+    assert "scheduled" in table
+    assert "starts 20" in table
+    assert "state        scheduled" in shown.stdout
+    assert len(command("tasks", "--state", "running", "--json").json) == 1
+
+
 def test_an_unknown_state_is_answered_with_the_nearest(command: Command) -> None:
     ran = command("tasks", "--state", "runing")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
-from cli.times import age_text, parse_expiry, time_text
+from cli.times import age_text, parse_expiry, parse_start, time_text
 from lanes.errors import BadInput
 
 NOW_MS = 1_900_000_000_000
@@ -27,6 +29,38 @@ def test_an_iso_time_with_a_zone_is_that_moment() -> None:
 def test_what_is_no_later_time_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="expiry"):
         parse_expiry(text, NOW_MS)
+
+
+def test_a_delay_counts_from_now() -> None:
+    assert parse_start("", "10m", NOW_MS) == NOW_MS + 600_000
+
+
+@pytest.mark.parametrize("delay", ["", "0s"])
+def test_no_delay_is_a_start_at_once(delay: str) -> None:
+    assert parse_start("", delay, NOW_MS) == 0
+
+
+def test_a_time_of_day_is_the_next_one_on_the_local_clock() -> None:
+    now = datetime(2033, 5, 18, 12, 30)
+    now_ms = int(now.timestamp() * 1000)
+    later, tomorrow = (
+        datetime.fromtimestamp(parse_start(text, "", now_ms) / 1000) for text in ("12:31", "12:30")
+    )
+    assert later == now.replace(minute=31)
+    assert tomorrow == now.replace(day=19)
+
+
+def test_a_start_with_a_zone_is_that_moment() -> None:
+    assert parse_start("2033-05-18T05:33:20+02:00", "", NOW_MS) == 2_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("not_before", "delay"),
+    [("09:00", "1h"), ("", "9"), ("", "-1h"), ("24:00", ""), ("1999-01-01", ""), ("1h", "")],
+)
+def test_what_is_no_start_is_refused(not_before: str, delay: str) -> None:
+    with pytest.raises(BadInput):
+        parse_start(not_before, delay, NOW_MS)
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,28 @@ def test_a_later_expiry_of_the_same_submit_is_the_same_submit(scenario):
     assert scenario(steps).already_done
 
 
+def test_a_later_start_of_the_same_submit_is_the_same_submit(scenario):
+    async def steps(f):
+        start_ms = life.now_ms() + 60_000
+        first = await f.submit(key="spring", not_before_ms=start_ms)
+        again = await f.submit(key="spring", not_before_ms=start_ms + 1_000)
+        return first, again, start_ms
+
+    first, again, start_ms = scenario(steps)
+    assert again.already_done
+    assert first.task.not_before_ms == again.task.not_before_ms == start_ms
+
+
+def test_a_low_task_that_starts_later_is_on_a_lane_of_its_own(scenario):
+    async def steps(f):
+        result = await f.submit(level=Level.LOW, not_before_ms=life.now_ms() + 60_000)
+        return result.task, await f.pushes(own_lane(result.task.id))
+
+    task, pushes = scenario(steps)
+    assert task.lane == own_lane(task.id)
+    assert len(pushes) == 25
+
+
 def test_without_a_key_each_submit_is_a_task_of_its_own(scenario):
     async def steps(f):
         return (await f.submit()).task.id, (await f.submit()).task.id
@@ -508,7 +530,10 @@ def test_a_json_row_without_a_template_field_names_row_and_field(scenario):
         ({"quota": 0}, "quota 0 is not from 1"),
         ({"quota": 2, "level": Level.LOW}, "quota 2 cannot be given to a low task.*promote"),
         ({"expires_at_ms": 1_000}, "s in the past"),
-        ({"expires_at_ms": 10**17}, "after the year 3000"),
+        ({"expires_at_ms": 10**17}, "expiry is after the year 3000"),
+        ({"not_before_ms": 1_000}, "start is .* s in the past; leave it out"),
+        ({"not_before_ms": 10**17}, "start is after the year 3000"),
+        ({"not_before_ms": 3 * 10**12, "expires_at_ms": 2 * 10**12}, "expire .* before it starts"),
         ({"max_attempts": 0}, "max attempts 0"),
         ({"max_attempts": 101}, "max attempts 101"),
         ({"name": "x" * 201}, "name has 201 characters"),
