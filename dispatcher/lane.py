@@ -39,11 +39,24 @@ class Inlet:
 class OpenLane:
     """One lane that this process reads. The roster owns it; the loop only takes.
 
-    `held`: the task is paused or starts later. `in_hand` counts messages taken but not settled:
-    the readers are closed only when there are none.
+    `held`: the task is paused or starts later. `brimful`: so many of its pushes wait for their
+    time that only those that come due may go; `deferred` counts those sent to wait since the last
+    look. `in_hand` counts messages taken but not settled: the readers are closed only when there
+    are none.
     """
 
-    __slots__ = ("held", "in_hand", "later", "level", "main", "name", "retired", "returned")
+    __slots__ = (
+        "brimful",
+        "deferred",
+        "held",
+        "in_hand",
+        "later",
+        "level",
+        "main",
+        "name",
+        "retired",
+        "returned",
+    )
 
     def __init__(self, name: str, level: Level) -> None:
         self.name = name
@@ -53,6 +66,8 @@ class OpenLane:
         self.returned: deque[Taken] = deque()
         self.in_hand = 0
         self.held = False
+        self.brimful = False
+        self.deferred = 0
         self.retired = False
 
     @property
@@ -62,7 +77,7 @@ class OpenLane:
     @property
     def fed(self) -> bool:
         """Whether there is something new to take."""
-        return self.main.fed or self.later.fed
+        return self.later.fed or (self.main.fed and not self.brimful)
 
     @property
     def pending(self) -> int:
@@ -76,14 +91,17 @@ class OpenLane:
         """
         if self.returned:
             return self.returned.popleft()
-        taken = self.later.take() or self.main.take()
+        taken = self.later.take()
+        if taken is None and not self.brimful:
+            taken = self.main.take()
         if taken is not None:
             self.in_hand += 1
         return taken
 
     def refill_wait_s(self) -> float:
         """How long it is worth waiting for what a reader knows to be on its way."""
-        return max(self.main.refill_wait_s(), self.later.refill_wait_s())
+        inlets = (self.later,) if self.brimful else self.inlets
+        return max(inlet.refill_wait_s() for inlet in inlets)
 
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""

@@ -13,19 +13,27 @@ from dispatcher.stats import Stats
 from lanes.life import now_ms
 from lanes.push import Kind, Outcome, encode
 
-_RETRY_FIRST_S = 1.0
-_RETRY_LONGEST_S = 300.0
 _WAIT_LONGEST_S = 86_400.0  # whatever a sink asks for
 _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got through
 
 
 class Outcomes:
-    """`pause` asks for a whole task to be paused, as a sink did."""
+    """`pause` asks for a whole task to be paused, as a sink did.
 
-    def __init__(self, settler: Settler, stats: Stats, pause: Callable[[str, str], None]) -> None:
+    `backoff_s` is the wait after so many attempts when the sink names none.
+    """
+
+    def __init__(
+        self,
+        settler: Settler,
+        stats: Stats,
+        pause: Callable[[str, str], None],
+        backoff_s: Callable[[int], float],
+    ) -> None:
         self._settler = settler
         self._stats = stats
         self._pause = pause
+        self._backoff_s = backoff_s
 
     def settle(self, job: Job, outcome: Outcome) -> None:
         kind = outcome.kind
@@ -52,7 +60,7 @@ class Outcomes:
             reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"
             return self.settle(job, Outcome.dead(reason))
         self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
-        wait_s = _backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
+        wait_s = self._backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
         body = encode(replace(job.push, attempt=job.push.attempt + 1))
         return self._again(job, body, min(wait_s, _WAIT_LONGEST_S))
 
@@ -60,7 +68,11 @@ class Outcomes:
         self._settler.later(job.lane, job.taken, job.push, body, delay_s)
 
 
-def _backoff_s(attempt: int) -> float:
-    """Exponential with full jitter over the upper half, so that retries do not come in waves."""
-    longest: float = min(_RETRY_LONGEST_S, _RETRY_FIRST_S * 2 ** min(attempt - 1, 30))
-    return longest * random.uniform(0.5, 1.0)
+def backoff(first_s: float, longest_s: float) -> Callable[[int], float]:
+    """Doubles with each attempt, with jitter over the upper half: retries do not come in waves."""
+
+    def wait_s(attempt: int) -> float:
+        most: float = min(longest_s, first_s * 2 ** min(attempt - 1, 30))
+        return most * random.uniform(0.5, 1.0)
+
+    return wait_s

@@ -15,6 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
+from dispatcher.brim import Brim
 from dispatcher.completion import Completion
 from dispatcher.flights import Flights
 from dispatcher.gate import Gate
@@ -22,7 +23,7 @@ from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.loop import Loop
-from dispatcher.outcomes import Outcomes
+from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
@@ -79,7 +80,15 @@ class Dispatcher:
             self._wake,
         )
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
-        outcomes = Outcomes(self._settler, self.stats, self._pauses.ask)
+        outcomes = Outcomes(
+            self._settler,
+            self.stats,
+            self._pauses.ask,
+            backoff(settings.retry_first_s, settings.retry_longest_s),
+        )
+        self._brim = Brim(
+            backend.broker, settings.later_max, self._roster.lanes.values, self._on_brim
+        )
         self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
         self._flights = Flights(sink, settings.slots, self._gate, outcomes, self.stats, self._wake)
         self._loop = Loop(
@@ -140,6 +149,7 @@ class Dispatcher:
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
                 ("completion", self._completion.run()),
+                ("brim", self._brim.run()),
                 ("janitor", self._janitor.run()),
             )
         ]
@@ -198,6 +208,10 @@ class Dispatcher:
     def _wake(self) -> None:
         self._awake.set()
 
+    def _on_brim(self, lane: OpenLane) -> None:
+        self._roster.released(lane)
+        self._wake()
+
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)
         self._janitor.on_task(task)
@@ -208,6 +222,7 @@ class Dispatcher:
             in_flight=lambda: self._flights.in_flight,
             unsettled=lambda: self._settler.unsettled,
             lanes_open=lambda: len(self._roster.lanes),
+            lanes_full=self._brim.full,
             backlog=self._backlog,
             weights=self.weights,
         )

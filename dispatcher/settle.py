@@ -107,6 +107,7 @@ class Settler:
     def later(self, lane: OpenLane, taken: Taken, push: Push, body: bytes, delay_s: float) -> None:
         """The push waits on the lane's later lane, not to be taken before `delay_s`."""
         self.unsettled += 1
+        lane.deferred += 1
         end = _End(lane, taken, push.task_id, push.seq, None)
         opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
         self._add_move(_Move(lane.later.name, body, end, _rounded(delay_s), opens_for))

@@ -86,12 +86,14 @@ class Gauges:
         in_flight: Callable[[], int],
         unsettled: Callable[[], int],
         lanes_open: Callable[[], int],
+        lanes_full: Callable[[], int],
         backlog: Callable[[], dict[Level, int]],
         weights: Callable[[], dict[Level, int]],
     ) -> None:
         self.in_flight = in_flight
         self.unsettled = unsettled
         self.lanes_open = lanes_open
+        self.lanes_full = lanes_full
         self.backlog = backlog
         self.weights = weights
 
@@ -157,6 +159,7 @@ class StatsCollector(Collector):
             ("pushlane_in_flight", "Pushes that hold a slot", gauges.in_flight()),
             ("pushlane_unsettled", "Outcomes not durable yet", gauges.unsettled()),
             ("pushlane_lanes_open", "Lanes that this process reads", gauges.lanes_open()),
+            ("pushlane_lanes_full", "Lanes that rest at later_max", gauges.lanes_full()),
         ):
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, by_level in (

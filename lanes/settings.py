@@ -62,6 +62,18 @@ class Settings(BaseSettings):
     max_attempts: int = Field(
         5, ge=1, le=MAX_ATTEMPTS, description="deliveries tried before a push is dead"
     )
+    retry_first_s: float = Field(
+        1.0, gt=0, le=86_400, description="longest wait before the second attempt; then it doubles"
+    )
+    retry_longest_s: float = Field(
+        300.0,
+        gt=0,
+        le=86_400,
+        description="longest wait before an attempt, unless the sink names one",
+    )
+    later_max: int = Field(
+        1_000_000, ge=1, description="pushes of a lane that may wait for their time"
+    )
     claim_timeout_s: float = Field(
         15.0,
         gt=0,
