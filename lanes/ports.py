@@ -147,6 +147,9 @@ class Registry(Protocol):
 
     async def set_weights(self, weights: Weights) -> None: ...
 
+    async def counted_since_ms(self) -> int:
+        """Since when (Unix ms) every finished seq is counted; counts from before may be lost."""
+
     async def changes(self, since: int, timeout_s: float) -> Changes:
         """Wait until something is newer than `since`, at most `timeout_s`.
 

@@ -47,7 +47,7 @@ async def connect_redis(
     registry = RedisRegistry(client, keys, journal)
     try:
         await client.ping()
-        await Rebuild(client, keys, journal).when_empty()
+        await Rebuild(client, keys, journal).until_ready()
         yield OnRedis(
             registry, RedisLease(client, keys), RedisLedger(client, keys, ledger_window_s)
         )

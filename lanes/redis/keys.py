@@ -9,6 +9,8 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self._base = f"{{{prefix}}}:"
         self.version = self._base + "version"  # number of the latest change; absent: nothing here
+        self.server = self._base + "server"  # run id of the server that this was filled on
+        self.counted = self._base + "counted"  # Unix ms: since when every finish is counted
         self.tasks = self._base + "tasks"  # hash: id → task
         self.by_key = self._base + "by-key"  # hash: key → id
         self.by_name = self._base + "by-name"  # sorted set of name NUL id

@@ -1,7 +1,8 @@
-"""Fills an empty registry from the journal: tasks, keys, names and weights.
+"""Fills a registry from the journal: tasks, keys, names and weights.
 
-One process does it while the others wait. What was counted (`lanes.redis.tallies`) is not in the
-journal and starts from zero, so a task that was under way must be finished by cancelling it.
+That is needed when Redis has lost its data, and whenever its server is another one than before,
+since what that has may be old. One process does it while the others wait. What was counted
+(`lanes.redis.tallies`) is not in the journal: it starts from zero, or from what an old copy held.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lanes.errors import Unreachable
 from lanes.ports import Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
-from lanes.redis.stored import STORE, decode, index_keys, store_args
+from lanes.redis.stored import READY, STORE, decode, index_keys, store_args
 from lanes.task import Task
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
@@ -24,11 +25,14 @@ GUARD_MS = 30_000
 PATIENCE_S = 120.0
 POLL_S = 0.1
 
-_GUARD = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return 'ready' end
+_GUARD = (
+    READY
+    + """
+if ready(KEYS[1], KEYS[3]) then return 'ready' end
 if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'ours' end
 return redis.call('GET', KEYS[2]) == ARGV[1] and 'ours' or 'busy'
 """
+)
 
 # Refuses when the guard went to somebody else, so that old tasks never overwrite newer ones.
 # Tasks whose lane may still be read count as just changed: who followed the registry before the
@@ -53,21 +57,26 @@ _OPEN = """
 if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[9], ARGV[2]) end
 local time = redis.call('TIME')
-redis.call('SET', KEYS[1], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
+redis.call('SET', KEYS[1], string.format('%.0f', version))
+redis.call('SET', KEYS[10], string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
+redis.call('SET', KEYS[11], string.format('%.0f', now_ms))
 redis.call('DEL', KEYS[8])
+redis.call('PUBLISH', KEYS[7], version)
 return 1
 """
 
 
 class Rebuild:
-    """Makes an empty registry ready for use."""
+    """Makes a registry that is empty, or perhaps old, ready for use."""
 
     def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
         self._client = client
         self._keys = keys
         self._journal = journal
 
-    async def when_empty(self) -> None:
+    async def until_ready(self) -> None:
         """Return once the registry is ready, whoever made it so.
 
         Raises:
@@ -76,7 +85,7 @@ class Rebuild:
         token = secrets.token_hex(8)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            guard = [self._keys.version, self._keys.rebuilding]
+            guard = [self._keys.version, self._keys.rebuilding, self._keys.server]
             turn = await self._client.run(_GUARD, guard, [token, GUARD_MS])
             if turn == b"ready" or (turn == b"ours" and await self._fill(token)):
                 return
@@ -93,7 +102,7 @@ class Rebuild:
         for start in range(0, len(tasks), TASKS_A_CALL):
             if not await self._fill_some(token, tasks[start : start + TASKS_A_CALL]):
                 return False
-        keys = [*self._filled_keys(), self._keys.weights]
+        keys = [*self._filled_keys(), self._keys.weights, self._keys.server, self._keys.counted]
         return bool(await self._client.run(_OPEN, keys, [token, weights]))
 
     async def _fill_some(self, token: str, tasks: Sequence[Task]) -> bool:

@@ -1,7 +1,7 @@
 """The registry port on Redis: tasks, weights and progress, shared by every process.
 
 Reads come from Redis, writes go through the journal (`lanes.redis.writes`). A registry that lost
-all its data fills itself from the journal again, but for the counts, which start from zero.
+its data, or was set back to older ones, fills itself from the journal again, but for the counts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from lanes.redis.keys import Keys
 from lanes.redis.notices import Notices
 from lanes.redis.reads import Reads
 from lanes.redis.rebuild import Rebuild
+from lanes.redis.stored import READY
 from lanes.redis.tallies import Tallies
 from lanes.redis.writes import Writes
 from lanes.task import Finished, Progress, State, Task, Weights
+
+_VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1])"
 
 
 class RedisRegistry:
@@ -36,10 +39,8 @@ class RedisRegistry:
         return await self._writes.add(task)
 
     async def get(self, task_id: str) -> Task:
+        await self._version()
         found = await self._reads.find(task_id)
-        if found is None:
-            await self._rebuild.when_empty()
-            found = await self._reads.find(task_id)
         if found is None:
             raise await self._reads.unknown(task_id)
         return found
@@ -79,6 +80,9 @@ class RedisRegistry:
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
         return await self._tallies.finished(task_id, seqs)
 
+    async def counted_since_ms(self) -> int:
+        return int(await self._client.call("GET", self._keys.counted) or 0)
+
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
         await self._version()
         return await self._reads.in_states(states)
@@ -87,9 +91,10 @@ class RedisRegistry:
         await self._notices.close()
 
     async def _version(self) -> int:
-        """The number of the latest change; fills the registry first when it has lost its data."""
-        version = await self._client.call("GET", self._keys.version)
+        """The number of the latest change; fills the registry first when that is needed."""
+        keys = [self._keys.version, self._keys.server]
+        version = await self._client.run(_VERSION, keys)
         if version is None:
-            await self._rebuild.when_empty()
-            version = await self._client.call("GET", self._keys.version)
+            await self._rebuild.until_ready()
+            version = await self._client.run(_VERSION, keys)
         return int(version or 0)

@@ -24,6 +24,16 @@ local function store(at)
 end
 """
 
+# What a server that was started anew read from its disk may be older than the journal, and so may
+# what a replica had: only the server that filled the registry is trusted to have it as it was.
+READY = """
+local function ready(version, server)
+  if redis.call('EXISTS', version) == 0 then return false end
+  local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  return redis.call('GET', server) == run_id
+end
+"""
+
 # Gives a change its number and tells everybody. The number is what `since` compares.
 ANNOUNCE = """
 local function announce(id)

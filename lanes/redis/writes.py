@@ -23,7 +23,7 @@ from lanes.ports import Edit, Fence, Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
-from lanes.redis.stored import ANNOUNCE, STORE, decode, encode, index_keys, store_args
+from lanes.redis.stored import ANNOUNCE, READY, STORE, decode, encode, index_keys, store_args
 from lanes.task import Task, Weights
 
 LOCK_MS = 10_000
@@ -41,9 +41,10 @@ end
 # in the journal, and a second id for one key must not get there.
 _BEGIN_ADD = (
     _LOCK
+    + READY
     + """
 local id, key, body = ARGV[3], ARGV[4], ARGV[5]
-if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+if not ready(KEYS[1], KEYS[6]) then return {'unready'} end
 local kept = redis.call('HGET', KEYS[2], key ~= '' and redis.call('HGET', KEYS[3], key) or id)
 if kept then return {'kept', kept} end
 if not lock(KEYS[4], ARGV[1], ARGV[2]) then return {'busy'} end
@@ -62,9 +63,10 @@ end
 
 _BEGIN_CHANGE = (
     _LOCK
+    + READY
     + _FENCE
     + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+if not ready(KEYS[1], KEYS[5]) then return {'unready'} end
 if fenced(KEYS[4], ARGV[4]) then return {'fenced'} end
 local body = redis.call('HGET', KEYS[2], ARGV[3])
 if not body then return {'unknown'} end
@@ -75,8 +77,9 @@ return {'ours', body}
 
 _BEGIN_WEIGHTS = (
     _LOCK
+    + READY
     + """
-if redis.call('EXISTS', KEYS[1]) == 0 then return {'empty'} end
+if not ready(KEYS[1], KEYS[3]) then return {'unready'} end
 return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
 """
 )
@@ -123,6 +126,7 @@ class Writes:
     async def add(self, task: Task) -> Task:
         lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
+        keys.append(self._keys.server)
         async for token in _attempts(f"task {task.key or task.id!r}"):
             args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
             turn, *body = await self._client.run(_BEGIN_ADD, keys, args)
@@ -130,8 +134,8 @@ class Writes:
                 return decode(body[0])
             if turn == b"ours" and await self._write(lock, token, begun := decode(body[0])):
                 return begun
-            if turn == b"empty":
-                await self._rebuild.when_empty()
+            if turn == b"unready":
+                await self._rebuild.until_ready()
         raise _unreached()
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
@@ -143,7 +147,8 @@ class Writes:
     ) -> Task | None:
         """`refused`: the journal has a value that was not kept, and gets the kept one first."""
         lock = self._keys.lock(f"task:{task_id}")
-        keys = [self._keys.version, self._keys.tasks, lock, *self._fence_keys(fence)]
+        keys = [self._keys.version, self._keys.tasks, lock]
+        keys += [*self._fence_keys(fence), self._keys.server]
         async for token in _attempts(f"task {task_id}"):
             args = [token, LOCK_MS, task_id, *_fence_args(fence)]
             turn, *body = await self._client.run(_BEGIN_CHANGE, keys, args)
@@ -160,19 +165,19 @@ class Writes:
                 if kept:
                     return changed
                 refused = True
-            if turn == b"empty":
-                await self._rebuild.when_empty()
+            if turn == b"unready":
+                await self._rebuild.until_ready()
         raise _unreached()
 
     async def set_weights(self, weights: Weights) -> None:
         lock = self._keys.lock("weights")
         async for token in _attempts("the level weights"):
-            keys = [self._keys.version, lock]
+            keys = [self._keys.version, lock, self._keys.server]
             (turn,) = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS])
             if turn == b"ours" and await self._write_weights(lock, token, str(weights)):
                 return
-            if turn == b"empty":
-                await self._rebuild.when_empty()
+            if turn == b"unready":
+                await self._rebuild.until_ready()
 
     async def _edit(
         self, lock: str, token: str, task: Task, edit: Edit, fence: Fence | None
