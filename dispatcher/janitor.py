@@ -93,8 +93,9 @@ class Janitor:
         for task in [task for task in self._expiring.values() if task.expires_at_ms <= now]:
             await self._change(task, life.finish(State.EXPIRED))
         for task in list(self._ended.values()):
-            self._ended[task.id] = self._ended.pop(task.id)  # last: if this fails, others are next
-            await self._drop(task)
+            if self._ended.pop(task.id, None) is not None:  # else another has dropped it meanwhile
+                self._ended[task.id] = task  # last: if this fails, others are next
+                await self._drop(task)
 
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher import Dispatcher
 from dispatcher.completion import Completion
@@ -86,13 +87,13 @@ def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: Path) -
 
 
 @asynccontextmanager
-async def tidying(backend: Backend, *tasks: Task) -> AsyncIterator[None]:
+async def tidying(backend: Backend, *tasks: Task) -> AsyncIterator[Janitor]:
     """A janitor at work that has heard of these tasks."""
     janitor = Janitor(backend, "one")
     for task in tasks:
         janitor.on_task(task)
     running = asyncio.create_task(janitor.run())
-    yield
+    yield janitor
     running.cancel()
 
 
@@ -161,6 +162,32 @@ def test_a_lane_that_cannot_be_dropped_keeps_no_other(tmp_path: Path) -> None:
 
         async with tidying(with_other(backend, broker=broker), stuck, other):
             await until_task(backend, other, lambda now: now.lane_dropped)
+
+    in_backend(tmp_path, work)
+
+
+class Meanwhile(Wrapped):
+    """A broker during whose first drop something happens."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.happens: list[Any] = []
+
+    async def drop_lane(self, lane: str) -> bool:
+        while self.happens:
+            self.happens.pop()()
+        dropped: bool = await self._real.drop_lane(lane)
+        return dropped
+
+
+def test_a_lane_that_another_drops_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        first, gone, last = [await ended_task(backend) for _ in range(3)]
+        broker = Meanwhile(backend.broker)
+
+        async with tidying(with_other(backend, broker=broker), first, gone, last) as janitor:
+            broker.happens.append(lambda: janitor.on_task(replace(gone, lane_dropped=True)))
+            await until_task(backend, last, lambda now: now.lane_dropped)
 
     in_backend(tmp_path, work)
 
