@@ -9,7 +9,7 @@ import sys
 
 from lanes.errors import PushlaneError
 
-BENCHMARKS = ("fairness", "pick")
+BENCHMARKS = ("fairness", "faults", "pick")
 
 
 def main() -> int:
@@ -31,7 +31,9 @@ def main() -> int:
     if result.get("lost"):
         print(f"error: {result['lost']} pushes were lost", file=sys.stderr)
         return 1
-    return 0
+    for failure in result.get("failures", ()):
+        print(f"error: {failure}", file=sys.stderr)
+    return 1 if result.get("failures") else 0
 
 
 if __name__ == "__main__":

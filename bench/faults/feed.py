@@ -1,0 +1,94 @@
+"""Keeps a backlog: writes task after task while faults go on, and knows what it has written.
+
+Each step is tried again until it holds, as a producer does; a batch sent twice is kept once by the
+broker. Levels take turns; low tasks share the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import TypeVar
+
+from lanes import life
+from lanes.backend import Backend
+from lanes.errors import Unreachable
+from lanes.naming import own_lane, pool_lane
+from lanes.ports import Source
+from lanes.push import Push, encode
+from lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
+
+_AGAIN_S = 0.1
+_PUBLISH_AT_ONCE = 500
+_BODY = "x" * 150
+_MOST_ATTEMPTS = 100
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a row's tasks promise. `name` is how the table calls it."""
+
+    name: str
+    delivery: DeliveryMode
+    on_unknown: OnUnknown = OnUnknown.RESEND
+    honour: bool = False
+
+
+class Feeder:
+    """Writes tasks of `pushes` each. `totals` holds every push that a task was sealed with."""
+
+    def __init__(self, backend: Backend, pool_lanes: int, mode: Mode, pushes: int) -> None:
+        self._backend = backend
+        self._pool_lanes = pool_lanes
+        self._mode = mode
+        self._pushes = pushes
+        self._levels = cycle(Level)
+        self.totals: dict[str, int] = {}
+
+    @property
+    def written(self) -> int:
+        return sum(self.totals.values())
+
+    async def write(self) -> str:
+        """One more task; its id, once all of it is durable."""
+        level = next(self._levels)
+        task_id = new_task_id()
+        lane = pool_lane(task_id, self._pool_lanes) if level is Level.LOW else own_lane(task_id)
+        await self._patiently(lambda: self._open(task_id, level, lane))
+        self.totals[task_id] = self._pushes
+        for first in range(1, self._pushes + 1, _PUBLISH_AT_ONCE):
+            await self._patiently(lambda first=first: self._publish(task_id, lane, first))
+        seal = life.seal(self._pushes)
+        await self._patiently(lambda: self._backend.registry.change(task_id, seal))
+        return task_id
+
+    async def _open(self, task_id: str, level: Level, lane: str) -> None:
+        task = Task(
+            id=task_id,
+            level=level,
+            lane=lane,
+            key=f"feed-{task_id}",  # so that it can be added again
+            created_at_ms=life.now_ms(),
+            max_attempts=_MOST_ATTEMPTS,
+            delivery=self._mode.delivery,
+            on_unknown=self._mode.on_unknown,
+        )
+        await self._backend.registry.add(task)
+        await self._backend.broker.open_lane(lane)
+        await self._backend.registry.change(task_id, life.start)
+
+    async def _publish(self, task_id: str, lane: str, first: int) -> None:
+        last = min(first + _PUBLISH_AT_ONCE, self._pushes + 1)
+        bodies = [encode(Push(task_id, seq, f"r{seq}", "t", _BODY)) for seq in range(first, last)]
+        await self._backend.broker.publish(lane, bodies, source=Source(f"feed-{task_id}", first))
+
+    async def _patiently(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
+            try:
+                return await step()
+            except Unreachable:
+                await asyncio.sleep(_AGAIN_S)

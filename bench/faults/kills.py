@@ -1,0 +1,90 @@
+"""Faults that happen to dispatchers: killed at random or at a named point, frozen, told to stop.
+
+The points are met from outside: the receiving end holds its answers or tells when it has given one,
+and the kill follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+
+from bench.faults.stream import Stream
+
+_SLOTS_FILL_S = 0.15
+_OUTCOME_TO_ACK_S = 0.12
+
+
+async def kill_at_random(stream: Stream) -> float:
+    return await _kill_and_restart(stream)
+
+
+async def kill_before_push(stream: Stream) -> float:
+    """Slots are taken and requests are on their way, but none has arrived."""
+    await stream.oracle.deaf()
+    await asyncio.sleep(_SLOTS_FILL_S)
+    await stream.kill(stream.forks[0])
+    await stream.oracle.hear()
+    return _restarted(stream)
+
+
+async def kill_before_answer(stream: Stream) -> float:
+    """Pushes have arrived and are kept, but nobody was told."""
+    await stream.oracle.behave("hold")
+    await stream.oracle.arrivals(random.randint(1, stream.load.slots))
+    await stream.kill(stream.forks[0])
+    await stream.oracle.behave()
+    await stream.oracle.free()
+    return _restarted(stream)
+
+
+async def kill_before_ack(stream: Stream) -> float:
+    """Pushes were answered this moment: their acks are not sent yet."""
+    await stream.oracle.arrivals(random.randint(1, 10 * stream.load.slots))
+    return await _kill_and_restart(stream)
+
+
+async def kill_after_republish(stream: Stream) -> float:
+    """Pushes were refused: they are about to be, or just were, put on a lane again."""
+    await stream.oracle.behave("500", share=0.5)
+    await stream.oracle.arrivals(random.randint(1, 5 * stream.load.slots))
+    await asyncio.sleep(random.uniform(0, _OUTCOME_TO_ACK_S))
+    await stream.kill(stream.forks[0])
+    await stream.oracle.behave()
+    return _restarted(stream)
+
+
+async def restart_gently(stream: Stream) -> float:
+    """SIGTERM to the one that runs longest; a new one takes its place."""
+    await stream.stop(stream.forks[0])
+    return _restarted(stream)
+
+
+async def freeze_12_s(stream: Stream) -> float:
+    return await _freeze(stream, 12.0)
+
+
+async def freeze_70_s(stream: Stream) -> float:
+    return await _freeze(stream, 70.0)
+
+
+async def _freeze(stream: Stream, lasting_s: float) -> float:
+    fork = stream.forks[0]
+    fork.send(signal.SIGSTOP)
+    await asyncio.sleep(lasting_s)
+    fork.send(signal.SIGCONT)
+    stream.forks.append(stream.forks.pop(0))
+    return time.time()
+
+
+async def _kill_and_restart(stream: Stream) -> float:
+    await stream.kill(stream.forks[0])
+    return _restarted(stream)
+
+
+def _restarted(stream: Stream) -> float:
+    ended_s = time.time()
+    stream.start_dispatcher()
+    return ended_s

@@ -1,0 +1,88 @@
+"""One row of the fault table: one stream, one fault again and again, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from bench.backends import environment
+from bench.faults.catalogue import Fault
+from bench.faults.feed import Mode
+from bench.faults.stream import Stream, streaming
+from bench.faults.verdict import Bound, Row, Tally
+from lanes.settings import Settings
+
+_AT_MOST_APART_S = 0.6
+_WRITTEN_DEADLINE_S = 120.0
+
+
+async def measure(
+    fault: Fault, mode: Mode, broker: str, runs: int, settings: Settings, keep: Path | None
+) -> Row:
+    """Run the faults; with `keep`, logs stay in that folder."""
+    with tempfile.TemporaryDirectory(prefix="pushlane-faults-") as temporary:
+        folder = keep or Path(temporary)
+        named = environment(settings)
+        async with streaming(settings, named, mode, fault.load, folder) as stream:
+            return await _Measurement(fault, mode, broker, stream).run(runs)
+
+
+class _Measurement:
+    def __init__(self, fault: Fault, mode: Mode, broker: str, stream: Stream) -> None:
+        self._fault = fault
+        self._mode = mode
+        self._broker = broker
+        self._stream = stream
+        self._struck = 0
+        self._worst_s = 0.0
+
+    async def run(self, runs: int) -> Row:
+        stream = self._stream
+        watching = asyncio.create_task(stream.watch())
+        feeding = asyncio.create_task(stream.feed())
+        try:
+            await stream.went_on(time.time())
+            started = (time.time(), len(stream.oracle.tally.kept))
+            await self._strike(runs)
+            rate = (len(stream.oracle.tally.kept) - started[1]) / (time.time() - started[0])
+            stream.feeding = False
+            await asyncio.wait_for(feeding, _WRITTEN_DEADLINE_S)
+            unfinished = await stream.finished()
+        finally:
+            feeding.cancel()
+            watching.cancel()
+        for fork in list(stream.forks):
+            await stream.stop(fork)
+        stream.oracle.read()
+        return await self._row(rate, unfinished)
+
+    async def _strike(self, runs: int) -> None:
+        while self._struck < runs and self._worst_s != float("inf"):
+            await asyncio.sleep(random.uniform(0, _AT_MOST_APART_S))
+            ended_s = await self._fault.strike(self._stream)
+            self._struck += 1
+            self._worst_s = max(self._worst_s, await self._stream.went_on(ended_s))
+
+    async def _row(self, rate: float, unfinished: int) -> Row:
+        stream, tally = self._stream, self._stream.oracle.tally
+        return Row(
+            fault=self._fault.name,
+            mode=self._mode.name,
+            broker=self._broker,
+            runs=self._struck,
+            pushes=stream.feeder.written,
+            lost=len(tally.lost(stream.feeder.totals)),
+            duplicates=tally.duplicates,
+            bound=self._bound(tally),
+            buried=await stream.buried(),
+            unfinished=unfinished,
+            recovery_s=self._worst_s,
+            rate_per_s=rate,
+            deaths=stream.deaths,
+        )
+
+    def _bound(self, tally: Tally) -> Bound:
+        return self._fault.bound(self._struck, self._mode, self._stream.load, tally)

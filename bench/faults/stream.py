@@ -1,0 +1,166 @@
+"""A running stream of pushes that faults happen to: backlog, dispatchers, receiving end.
+
+It starts again what a fault took, waits until pushes arrive again, and in the end lets everything
+come out. What it says about deliveries comes from the receiving end's log alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.faults.feed import Feeder, Mode
+from bench.faults.nursery import Fork, Nursery
+from bench.faults.oracle import Oracle, receiving
+from lanes.backend import Backend, connect
+from lanes.errors import Unreachable
+from lanes.settings import Settings
+from lanes.task import ACTIVE_STATES
+
+_LOOK_EVERY_S = 0.01
+_STOP_DEADLINE_S = 60.0
+_RESTART_AFTER_S = 0.5
+_FINISH_LOOK_EVERY_S = 0.5
+_CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_S": "1"}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's."""
+
+    slots: int = 20
+    answer_ms: float = 10.0
+    pushes: int = 500
+    backlog: int = 3_000
+    processes: int = 1
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    recovery_deadline_s: float = 60.0
+
+
+class Stream:
+    """`forks` are the dispatchers that run; a fault takes from them and gives back.
+
+    `deaths` counts those that ended by themselves.
+    """
+
+    def __init__(
+        self, backend: Backend, feeder: Feeder, oracle: Oracle, nursery: Nursery, load: Load
+    ) -> None:
+        self._backend = backend
+        self._nursery = nursery
+        self.feeder = feeder
+        self.oracle = oracle
+        self.load = load
+        self.forks: list[Fork] = []
+        self.feeding = True
+        self.deaths = 0
+
+    def start_dispatcher(self) -> None:
+        load = self.load
+        sink = f"webhook:{self.oracle.url}"
+        self.forks.append(
+            self._nursery.start("--sink", sink, "--slots", str(load.slots), *load.flags)
+        )
+
+    async def kill(self, fork: Fork) -> None:
+        """kill -9; it is no longer among the forks."""
+        self.forks.remove(fork)
+        await fork.kill()
+
+    async def stop(self, fork: Fork) -> None:
+        """SIGTERM, and wait for a good end."""
+        self.forks.remove(fork)
+        fork.send(signal.SIGTERM)
+        try:
+            code = await fork.ended(_STOP_DEADLINE_S)
+        except TimeoutError:
+            await fork.kill()
+            code = -signal.SIGKILL
+        if code:
+            raise RuntimeError(f"a dispatcher that was told to stop ended with {code}")
+
+    async def watch(self) -> None:
+        """Read the log, and start again what has ended by itself, as a supervisor does."""
+        while True:
+            self.oracle.read()
+            for fork in [fork for fork in self.forks if fork.has_ended]:
+                self.forks.remove(fork)
+                self.deaths += 1
+                await asyncio.sleep(_RESTART_AFTER_S)
+                self.start_dispatcher()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def feed(self) -> None:
+        """Keep the backlog while `feeding`; a task begun is written whole."""
+        while self.feeding:
+            if self.feeder.written - len(self.oracle.tally.kept) < self.load.backlog:
+                await self.feeder.write()
+            else:
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def went_on(self, since_s: float) -> float:
+        """Seconds from `since_s` (Unix time) to the next new push; infinite when none came."""
+        tally = self.oracle.tally
+        tally.mark(since_s)
+        deadline = time.monotonic() + self.load.recovery_deadline_s
+        while time.monotonic() < deadline:
+            if tally.first_since_mark_s is not None:
+                return tally.first_since_mark_s - since_s
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return float("inf")
+
+    async def finished(self) -> int:
+        """Wait until every task has ended, or nothing moves; the number of those that have not."""
+        quiet_since, before = time.monotonic(), (-1, -1)
+        while time.monotonic() - quiet_since < self.load.recovery_deadline_s:
+            active = await self._active()
+            if active == 0:
+                return 0
+            now = (active, self.oracle.tally.arrivals)
+            if now != before:
+                quiet_since, before = time.monotonic(), now
+            await asyncio.sleep(_FINISH_LOOK_EVERY_S)
+        return before[0]
+
+    async def _active(self) -> int:
+        """Tasks that have not ended; -1 while nobody can tell."""
+        try:
+            return len(await self._backend.registry.list(ACTIVE_STATES))
+        except Unreachable:
+            return -1
+
+    async def buried(self) -> int:
+        """Pushes that ended on the dead-letter lane."""
+        progress = await self._backend.registry.progress(list(self.feeder.totals))
+        return sum(count.dead for count in progress)
+
+
+@asynccontextmanager
+async def streaming(
+    settings: Settings, environment: Mapping[str, str], mode: Mode, load: Load, folder: Path
+) -> AsyncIterator[Stream]:
+    """A stream with its dispatchers running; all that it started is gone in the end."""
+    arrivals, said = folder / "arrivals.jsonl", folder / "dispatchers.log"
+    for log in (arrivals, said):  # of an earlier run
+        log.unlink(missing_ok=True)
+    async with (
+        receiving(arrivals, load.answer_ms, honour=mode.honour) as oracle,
+        connect(settings) as backend,
+    ):
+        named = {**environment, **_CLAIMS_RUN_OUT_SOON, **load.environment}
+        nursery = Nursery(named, said)
+        feeder = Feeder(backend, settings.pool_lanes, mode, load.pushes)
+        stream = Stream(backend, feeder, oracle, nursery, load)
+        try:
+            for _ in range(load.processes):
+                stream.start_dispatcher()
+            yield stream
+        finally:
+            for fork in list(stream.forks):
+                await stream.kill(fork)

@@ -1,0 +1,42 @@
+"""What the fault benchmark takes for the promise of each delivery mode after kills."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.faults import catalogue
+from bench.faults.feed import Mode
+from bench.faults.stream import Load
+from bench.faults.verdict import Bound, Tally
+
+KILLS = 3
+LOAD = Load(slots=20)
+
+
+@pytest.fixture
+def tally() -> Tally:
+    counted = Tally()
+    counted.busiest_window = 70
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("mode", "bound"),
+    [
+        (catalogue.AT_LEAST_ONCE, Bound(lost=0, duplicates=KILLS * (20 + 70))),
+        (catalogue.AT_MOST_ONCE, Bound(lost=KILLS * 20, duplicates=0)),
+        (catalogue.ONCE, Bound(lost=0, duplicates=0)),
+        (catalogue.RESEND, Bound(lost=0, duplicates=KILLS * 20)),
+        (catalogue.BURY, Bound(lost=KILLS * 20, duplicates=0)),
+    ],
+    ids=lambda value: value.name if isinstance(value, Mode) else "",
+)
+def test_kills_may_cost_what_is_in_flight_and_no_more(
+    mode: Mode, bound: Bound, tally: Tally
+) -> None:
+    assert catalogue.of_one_process(KILLS, mode, LOAD, tally) == bound
+
+
+@pytest.mark.parametrize("mode", catalogue.MODES, ids=lambda mode: mode.name)
+def test_a_gentle_stop_costs_nothing_in_any_mode(mode: Mode, tally: Tally) -> None:
+    assert catalogue.nothing(KILLS, mode, LOAD, tally) == Bound(lost=0, duplicates=0)
