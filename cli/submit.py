@@ -39,6 +39,12 @@ Data = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN", help="Column to send along as data (repeatable)."),
 ]
+OrderedBy = Annotated[
+    str,
+    typer.Option(
+        metavar="COLUMN", help="Rows with the same value here go one after another, in order."
+    ),
+]
 Quota = Annotated[int, typer.Option(help="Pushes a turn.")]
 Name = Annotated[str, typer.Option(help="For people to know it by.")]
 Key = Annotated[str, typer.Option(help="The same key makes one task, not two.")]
@@ -90,6 +96,7 @@ def submit(
     title: Title = "",
     body: Body = "",
     data: Data = None,
+    ordered_by: OrderedBy = "",
     quota: Quota = 1,
     name: Name = "",
     key: Key = "",
@@ -118,6 +125,7 @@ def submit(
         body=body,
         data=tuple(data or ()),
         format=format_,
+        ordered_by=ordered_by,
         quota=quota,
         name=name,
         key=key,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
+from dispatcher.order import Order
 from dispatcher.roster import Roster
 from dispatcher.settle import Settler, dead_push
 from dispatcher.stats import Stats
@@ -24,11 +25,13 @@ class Admission:
         self,
         roster: Roster,
         settler: Settler,
+        order: Order,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._roster = roster
         self._settler = settler
+        self._order = order
         self._stats = stats
         self._clock_ms = clock_ms
 
@@ -48,7 +51,7 @@ class Admission:
             kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
             self._finish(lane, taken, push, kind)
             return None
-        if self._is_past(push.expires_at_ms) or self._is_past(task.expires_at_ms):
+        if self._is_past(task.expires_at_ms):
             self._finish(lane, taken, push, Kind.EXPIRED)
             return None
         if task.lane != lane.name:
@@ -57,6 +60,13 @@ class Admission:
             return None
         if task.state is State.PAUSED:
             self._roster.hold(lane, taken)
+            return None
+        if task.ordered and not self._order.may_go(lane, taken, push, task):
+            return None
+        if self._is_past(
+            push.expires_at_ms
+        ):  # in its turn: what comes after it waits for that, too
+            self._finish(lane, taken, push, Kind.EXPIRED)
             return None
         return Job(lane, taken, push, task)
 

@@ -12,6 +12,9 @@ from lanes.naming import later_lane
 from lanes.ports import LaneReader, Taken
 from lanes.task import Level
 
+_PARKED_MAIN = 1_000
+_PARKED_LATER = 500  # so that what comes due, over and over, leaves the main lane some room
+
 
 class Inlet:
     """A reader, once it is open. `fed`: it has something to take."""
@@ -42,7 +45,7 @@ class OpenLane:
     `held`: the task is paused or starts later. `brimful`: so many of its pushes wait for their
     time that only those that come due may go; `deferred` counts those sent to wait since the last
     look. `in_hand` counts messages taken but not settled: the readers are closed only when there
-    are none.
+    are none. `parked` counts those of them that wait for another push to be finished.
     """
 
     __slots__ = (
@@ -54,6 +57,7 @@ class OpenLane:
         "level",
         "main",
         "name",
+        "parked",
         "retired",
         "returned",
     )
@@ -65,6 +69,7 @@ class OpenLane:
         self.later = Inlet(later_lane(name), wanted=False)
         self.returned: deque[Taken] = deque()
         self.in_hand = 0
+        self.parked = 0
         self.held = False
         self.brimful = False
         self.deferred = 0
@@ -76,8 +81,19 @@ class OpenLane:
 
     @property
     def fed(self) -> bool:
-        """Whether there is something new to take."""
-        return self.later.fed or (self.main.fed and not self.brimful)
+        """Whether there is something new that may be taken."""
+        later_is_fed = self.later.fed and self.parked < _PARKED_LATER
+        return later_is_fed or (self.main.fed and self._takes_new)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether there is something new, but too much is parked to take it."""
+        has_new = self.later.fed or (self.main.fed and not self.brimful)
+        return has_new and not self.fed
+
+    @property
+    def _takes_new(self) -> bool:
+        return not self.brimful and self.parked < _PARKED_MAIN
 
     @property
     def pending(self) -> int:
@@ -91,8 +107,8 @@ class OpenLane:
         """
         if self.returned:
             return self.returned.popleft()
-        taken = self.later.take()
-        if taken is None and not self.brimful:
+        taken = self.later.take() if self.parked < _PARKED_LATER else None
+        if taken is None and self._takes_new:
             taken = self.main.take()
         if taken is not None:
             self.in_hand += 1
@@ -100,6 +116,8 @@ class OpenLane:
 
     def refill_wait_s(self) -> float:
         """How long it is worth waiting for what a reader knows to be on its way."""
+        if self.parked >= _PARKED_LATER:
+            return 0.0
         inlets = (self.later,) if self.brimful else self.inlets
         return max(inlet.refill_wait_s() for inlet in inlets)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
 from dispatcher.brim import Brim
+from dispatcher.chains import Place
 from dispatcher.completion import Completion
 from dispatcher.flights import Flights
 from dispatcher.gate import Gate
@@ -23,6 +24,7 @@ from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.loop import Loop
+from dispatcher.order import Order
 from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
 from dispatcher.roster import Roster
@@ -41,6 +43,7 @@ log = logging.getLogger("pushlane.dispatcher")
 
 _CANCEL_AGAIN_S = 0.5
 _RELEASE_S = 2.0
+_LANDING_S = 60.0
 
 
 class Dispatcher:
@@ -78,6 +81,16 @@ class Dispatcher:
             self._completion.on_progress,
             self._roster.released,
             self._wake,
+            self._on_durable,
+        )
+        self._order = Order(
+            backend.registry,
+            self._settler,
+            self._roster.find,
+            self._on_movable,
+            self.stats,
+            settings.order_timeout_s,
+            settings.sink_timeout_s + _LANDING_S,
         )
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         outcomes = Outcomes(
@@ -87,14 +100,14 @@ class Dispatcher:
             backoff(settings.retry_first_s, settings.retry_longest_s),
         )
         self._brim = Brim(
-            backend.broker, settings.later_max, self._roster.lanes.values, self._on_brim
+            backend.broker, settings.later_max, self._roster.lanes.values, self._on_movable
         )
         self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
         self._flights = Flights(sink, settings.slots, self._gate, outcomes, self.stats, self._wake)
         self._loop = Loop(
             scheduler,
             self._roster,
-            Admission(self._roster, self._settler, self.stats, clock_ms),
+            Admission(self._roster, self._settler, self._order, self.stats, clock_ms),
             self._flights,
             self._settler,
             self._awake,
@@ -148,6 +161,7 @@ class Dispatcher:
                 ("gate", self._gate.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
+                ("order", self._order.run()),
                 ("completion", self._completion.run()),
                 ("brim", self._brim.run()),
                 ("janitor", self._janitor.run()),
@@ -208,7 +222,10 @@ class Dispatcher:
     def _wake(self) -> None:
         self._awake.set()
 
-    def _on_brim(self, lane: OpenLane) -> None:
+    def _on_durable(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
+        self._order.settled(finished, moved)
+
+    def _on_movable(self, lane: OpenLane) -> None:
         self._roster.released(lane)
         self._wake()
 
@@ -221,6 +238,7 @@ class Dispatcher:
         return Gauges(
             in_flight=lambda: self._flights.in_flight,
             unsettled=lambda: self._settler.unsettled,
+            parked=lambda: self._order.parked,
             lanes_open=lambda: len(self._roster.lanes),
             lanes_full=self._brim.full,
             backlog=self._backlog,

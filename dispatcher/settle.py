@@ -32,6 +32,10 @@ _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
 
 
+OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], None]
+"""Hears of pushes, by task and seq: those that are finished now, and those on a lane again."""
+
+
 class _End(NamedTuple):
     """A message to ack, after its push is counted as finished (unless it lives on elsewhere)."""
 
@@ -59,7 +63,8 @@ class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
     `on_progress` hears the new counts of every task that a batch touched; `on_release` that
-    less of a lane is in hand; `on_settled` that there is room again.
+    less of a lane is in hand; `on_settled` that there is room again; `on_durable` what became of
+    each push.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Settler:
         on_progress: Callable[[Sequence[Progress]], None],
         on_release: Callable[[OpenLane], None],
         on_settled: Callable[[], None],
+        on_durable: OnDurable,
     ) -> None:
         self._backend = backend
         self._laters = laters
@@ -80,6 +86,7 @@ class Settler:
         self._moved = asyncio.Event()
         self._settled = asyncio.Event()
         self._on_settled = on_settled
+        self._on_durable = on_durable
         self.unsettled = 0
 
     @property
@@ -118,6 +125,12 @@ class Settler:
         kind = Kind.DEAD if dead.task_id else None
         end = _End(lane, taken, dead.task_id, dead.seq, kind)
         self._add_move(_Move(DEAD_LANE, encode_dead(dead), end))
+
+    def ack(self, lane: OpenLane, taken: Taken, push: Push) -> None:
+        """The push was finished before this copy of it came: nothing is to be done for it."""
+        self.unsettled += 1
+        self._ends.append(_End(lane, taken, push.task_id, push.seq, None))
+        self._ended.set()
 
     def _add_move(self, move: _Move) -> None:
         self._moves.append(move)
@@ -178,6 +191,10 @@ class Settler:
                 await backoff.wait(error)
         backoff.reset()
         self._release(ends)
+        self._on_durable(
+            ((end.task_id, end.seq) for end in ends if end.kind is not None),
+            ((end.task_id, end.seq) for end in ends if end.kind is None),
+        )
         self._on_progress(progress)
 
     def _release(self, ends: list[_End]) -> None:

@@ -76,6 +76,7 @@ class Stats:
         self.malformed = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
+        self.out_of_order = 0
 
 
 class Gauges:
@@ -85,6 +86,7 @@ class Gauges:
         self,
         in_flight: Callable[[], int],
         unsettled: Callable[[], int],
+        parked: Callable[[], int],
         lanes_open: Callable[[], int],
         lanes_full: Callable[[], int],
         backlog: Callable[[], dict[Level, int]],
@@ -92,6 +94,7 @@ class Gauges:
     ) -> None:
         self.in_flight = in_flight
         self.unsettled = unsettled
+        self.parked = parked
         self.lanes_open = lanes_open
         self.lanes_full = lanes_full
         self.backlog = backlog
@@ -125,7 +128,11 @@ class StatsCollector(Collector):
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
         malformed.add_metric([], stats.malformed)
-        return picked, outcomes, forwarded, malformed, *self._ledger_counters()
+        out_of_order = CounterMetricFamily(
+            "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
+        )
+        out_of_order.add_metric([], stats.out_of_order)
+        return picked, outcomes, forwarded, malformed, out_of_order, *self._ledger_counters()
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(
@@ -158,6 +165,7 @@ class StatsCollector(Collector):
         for name, text, value in (
             ("pushlane_in_flight", "Pushes that hold a slot", gauges.in_flight()),
             ("pushlane_unsettled", "Outcomes not durable yet", gauges.unsettled()),
+            ("pushlane_parked", "Pushes that wait for another of their key", gauges.parked()),
             ("pushlane_lanes_open", "Lanes that this process reads", gauges.lanes_open()),
             ("pushlane_lanes_full", "Lanes that rest at later_max", gauges.lanes_full()),
         ):

@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     ledger_away: Literal["wait", "degrade"] = Field(
         "wait", description="without a ledger: wait for it, or deliver at least once"
     )
+    order_timeout_s: float = Field(
+        3_600.0, gt=0, description="longest that a push waits for an earlier one of its key"
+    )
     drain_timeout_s: float = Field(30.0, ge=0, description="longest wait for deliveries at a stop")
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 

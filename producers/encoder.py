@@ -12,6 +12,7 @@ from lanes.errors import BadInput, OversizedPush
 from lanes.nearest import did_you_mean
 from lanes.push import MAX_PUSH_BYTES, Push, encode
 from lanes.task import Task
+from producers.order import Predecessors
 from producers.request import SubmitRequest
 from producers.rows import BadRow, RowSource, Wanted
 from producers.template import Template, text_of
@@ -32,7 +33,8 @@ class Encoder:
         self._request = request
         self._title = Template(request.title)
         self._body = Template(request.body)
-        fields = (request.recipient, *self._title.fields, *self._body.fields)
+        ordered_by = (request.ordered_by,) if request.ordered_by else ()
+        fields = (request.recipient, *self._title.fields, *self._body.fields, *ordered_by)
         required = tuple(dict.fromkeys(fields))
         optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
         self.wanted = Wanted(required, optional)
@@ -43,6 +45,8 @@ class Encoder:
         names = self.wanted.names
         title, body = self._title.compile(names), self._body.compile(names)
         data_of = _data_picker(names, self._request.data)
+        key_of = _key_picker(names, self._request.ordered_by)
+        last = Predecessors()
         no_recipient = _no_recipient(self._request.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
@@ -54,6 +58,7 @@ class Encoder:
             if not recipient:
                 return no_recipient
             try:
+                key = key_of(values)
                 push = Push(
                     task_id,
                     seq,
@@ -63,11 +68,16 @@ class Encoder:
                     data_of(values),
                     expires_at_ms,
                     submitted_at_ms,
+                    after_seq=last.of(key) if key else 0,
                 )
                 packed = encode(push)
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
-            return packed if len(packed) <= MAX_PUSH_BYTES else _oversized(len(packed))
+            if len(packed) > MAX_PUSH_BYTES:
+                return _oversized(len(packed))
+            if key:
+                last.add(key, seq)
+            return packed
 
         return encode_row
 
@@ -79,6 +89,7 @@ class Encoder:
             "title template": self._title.fields,
             "body template": self._body.fields,
             "data": self._request.data,
+            "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
         }
         for role, fields in used.items():
             for field in fields:
@@ -119,6 +130,14 @@ def _recipient_text(value: Any) -> str:
     """A number can be a recipient (a phone number, a user id); a fraction or an object cannot."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
+
+
+def _key_picker(names: Sequence[str], ordered_by: str) -> Callable[[Sequence[Any]], str]:
+    """What a row is ordered by; nothing for a row that waits for no other."""
+    if not ordered_by:
+        return lambda values: ""
+    place = names.index(ordered_by)
+    return lambda values: text_of(values[place]).strip()
 
 
 def _data_picker(

@@ -55,6 +55,7 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
         delivery=DeliveryMode(request.delivery),
         on_unknown=OnUnknown(request.on_unknown or OnUnknown.RESEND),
         not_before_ms=request.not_before_ms,
+        ordered=bool(request.ordered_by),
         created_at_ms=now,
         expires_at_ms=request.expires_at_ms,
     )
@@ -83,6 +84,7 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
             request.title,
             request.body,
             request.data,
+            request.ordered_by,
             request.bad_rows,
             request.delivery,
             request.on_unknown,

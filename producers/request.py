@@ -22,7 +22,8 @@ class SubmitRequest:
 
     `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory;
     all but a file are copied to a temporary file first, since every row is checked before the
-    first is published. `data` names columns that go along in `Push.data`. `rejects` is where bad
+    first is published. `data` names columns that go along in `Push.data`; rows with
+    the same value in the column `ordered_by` are sent one after another. `rejects` is where bad
     rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is
     the settings' own unless given. `not_before_ms` is when the task starts, 0 for now; an expiry
     of 0 means never. `delivery` is what is promised of each push (docs/guarantees.md), and
@@ -36,6 +37,7 @@ class SubmitRequest:
     title: str = ""
     body: str = ""
     data: tuple[str, ...] = ()
+    ordered_by: str = ""
     format: str | None = None
     quota: int = 1
     name: str = ""
