@@ -297,7 +297,14 @@ def test_a_submit_cut_off_goes_on_where_it_stopped(scenario, published_chunks):
 
 
 @pytest.mark.parametrize(
-    "change", [{"title": "other"}, {"quota": 2}, {"level": Level.LOW}, {"delivery": "once"}]
+    "change",
+    [
+        {"title": "other"},
+        {"quota": 2},
+        {"level": Level.LOW},
+        {"delivery": "once"},
+        {"ordered_by": "name"},
+    ],
 )
 def test_a_key_with_other_options_is_refused(scenario, change):
     async def steps(f):
@@ -477,6 +484,49 @@ def test_no_rejects_file_is_made_when_no_row_is_bad(scenario):
         return result.rejects, (f.folder / "rejects").exists()
 
     assert scenario(steps) == (None, False)
+
+
+def test_an_ordered_push_knows_the_one_before_it_of_its_key(scenario):
+    text = "recipient,user\na,x\nb,y\nc,x\nd,\n,x\ne,x\nf,y\n"
+
+    async def steps(f):
+        result = await f.submit(f.file(text=text), ordered_by="user", bad_rows="skip")
+        return result.task, await f.pushes(result.task.lane)
+
+    task, pushes = scenario(steps)
+    assert task.ordered
+    assert [(push.recipient, push.after_seq) for push in pushes] == [
+        ("a", 0),
+        ("b", 0),
+        ("c", 1),
+        ("d", 0),
+        ("e", 3),
+        ("f", 2),
+    ]
+
+
+def test_an_ordered_submit_that_is_resumed_makes_the_same_pushes(scenario):
+    async def steps(f):
+        text = "recipient\n" + "".join(f"user{n % 7}\n" for n in range(10_000))
+        path = f.file(text=text)
+        cut = failing_after(1, StorageFull("full"))
+        with pytest.raises(StorageFull):
+            await f.submit(
+                path, key="s", ordered_by="recipient", backend=with_broker(f.backend, publish=cut)
+            )
+        result = await f.submit(path, key="s", ordered_by="recipient")
+        return await f.pushes(result.task.lane)
+
+    pushes = scenario(steps)
+    assert [push.after_seq for push in pushes] == [max(0, seq - 7) for seq in range(1, 10_001)]
+
+
+def test_an_order_by_a_column_that_is_not_there_is_refused(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match=r"no column 'nam', which is asked for as key of.*name"):
+            await f.submit(ordered_by="nam")
+
+    scenario(steps)
 
 
 def test_a_file_of_bad_rows_only_is_refused(scenario):
