@@ -14,6 +14,7 @@ import logging
 
 from dispatcher.backoff import Backoff
 from dispatcher.leader import Leader
+from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Superseded, TaskConflict, UnknownTask, Unreachable
@@ -37,6 +38,7 @@ class Janitor:
     def __init__(self, backend: Backend, holder: str) -> None:
         self._backend = backend
         self._leader = Leader(backend.lease, LEASE, holder)
+        self._recovery = Recovery(backend, self._change)
         self._due = asyncio.Event()
         self._knows_all = False
         self._expiring: dict[str, Task] = {}
@@ -44,6 +46,7 @@ class Janitor:
 
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
+        self._recovery.on_task(task)
         self._expiring.pop(task.id, None)
         self._ended.pop(task.id, None)
         if task.state.is_terminal and not task.lane_dropped:
@@ -80,6 +83,7 @@ class Janitor:
         if not self._knows_all:
             await self._take_over()
         await self._tidy()
+        await self._recovery.step()
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""

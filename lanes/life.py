@@ -87,11 +87,13 @@ def promote(level: Level) -> Edit:
     return edit
 
 
-def finish(state: State) -> Edit:
+def finish(state: State, reason: str = "") -> Edit:
     """Done or expired; a task that ended otherwise in the meantime stays as it is."""
 
     def edit(task: Task) -> Task:
-        return task if task.state.is_terminal else _end(task, state)
+        if task.state.is_terminal:
+            return task
+        return replace(_end(task, state), reason=reason or task.reason)
 
     return edit
 
@@ -99,6 +101,12 @@ def finish(state: State) -> Edit:
 def later_opened(task: Task) -> Task:
     """Its later lane is there: dispatchers are to read it too. Too late when the task has ended."""
     return task if task.state.is_terminal else replace(task, has_later=True)
+
+
+def lane_reopened(task: Task) -> Task:
+    if task.state.is_terminal:
+        return task
+    return replace(task, reason="its lane was missing: opened anew, what was on it is lost")
 
 
 def lane_dropped(task: Task) -> Task:

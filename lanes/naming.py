@@ -30,5 +30,12 @@ def later_lane(lane: str) -> str:
     return lane + _LATER
 
 
+def task_of(lane: str) -> str | None:
+    """The id of the task that has this lane to itself; None for lanes that are shared."""
+    if not lane.startswith(_TASK):
+        return None
+    return lane.removeprefix(_TASK).removesuffix(_LATER)
+
+
 def is_pool(lane: str) -> bool:
     return lane.startswith(_POOL)

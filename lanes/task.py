@@ -107,6 +107,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients
     are left alone, `zone` (an IANA name) where those are whose push does not tell. `has_later`
     tells that its later lane is open, where pushes wait for their time.
+    `first_lane` is where its submit published all of its pushes, wherever it has moved since.
     `version` grows with every change.
     """
 
@@ -129,6 +130,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     ordered: bool = False
     dedupe: bool = False
     has_later: bool = False
+    first_lane: str = ""
     reason: str = ""
     created_at_ms: int = 0
     expires_at_ms: int = 0

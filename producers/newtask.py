@@ -43,10 +43,12 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
     attempts = request.max_attempts if request.max_attempts is not None else settings.max_attempts
     _validate(request, attempts, now)
     task_id = new_task_id()
+    lane = first_lane(request.level, task_id, settings, request.not_before_ms)
     return Task(
         id=task_id,
         level=request.level,
-        lane=first_lane(request.level, task_id, settings, request.not_before_ms),
+        lane=lane,
+        first_lane=lane,
         name=request.name,
         key=request.key,
         app=request.app,

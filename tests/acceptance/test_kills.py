@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import secrets
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from lanes.embedded.worker import FILE_NAME
 from tests.processes import Pushlane, Received, each_once
 
 KILLS = 8
@@ -44,6 +48,7 @@ def test_killed_dispatchers_lose_nothing(pushlane: Pushlane, receiver, chance) -
     assert receiver.duplicates <= KILLS * (SLOTS + LANES * ACKS_NOT_SENT)
     counts = {t["id"]: (t["state"], t["delivered"]) for t in pushlane.json("tasks", "--all")}
     assert counts == {task: ("done", total) for task, total in totals.items()}
+    assert not pushlane.is_embedded or flaws(pushlane) == [("ok",)]
 
 
 @pytest.mark.timeout(300)
@@ -65,3 +70,9 @@ def test_a_submit_killed_again_and_again_is_complete_in_the_end(
     deliveries.until(count, dispatcher)
     assert dispatcher.stop() == 0
     assert deliveries.pushes == each_once({last.output: count})
+
+
+def flaws(pushlane: Pushlane) -> list[tuple[str]]:
+    """What SQLite finds wrong with an embedded store."""
+    with closing(sqlite3.connect(Path(pushlane.settings["data_dir"]) / FILE_NAME)) as store:
+        return store.execute("PRAGMA integrity_check").fetchall()

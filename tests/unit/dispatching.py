@@ -20,6 +20,16 @@ from lanes.task import Level, State, Task, new_task_id
 DEADLINE_S = 20.0
 
 
+class Wrapped:
+    """A real adapter, in all but what a subclass changes."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 class MemorySink:
     """Remembers what it was given; `answer` says what becomes of each. `gate` holds it back."""
 

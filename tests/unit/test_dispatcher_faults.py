@@ -25,6 +25,7 @@ from lanes.task import Progress, State, Task
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
+    Wrapped,
     add_task,
     dispatching,
     drain,
@@ -32,16 +33,6 @@ from tests.unit.dispatching import (
     until_state,
     until_task,
 )
-
-
-class Wrapped:
-    """A real adapter, in all but what a subclass changes."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
 
 
 async def until(condition: Any) -> None:

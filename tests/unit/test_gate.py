@@ -22,6 +22,7 @@ from lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
 from tests.contract.reading import Reading
 from tests.unit.dispatching import (
     MemorySink,
+    Wrapped,
     add_task,
     dispatching,
     drain,
@@ -32,16 +33,6 @@ from tests.unit.dispatching import (
 LONG_S = 600
 OVER_S = 0.001  # a claim that has run out once it is asked for again
 GUARDED = (DeliveryMode.ONCE, DeliveryMode.AT_MOST_ONCE)
-
-
-class Wrapped:
-    """A real adapter, in all but what a subclass changes."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
 
 
 class Away(Wrapped):
