@@ -1,7 +1,8 @@
 """Calls to a store in groups: what many flights ask at the same moment goes in one call.
 
-One call is under way at a time; what is asked for meanwhile goes together into the next one. So a
-group grows with the load, and nobody waits for a clock.
+One call is under way at a time; what is asked for meanwhile goes together into the next one. After
+a small one there is a moment's rest, since a call costs much more than a push in it; who asks while
+nothing is under way does not wait.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from dispatcher.job import Job
+
+_SMALL = 16
+_REST_S = 0.001
 
 R = TypeVar("R")
 
@@ -44,6 +48,8 @@ class Gathered(Generic[R]):
             while group := self._next():
                 results = await self._call([job for asked in group for job in asked.jobs])
                 _give_out(group, results)
+                if len(results) < _SMALL:
+                    await asyncio.sleep(_REST_S)
 
     def _next(self) -> list[_Asked[R]]:
         """All that waits, except who names a push that another one names already."""

@@ -10,17 +10,24 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from lanes.embedded.database import Database
 from lanes.life import now_ms
 from lanes.ports import ClaimResult
 from lanes.push import Push
 
-# Free are pushes never claimed, and those forgotten but not swept yet.
-_CLAIM = """
+_NEW = """
 INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), :owner, 0, :until_ms, :forget_at_ms
 FROM json_each(:pushes) WHERE true
-ON CONFLICT (task_id, seq) DO UPDATE SET
+ON CONFLICT (task_id, seq) DO"""
+
+# Nearly always no push was ever claimed, and there is nothing more to ask.
+_CLAIM_NEW = f"{_NEW} NOTHING"
+
+# Free are also pushes that are forgotten but not swept yet.
+_CLAIM = f"""{_NEW} UPDATE SET
     is_unknown = CASE
         WHEN forget_at_ms <= :now_ms THEN 0
         WHEN owner = :owner THEN is_unknown
@@ -41,11 +48,12 @@ FROM json_each(:pushes)
 JOIN ledger ON task_id = json_extract(value, '$[0]') AND seq = json_extract(value, '$[1]')
 """
 
+# It is forgotten when its claim would have been: to move it would cost as much as a claim.
 _CONFIRM = """
 INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 0, 0, :forget_at_ms
 FROM json_each(:pushes) WHERE true
-ON CONFLICT (task_id, seq) DO UPDATE SET owner = '', forget_at_ms = :forget_at_ms
+ON CONFLICT (task_id, seq) DO UPDATE SET owner = ''
 """
 
 _RELEASE = """
@@ -85,6 +93,8 @@ class EmbeddedLedger:
         def job(connection: sqlite3.Connection) -> list[ClaimResult]:
             values = self._values(pushes, round(ttl_s * 1000)) | {"owner": owner}
             connection.execute(_SWEEP, values)
+            if connection.execute(_CLAIM_NEW, values).rowcount == len(pushes):
+                return [ClaimResult.WON] * len(pushes)
             connection.execute(_CLAIM, values)
             [results] = connection.execute(_RESULTS, values).fetchone()
             by_place = json.loads(results)
@@ -109,7 +119,7 @@ class EmbeddedLedger:
     def _values(self, pushes: Sequence[Push], ttl_ms: int = 0) -> dict[str, str | int]:
         now = self._clock_ms()
         return {
-            "pushes": json.dumps([(push.task_id, push.seq) for push in pushes]),
+            "pushes": msgspec.json.encode([(push.task_id, push.seq) for push in pushes]).decode(),
             "now_ms": now,
             "until_ms": now + ttl_ms,
             "forget_at_ms": now + ttl_ms + self._window_ms,
