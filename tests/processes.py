@@ -265,12 +265,17 @@ def deliveries(tmp_path: Path) -> Received:
 
 
 @pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[Callable[[float], Received]]:
-    """Starts a webhook that answers after so many milliseconds."""
+def webhook(tmp_path: Path) -> Iterator[Callable[..., Received]]:
+    """Starts a webhook that answers after so many milliseconds.
+
+    With `honour=True` it takes an Idempotency-Key that comes again for what it is.
+    """
     with ExitStack() as ends:
 
-        def start(delay_ms: float) -> Received:
+        def start(delay_ms: float, *, honour: bool = False) -> Received:
             log = tmp_path / f"webhook-{uuid.uuid4().hex[:6]}.jsonl"
-            return Received(log, "webhook:" + ends.enter_context(running(log, delay_ms)))
+            return Received(
+                log, "webhook:" + ends.enter_context(running(log, delay_ms, honour=honour))
+            )
 
         yield start

@@ -1,7 +1,8 @@
 """A webhook receiver for the demo and the benchmarks: its log is the evidence of what arrived.
 
 Answers 204 after a fixed time, so that slots and that time make the sink's rate. It logs task, seq,
-attempt and level of each push as it arrives, and never the recipient.
+attempt and level of each push as it arrives, and never the recipient. With `--honour` it answers an
+Idempotency-Key that comes again, and does not log it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ class _Received(msgspec.Struct):
 class Receiver:
     """An ASGI application that appends a line to `log` for each push it is sent."""
 
-    def __init__(self, log: Path, delay_s: float) -> None:
+    def __init__(self, log: Path, delay_s: float, *, honour: bool = False) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._delay_s = delay_s
+        self._honour = honour
+        self._keys: set[bytes] = set()
         self._decode = msgspec.json.Decoder(_Received).decode
 
     async def __call__(
@@ -46,6 +49,19 @@ class Receiver:
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         push = self._decode(await _body(receive))
+        if not self._honour or self._is_new(dict(scope["headers"])[b"idempotency-key"]):
+            self._write(push)
+        if self._delay_s:
+            await asyncio.sleep(self._delay_s)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _is_new(self, key: bytes) -> bool:
+        known = len(self._keys)
+        self._keys.add(key)
+        return len(self._keys) > known
+
+    def _write(self, push: _Received) -> None:
         line = {
             "task": push.task_id,
             "seq": push.seq,
@@ -54,10 +70,6 @@ class Receiver:
             "at_ms": time.time_ns() / 1e6,
         }
         os.write(self._log, msgspec.json.encode(line) + b"\n")
-        if self._delay_s:
-            await asyncio.sleep(self._delay_s)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
 
 
 async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
@@ -70,9 +82,10 @@ async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
 
 
 @contextmanager
-def running(log: Path, delay_ms: float) -> Iterator[str]:
+def running(log: Path, delay_ms: float, *, honour: bool = False) -> Iterator[str]:
     """A receiver in a process of its own; gives the URL to post to."""
     command = [sys.executable, "-m", "cli.demo.receiver", str(log), str(delay_ms)]
+    command += ["--honour"] if honour else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -91,10 +104,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log", type=Path)
     parser.add_argument("delay_ms", type=float)
+    parser.add_argument("--honour", action="store_true")
     options = parser.parse_args()
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(
-        Receiver(options.log, options.delay_ms / 1000),
+        Receiver(options.log, options.delay_ms / 1000, honour=options.honour),
         lifespan="off",
         access_log=False,
         log_level="warning",
