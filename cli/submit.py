@@ -45,6 +45,18 @@ OrderedBy = Annotated[
         metavar="COLUMN", help="Rows with the same value here go one after another, in order."
     ),
 ]
+Dedupe = Annotated[
+    Literal["", "recipient"],
+    typer.Option(metavar="recipient", help="Send only the first of a recipient's pushes."),
+]
+Collapse = Annotated[
+    str,
+    typer.Option(
+        metavar="KEY",
+        help="Template; of an app's waiting pushes to a recipient with the same key, send only the "
+        "newest.",
+    ),
+]
 Quota = Annotated[int, typer.Option(help="Pushes a turn.")]
 Name = Annotated[str, typer.Option(help="For people to know it by.")]
 Key = Annotated[str, typer.Option(help="The same key makes one task, not two.")]
@@ -97,6 +109,8 @@ def submit(
     body: Body = "",
     data: Data = None,
     ordered_by: OrderedBy = "",
+    dedupe: Dedupe = "",
+    collapse: Collapse = "",
     quota: Quota = 1,
     name: Name = "",
     key: Key = "",
@@ -126,6 +140,8 @@ def submit(
         data=tuple(data or ()),
         format=format_,
         ordered_by=ordered_by,
+        dedupe=dedupe,
+        collapse=collapse,
         quota=quota,
         name=name,
         key=key,

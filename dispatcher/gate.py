@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from dispatcher.gathered import Gathered
-from dispatcher.job import Job
+from dispatcher.job import Job, parted
 from dispatcher.outcomes import Outcomes
 from dispatcher.reach import Reach
 from dispatcher.settle import Settler
@@ -60,7 +60,7 @@ class Gate:
 
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
         """Those to deliver now. The others are taken care of."""
-        firsts, repeats = _parted(jobs)
+        firsts, repeats = parted(jobs)
         for job in repeats:
             self._outcomes.later(job, self._ttl_s)
         results = await self._claims.ask(firsts)
@@ -127,16 +127,6 @@ class Gate:
 
     async def _release_of(self, owner: str, pushes: list[Push]) -> None:
         await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
-
-
-def _parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """Jobs of distinct pushes, and those whose push is among them already: it has come twice."""
-    firsts: dict[tuple[str, int], Job] = {}
-    repeats = []
-    for job in jobs:
-        if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
-            repeats.append(job)
-    return list(firsts.values()), repeats
 
 
 def _is_buried(task: Task) -> bool:

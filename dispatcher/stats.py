@@ -42,6 +42,10 @@ BUCKETS_S = (
 )
 
 
+DUPLICATE = "duplicate"
+SUPERSEDED = "superseded"
+
+
 class Buckets:
     """A histogram of seconds."""
 
@@ -77,6 +81,7 @@ class Stats:
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
         self.out_of_order = 0
+        self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED), 0)
 
 
 class Gauges:
@@ -111,6 +116,7 @@ class StatsCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield from self._counters()
+        yield from self._ledger_counters()
         yield from self._histograms()
         yield from self._gauge_metrics()
 
@@ -132,7 +138,12 @@ class StatsCollector(Collector):
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
         out_of_order.add_metric([], stats.out_of_order)
-        return picked, outcomes, forwarded, malformed, out_of_order, *self._ledger_counters()
+        dropped = CounterMetricFamily(
+            "pushlane_dropped", "Pushes that their recipient did not need", labels=["reason"]
+        )
+        for reason, count in stats.dropped.items():
+            dropped.add_metric([reason], count)
+        return picked, outcomes, forwarded, malformed, out_of_order, dropped
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

@@ -33,8 +33,11 @@ class Encoder:
         self._request = request
         self._title = Template(request.title)
         self._body = Template(request.body)
+        self._collapse = Template(request.collapse)
         ordered_by = (request.ordered_by,) if request.ordered_by else ()
-        fields = (request.recipient, *self._title.fields, *self._body.fields, *ordered_by)
+        templates = (self._title, self._body, self._collapse)
+        in_templates = (field for template in templates for field in template.fields)
+        fields = (request.recipient, *in_templates, *ordered_by)
         required = tuple(dict.fromkeys(fields))
         optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
         self.wanted = Wanted(required, optional)
@@ -44,6 +47,7 @@ class Encoder:
         """A function from seq and values to the bytes, or to why there are none."""
         names = self.wanted.names
         title, body = self._title.compile(names), self._body.compile(names)
+        collapse = self._collapse.compile(names)
         data_of = _data_picker(names, self._request.data)
         key_of = _key_picker(names, self._request.ordered_by)
         last = Predecessors()
@@ -69,6 +73,7 @@ class Encoder:
                     expires_at_ms,
                     submitted_at_ms,
                     after_seq=last.of(key) if key else 0,
+                    collapse=collapse(values),
                 )
                 packed = encode(push)
             except (TypeError, ValueError, OverflowError):
@@ -81,6 +86,11 @@ class Encoder:
 
         return encode_row
 
+    @property
+    def collapses(self) -> bool:
+        """Whether its pushes may replace others that wait."""
+        return bool(self._request.collapse)
+
     def _require(self, source: RowSource) -> None:
         if not source.fixed:
             return
@@ -88,6 +98,7 @@ class Encoder:
             "recipient": (self._request.recipient,),
             "title template": self._title.fields,
             "body template": self._body.fields,
+            "collapse template": self._collapse.fields,
             "data": self._request.data,
             "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
         }

@@ -58,6 +58,7 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
         on_unknown=OnUnknown(request.on_unknown or OnUnknown.RESEND),
         not_before_ms=request.not_before_ms,
         ordered=bool(request.ordered_by),
+        dedupe=bool(request.dedupe),
         created_at_ms=now,
         expires_at_ms=request.expires_at_ms,
     )
@@ -87,6 +88,8 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
             request.body,
             request.data,
             request.ordered_by,
+            request.dedupe,
+            request.collapse,
             request.bad_rows,
             request.delivery,
             request.on_unknown,
@@ -117,6 +120,7 @@ def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     validate_times(request, now)
     _validate_delivery(request)
+    _validate_together(request)
 
 
 def _validate_label(what: str, text: str) -> None:
@@ -137,6 +141,16 @@ def _validate_quota(request: SubmitRequest) -> None:
         raise BadInput(
             f"quota {request.quota} cannot be given to a low task: it shares a pool lane, which "
             "has no quota of its own; submit it as medium or high, or promote it later"
+        )
+
+
+def _validate_together(request: SubmitRequest) -> None:
+    if request.dedupe not in ("", "recipient"):
+        raise BadInput(f"dedupe {request.dedupe!r} is not known; use 'recipient', or leave it out")
+    if request.ordered_by and request.collapse:
+        raise BadInput(
+            f"ordered by {request.ordered_by!r} and collapse {request.collapse!r} contradict each "
+            "other: an ordered task sends every push, a collapse key only the newest; leave one out"
         )
 
 

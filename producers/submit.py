@@ -103,8 +103,8 @@ def _refuse_other(task: Task, kept: Task) -> None:
     if kept.fingerprint != task.fingerprint:
         raise TaskConflict(
             f"key {task.key!r} is used by task {kept.id} with other rows or options (level, quota, "
-            "app, columns, order, templates, delivery, bad rows, batch); repeat that submit as it "
-            "was, or choose another key"
+            "app, columns, order, dedupe, templates, delivery, bad rows, batch); repeat that "
+            "submit as it was, or choose another key"
         )
 
 

@@ -13,7 +13,9 @@ import pytest
 from lanes import life
 from lanes.backend import connect
 from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from lanes.marks import collapse_mark
 from lanes.naming import own_lane
+from lanes.ports import Turn
 from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
 from lanes.settings import Settings
 from lanes.task import Level, State
@@ -304,6 +306,8 @@ def test_a_submit_cut_off_goes_on_where_it_stopped(scenario, published_chunks):
         {"level": Level.LOW},
         {"delivery": "once"},
         {"ordered_by": "name"},
+        {"dedupe": "recipient"},
+        {"collapse": "score"},
     ],
 )
 def test_a_key_with_other_options_is_refused(scenario, change):
@@ -521,6 +525,26 @@ def test_an_ordered_submit_that_is_resumed_makes_the_same_pushes(scenario):
     assert [push.after_seq for push in pushes] == [max(0, seq - 7) for seq in range(1, 10_001)]
 
 
+def test_the_collapse_key_of_a_row_is_a_template_and_a_newer_task_replaces_an_older(scenario):
+    async def steps(f):
+        older = (await f.submit(collapse="score-{name}")).task
+        newer = (await f.submit(collapse="score-{name}")).task
+        pushes = [await f.pushes(task.lane) for task in (older, newer)]
+        marks = [[collapse_mark("default", push) for push in some[:2]] for some in pushes]
+        return pushes[0][0].collapse, [await f.backend.marks.enter(some, "o", 60) for some in marks]
+
+    collapse, turns = scenario(steps)
+    assert collapse == "score-Name1"
+    assert turns == [[Turn.OVER] * 2, [Turn.GO] * 2]
+
+
+def test_a_deduped_task_says_so(scenario):
+    async def steps(f):
+        return (await f.submit(dedupe="recipient")).task
+
+    assert scenario(steps).dedupe
+
+
 def test_an_order_by_a_column_that_is_not_there_is_refused(scenario):
     async def steps(f):
         with pytest.raises(BadInput, match=r"no column 'nam', which is asked for as key of.*name"):
@@ -584,6 +608,9 @@ def test_a_json_row_without_a_template_field_names_row_and_field(scenario):
         ({"not_before_ms": 1_000}, "start is .* s in the past; leave it out"),
         ({"not_before_ms": 10**17}, "start is after the year 3000"),
         ({"not_before_ms": 3 * 10**12, "expires_at_ms": 2 * 10**12}, "expire .* before it starts"),
+        ({"dedupe": "device"}, "dedupe 'device' is not known; use 'recipient'"),
+        ({"ordered_by": "name", "collapse": "x"}, "'name' and collapse 'x' contradict each other"),
+        ({"collapse": "{nam}"}, "no column 'nam', .*collapse template.*recipient, name"),
         ({"max_attempts": 0}, "max attempts 0"),
         ({"max_attempts": 101}, "max attempts 101"),
         ({"name": "x" * 201}, "name has 201 characters"),
