@@ -69,7 +69,7 @@ class Gate:
     async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Tell the ledger how it went; returns what is to be settled now.
 
-        A dead push keeps its claim: whoever tries it again by hand frees it.
+        A dead push keeps its claim: it may have arrived, and may come back until it is acked.
         """
         final = [_final(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
         ended: list[Job] = []

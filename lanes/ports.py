@@ -239,9 +239,6 @@ class Ledger(Protocol):
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
         """They are not delivered: free what is still this owner's for whoever comes next."""
 
-    async def forget(self, pushes: Sequence[Push]) -> None:
-        """Free them, whoever has claimed or confirmed them: they are to be sent again by hand."""
-
 
 class Turn(StrEnum):
     """What is said to a push that wants to go to its recipient."""
