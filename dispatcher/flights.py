@@ -14,7 +14,7 @@ from dispatcher.outcomes import Outcomes
 from dispatcher.sieve import Sieve, is_sieved
 from dispatcher.stats import Stats
 from lanes.ports import Delivery, Sink
-from lanes.push import Kind, Outcome
+from lanes.push import Arrival, Kind, Outcome
 
 log = logging.getLogger("pushlane.flights")
 
@@ -136,15 +136,19 @@ class Flights:
                 type(error).__name__,
                 extra={"action": "sink_raised"},
             )
-            return [Outcome.retry(f"sink raised {type(error).__name__}")] * len(batch)
+            return [_unheard(f"sink raised {type(error).__name__}")] * len(batch)
         if fault:
             log.error(fault, extra={"action": "sink_misanswered"})
-            return [Outcome.retry(fault)] * len(batch)
+            return [_unheard(fault)] * len(batch)
         return outcomes
 
 
 def _is_asked_about(job: Job) -> bool:
     return is_guarded(job) or is_sieved(job)
+
+
+def _unheard(reason: str) -> Outcome:
+    return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
 
 
 def _fault(outcomes: Sequence[Outcome], count: int) -> str:

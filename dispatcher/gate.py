@@ -13,6 +13,8 @@ import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from dispatcher.gathered import Gathered
 from dispatcher.job import Job, parted
 from dispatcher.outcomes import Outcomes
@@ -20,7 +22,7 @@ from dispatcher.reach import Reach
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
 from lanes.ports import ClaimResult, Ledger
-from lanes.push import Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Task
 
@@ -135,9 +137,16 @@ def _is_buried(task: Task) -> bool:
 
 
 def _final(job: Job, outcome: Outcome) -> Outcome:
-    """What at most once makes of a failure. A sink that asks for a pause has sent nothing."""
-    is_failure = outcome.kind is Kind.RETRY and not outcome.pause_task
-    if is_failure and job.task.delivery is DeliveryMode.AT_MOST_ONCE:
-        reason = outcome.reason or "failed"
-        return Outcome.dead(f"{reason}; not tried again, since the task is at_most_once")
-    return outcome
+    """A retry of what may have arrived is none where that must not be sent again."""
+    if outcome.kind is not Kind.RETRY or _may_try_again(job.task, outcome.arrival):
+        return outcome
+    is_strict = job.task.delivery is DeliveryMode.AT_MOST_ONCE
+    why = "the task is at_most_once" if is_strict else "it may have arrived"
+    reason = f"{outcome.reason or 'failed'}; not tried again, since {why}"
+    return replace(outcome, kind=Kind.DEAD, reason=reason)
+
+
+def _may_try_again(task: Task, arrival: Arrival) -> bool:
+    if task.delivery is DeliveryMode.AT_MOST_ONCE:
+        return arrival is Arrival.REFUSED
+    return arrival is not Arrival.UNKNOWN or task.on_unknown is OnUnknown.RESEND
