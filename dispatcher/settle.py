@@ -93,6 +93,10 @@ class Settler:
     def is_full(self) -> bool:
         return self.unsettled >= _MOST_UNSETTLED
 
+    @property
+    def is_half_full(self) -> bool:
+        return self.unsettled >= _MOST_UNSETTLED // 2
+
     def finish(self, lane: OpenLane, taken: Taken, task_id: str, seq: int, kind: Kind) -> None:
         """The push is finished: count it, then ack."""
         self.unsettled += 1

@@ -78,6 +78,7 @@ class Stats:
         self.delivery = Buckets()
         self.forwarded = 0
         self.malformed = 0
+        self.deferred = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
         self.out_of_order = 0
@@ -134,6 +135,8 @@ class StatsCollector(Collector):
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
         malformed.add_metric([], stats.malformed)
+        deferred = CounterMetricFamily("pushlane_deferred", "Pushes sent to wait for their time")
+        deferred.add_metric([], stats.deferred)
         out_of_order = CounterMetricFamily(
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
@@ -143,7 +146,7 @@ class StatsCollector(Collector):
         )
         for reason, count in stats.dropped.items():
             dropped.add_metric([reason], count)
-        return picked, outcomes, forwarded, malformed, out_of_order, dropped
+        return picked, outcomes, forwarded, malformed, deferred, out_of_order, dropped
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

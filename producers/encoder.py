@@ -14,6 +14,7 @@ from lanes.push import MAX_PUSH_BYTES, Push, encode
 from lanes.task import Task
 from producers.order import Predecessors
 from producers.request import SubmitRequest
+from producers.row_times import RowTimes, read_times, time_columns
 from producers.rows import BadRow, RowSource, Wanted
 from producers.template import Template, text_of
 
@@ -39,7 +40,8 @@ class Encoder:
         in_templates = (field for template in templates for field in template.fields)
         fields = (request.recipient, *in_templates, *ordered_by)
         required = tuple(dict.fromkeys(fields))
-        optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
+        others = dict.fromkeys((*request.data, *time_columns(request).values()))
+        optional = tuple(field for field in others if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
 
@@ -51,6 +53,7 @@ class Encoder:
         data_of = _data_picker(names, self._request.data)
         key_of = _key_picker(names, self._request.ordered_by)
         last = Predecessors()
+        times_of = read_times(self._request, names)
         no_recipient = _no_recipient(self._request.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
@@ -61,6 +64,9 @@ class Encoder:
             recipient = recipient.strip()
             if not recipient:
                 return no_recipient
+            times = times_of(values) if times_of else _NO_TIMES
+            if isinstance(times, BadRow):
+                return times
             try:
                 key = key_of(values)
                 push = Push(
@@ -70,10 +76,12 @@ class Encoder:
                     title(values),
                     body(values),
                     data_of(values),
-                    expires_at_ms,
+                    times.expires_at_ms or expires_at_ms,
                     submitted_at_ms,
                     after_seq=last.of(key) if key else 0,
                     collapse=collapse(values),
+                    not_before_ms=times.not_before_ms,
+                    zone=times.zone,
                 )
                 packed = encode(push)
             except (TypeError, ValueError, OverflowError):
@@ -101,6 +109,7 @@ class Encoder:
             "collapse template": self._collapse.fields,
             "data": self._request.data,
             "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
+            **{role: (column,) for role, column in time_columns(self._request).items()},
         }
         for role, fields in used.items():
             for field in fields:
@@ -123,6 +132,7 @@ def shown_columns(source: RowSource) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+_NO_TIMES = RowTimes()
 _NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
 
 

@@ -27,9 +27,11 @@ class SubmitRequest:
     `collapse` is a template: of an app's pushes to a recipient for which it gives the same text,
     only the newest that waits is sent. `rejects` is where bad rows are listed with
     `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is the settings' own unless
-    given. `not_before_ms` is when the task starts, 0 for now; an expiry of 0 means never.
-    `delivery` is what is promised of each push (docs/guarantees.md), and `on_unknown` what becomes
-    of a `once` push of which nobody can tell whether it arrived: it is sent again unless given.
+    given. `not_before_ms` is when the task starts, 0 for now; an expiry of 0 means never. The
+    columns of start and expiry are for single pushes. In the hours `quiet` (like 22:00-08:00)
+    recipients are left alone, by the clock of `zone_column`, else of `zone`, else UTC. `delivery`
+    is what is promised of each push (docs/guarantees.md), and `on_unknown` what becomes of a `once`
+    push of which nobody can tell whether it arrived: it is sent again unless given.
     """
 
     source: RowsInput
@@ -47,6 +49,11 @@ class SubmitRequest:
     key: str = ""
     app: str = "default"
     not_before_ms: int = 0
+    not_before_column: str = ""
+    expires_column: str = ""
+    quiet: str = ""
+    zone: str = ""
+    zone_column: str = ""
     expires_at_ms: int = 0
     max_attempts: int | None = None
     delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE

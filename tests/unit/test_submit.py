@@ -374,6 +374,35 @@ def test_a_low_task_that_starts_later_is_on_a_lane_of_its_own(scenario):
     assert len(pushes) == 25
 
 
+def test_times_of_rows_travel_with_their_pushes(scenario):
+    async def steps(f):
+        text = (
+            "recipient,at,until,tz\n"
+            "a,2033-05-18T05:33:20,,Europe/Berlin\n"
+            "b,,2033-05-18T03:33:20Z,\n"
+        )
+        columns = {"not_before_column": "at", "expires_column": "until", "zone_column": "tz"}
+        result = await f.submit(
+            f.file(text=text), level=Level.LOW, quiet="22:00-8:00", zone="Asia/Tokyo", **columns
+        )
+        return result.task, await f.pushes(own_lane(result.task.id))
+
+    task, (first, second) = scenario(steps)
+    at_ms = 2_000_000_000_000
+    assert (first.not_before_ms, first.expires_at_ms, first.zone) == (at_ms, 0, "Europe/Berlin")
+    assert (second.not_before_ms, second.expires_at_ms, second.zone) == (0, at_ms, "")
+    assert (task.quiet, task.zone, task.pooled) == ("22:00-08:00", "Asia/Tokyo", False)
+
+
+def test_a_row_with_an_unknown_zone_names_row_column_and_value(scenario):
+    async def steps(f):
+        path = f.file(text="recipient,tz\na,UTC\nb,Europe/Berlim\n")
+        with pytest.raises(BadInput, match=r"in\.csv:3 has .* 'Europe/Berlim' in 'tz'"):
+            await f.submit(path, quiet="22:00-08:00", zone_column="tz")
+
+    scenario(steps)
+
+
 def test_without_a_key_each_submit_is_a_task_of_its_own(scenario):
     async def steps(f):
         return (await f.submit()).task.id, (await f.submit()).task.id
@@ -611,6 +640,12 @@ def test_a_json_row_without_a_template_field_names_row_and_field(scenario):
         ({"dedupe": "device"}, "dedupe 'device' is not known; use 'recipient'"),
         ({"ordered_by": "name", "collapse": "x"}, "'name' and collapse 'x' contradict each other"),
         ({"collapse": "{nam}"}, "no column 'nam', .*collapse template.*recipient, name"),
+        ({"not_before_column": "at"}, "no column 'at', .*start"),
+        ({"expires_column": "until"}, "no column 'until', .*expiry"),
+        ({"quiet": "22:00-08:00", "zone_column": "tz"}, "no column 'tz', .*time zone"),
+        ({"quiet": "22:00-22:00"}, "never or always"),
+        ({"quiet": "22:00-08:00", "zone": "europe/berlin"}, "did you mean 'Europe/Berlin'"),
+        ({"zone": "Europe/Berlin"}, "says nothing without quiet hours"),
         ({"max_attempts": 0}, "max attempts 0"),
         ({"max_attempts": 101}, "max attempts 101"),
         ({"name": "x" * 201}, "name has 201 characters"),
