@@ -45,6 +45,18 @@ OrderedBy = Annotated[
         metavar="COLUMN", help="Rows with the same value here go one after another, in order."
     ),
 ]
+Dedupe = Annotated[
+    Literal["", "recipient"],
+    typer.Option(metavar="recipient", help="Send only the first of a recipient's pushes."),
+]
+Collapse = Annotated[
+    str,
+    typer.Option(
+        metavar="KEY",
+        help="Template; of an app's waiting pushes to a recipient with the same key, send only the "
+        "newest.",
+    ),
+]
 Quota = Annotated[int, typer.Option(help="Pushes a turn.")]
 Name = Annotated[str, typer.Option(help="For people to know it by.")]
 Key = Annotated[str, typer.Option(help="The same key makes one task, not two.")]
@@ -53,6 +65,35 @@ NotBefore = Annotated[
     str, typer.Option(metavar="HH:MM|TIME", help="Start at the next HH:MM (local), or ISO time.")
 ]
 Delay = Annotated[str, typer.Option(metavar="10m", help="Start after this duration.")]
+NotBeforeColumn = Annotated[
+    str,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of when each push may go: ISO times or Unix seconds. Without a zone of its "
+        "own a time is in that of --zone-column, else --zone.",
+    ),
+]
+ExpiresColumn = Annotated[
+    str,
+    typer.Option(metavar="COLUMN", help="Column of when each push expires: likewise."),
+]
+Quiet = Annotated[
+    str,
+    typer.Option(
+        metavar="HH:MM-HH:MM",
+        help="Send nothing in these hours, by the recipient's clock; what comes then waits for "
+        "their end.",
+    ),
+]
+Zone = Annotated[
+    str,
+    typer.Option(
+        metavar="ZONE", help="Zone of recipients without one, like Europe/Berlin; UTC unless given."
+    ),
+]
+ZoneColumn = Annotated[
+    str, typer.Option(metavar="COLUMN", help="Column of recipients' zones (IANA names).")
+]
 Expires = Annotated[
     str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
 ]
@@ -97,6 +138,8 @@ def submit(
     body: Body = "",
     data: Data = None,
     ordered_by: OrderedBy = "",
+    dedupe: Dedupe = "",
+    collapse: Collapse = "",
     quota: Quota = 1,
     name: Name = "",
     key: Key = "",
@@ -104,6 +147,11 @@ def submit(
     not_before: NotBefore = "",
     delay: Delay = "",
     expires: Expires = "",
+    not_before_column: NotBeforeColumn = "",
+    expires_column: ExpiresColumn = "",
+    quiet: Quiet = "",
+    zone: Zone = "",
+    zone_column: ZoneColumn = "",
     max_attempts: MaxAttempts = None,
     delivery: Delivery = DeliveryMode.AT_LEAST_ONCE.value,
     on_unknown: UnknownWord = "",
@@ -126,12 +174,19 @@ def submit(
         data=tuple(data or ()),
         format=format_,
         ordered_by=ordered_by,
+        dedupe=dedupe,
+        collapse=collapse,
         quota=quota,
         name=name,
         key=key,
         app=app,
         not_before_ms=parse_start(not_before, delay, now),
         expires_at_ms=parse_expiry(expires, now) if expires else 0,
+        not_before_column=not_before_column,
+        expires_column=expires_column,
+        quiet=quiet,
+        zone=zone,
+        zone_column=zone_column,
         max_attempts=max_attempts,
         delivery=parse_delivery(delivery),
         on_unknown=parse_on_unknown(on_unknown) if on_unknown else None,

@@ -103,6 +103,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("created", time_text(task.created_at_ms)),
             ("starts", time_text(task.not_before_ms)),
             ("expires", time_text(task.expires_at_ms)),
+            ("quiet", f"{task.quiet} ({task.zone or 'UTC'} unless told)" if task.quiet else "-"),
             ("ended", time_text(task.finished_at_ms)),
         ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dispatcher.deferral import due_ms, hop_s
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.order import Order
@@ -61,11 +62,14 @@ class Admission:
         if task.state is State.PAUSED:
             self._roster.hold(lane, taken)
             return None
+        is_over = self._is_past(push.expires_at_ms)
+        if not is_over and (due := due_ms(task, push, now := self._clock_ms())) > now:
+            self._stats.deferred += 1
+            self._settler.later(lane, taken, push, taken.body, hop_s(due, now))
+            return None
         if task.ordered and not self._order.may_go(lane, taken, push, task):
             return None
-        if self._is_past(
-            push.expires_at_ms
-        ):  # in its turn: what comes after it waits for that, too
+        if is_over:  # in its turn: what comes after it waits for that, too
             self._finish(lane, taken, push, Kind.EXPIRED)
             return None
         return Job(lane, taken, push, task)

@@ -11,9 +11,10 @@ from itertools import groupby
 from dispatcher.gate import Gate, is_guarded
 from dispatcher.job import Job
 from dispatcher.outcomes import Outcomes
+from dispatcher.sieve import Sieve, is_sieved
 from dispatcher.stats import Stats
 from lanes.ports import Delivery, Sink
-from lanes.push import Kind, Outcome
+from lanes.push import Arrival, Kind, Outcome
 
 log = logging.getLogger("pushlane.flights")
 
@@ -27,6 +28,7 @@ class Flights:
         self,
         sink: Sink,
         slots: int,
+        sieve: Sieve,
         gate: Gate,
         outcomes: Outcomes,
         stats: Stats,
@@ -35,6 +37,7 @@ class Flights:
         self._sink = sink
         self._slots = slots
         self._free = slots
+        self._sieve = sieve
         self._gate = gate
         self._outcomes = outcomes
         self._stats = stats
@@ -82,24 +85,32 @@ class Flights:
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
-        """Only jobs that may share a call; a push that needs no claim waits for none."""
-        if len(jobs) == 1 or (self._sink.mixes_tasks and not any(map(is_guarded, jobs))):
+        """Only jobs that may share a call; a push that needs no answer waits for none."""
+        if len(jobs) == 1 or (self._sink.mixes_tasks and not any(map(_is_asked_about, jobs))):
             return [jobs]
         key = self._shares_with
         return [list(batch) for _, batch in groupby(sorted(jobs, key=key), key=key)]
 
-    def _shares_with(self, job: Job) -> tuple[bool, str]:
-        return is_guarded(job), "" if self._sink.mixes_tasks else job.task.id
+    def _shares_with(self, job: Job) -> tuple[bool, bool, str]:
+        task_id = "" if self._sink.mixes_tasks else job.task.id
+        return is_guarded(job), is_sieved(job), task_id
 
     async def _fly(self, jobs: list[Job]) -> None:
         count = len(jobs)
         try:
-            if not is_guarded(jobs[0]):
-                self._settle(jobs, await self._deliver(jobs))
-            elif jobs := await self._gate.admit(jobs):
-                self._settle(jobs, await self._gate.conclude(jobs, await self._deliver(jobs)))
+            if not is_sieved(jobs[0]):
+                await self._go(jobs)
+            elif jobs := await self._sieve.admit(jobs):
+                await self._go(jobs)
+                await self._sieve.conclude(jobs)
         finally:
             self._free += count
+
+    async def _go(self, jobs: list[Job]) -> None:
+        if not is_guarded(jobs[0]):
+            self._settle(jobs, await self._deliver(jobs))
+        elif jobs := await self._gate.admit(jobs):
+            self._settle(jobs, await self._gate.conclude(jobs, await self._deliver(jobs)))
 
     async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
         started = time.monotonic()
@@ -125,11 +136,19 @@ class Flights:
                 type(error).__name__,
                 extra={"action": "sink_raised"},
             )
-            return [Outcome.retry(f"sink raised {type(error).__name__}")] * len(batch)
+            return [_unheard(f"sink raised {type(error).__name__}")] * len(batch)
         if fault:
             log.error(fault, extra={"action": "sink_misanswered"})
-            return [Outcome.retry(fault)] * len(batch)
+            return [_unheard(fault)] * len(batch)
         return outcomes
+
+
+def _is_asked_about(job: Job) -> bool:
+    return is_guarded(job) or is_sieved(job)
+
+
+def _unheard(reason: str) -> Outcome:
+    return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
 
 
 def _fault(outcomes: Sequence[Outcome], count: int) -> str:

@@ -13,14 +13,16 @@ import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from dispatcher.gathered import Gathered
-from dispatcher.job import Job
+from dispatcher.job import Job, parted
 from dispatcher.outcomes import Outcomes
 from dispatcher.reach import Reach
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
 from lanes.ports import ClaimResult, Ledger
-from lanes.push import Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Task
 
@@ -60,7 +62,7 @@ class Gate:
 
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
         """Those to deliver now. The others are taken care of."""
-        firsts, repeats = _parted(jobs)
+        firsts, repeats = parted(jobs)
         for job in repeats:
             self._outcomes.later(job, self._ttl_s)
         results = await self._claims.ask(firsts)
@@ -69,7 +71,7 @@ class Gate:
     async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Tell the ledger how it went; returns what is to be settled now.
 
-        A dead push keeps its claim: whoever tries it again by hand frees it.
+        A dead push keeps its claim: it may have arrived, and may come back until it is acked.
         """
         final = [_final(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
         ended: list[Job] = []
@@ -129,25 +131,22 @@ class Gate:
         await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
 
 
-def _parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """Jobs of distinct pushes, and those whose push is among them already: it has come twice."""
-    firsts: dict[tuple[str, int], Job] = {}
-    repeats = []
-    for job in jobs:
-        if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
-            repeats.append(job)
-    return list(firsts.values()), repeats
-
-
 def _is_buried(task: Task) -> bool:
     """Whether what may have arrived is not sent again."""
     return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
 
 
 def _final(job: Job, outcome: Outcome) -> Outcome:
-    """What at most once makes of a failure. A sink that asks for a pause has sent nothing."""
-    is_failure = outcome.kind is Kind.RETRY and not outcome.pause_task
-    if is_failure and job.task.delivery is DeliveryMode.AT_MOST_ONCE:
-        reason = outcome.reason or "failed"
-        return Outcome.dead(f"{reason}; not tried again, since the task is at_most_once")
-    return outcome
+    """A retry of what may have arrived is none where that must not be sent again."""
+    if outcome.kind is not Kind.RETRY or _may_try_again(job.task, outcome.arrival):
+        return outcome
+    is_strict = job.task.delivery is DeliveryMode.AT_MOST_ONCE
+    why = "the task is at_most_once" if is_strict else "it may have arrived"
+    reason = f"{outcome.reason or 'failed'}; not tried again, since {why}"
+    return replace(outcome, kind=Kind.DEAD, reason=reason)
+
+
+def _may_try_again(task: Task, arrival: Arrival) -> bool:
+    if task.delivery is DeliveryMode.AT_MOST_ONCE:
+        return arrival is Arrival.REFUSED
+    return arrival is not Arrival.UNKNOWN or task.on_unknown is OnUnknown.RESEND

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dispatcher.lane import OpenLane
@@ -11,10 +13,24 @@ from lanes.task import Task
 
 
 class Job(msgspec.Struct):
-    """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could."""
+    """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could.
+
+    `turn_of` is the same for its recipient's turn.
+    """
 
     lane: OpenLane
     taken: Taken
     push: Push
     task: Task
     owner: str = ""
+    turn_of: str = ""
+
+
+def parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Jobs of distinct pushes, and those whose push is among them already: it has come twice."""
+    firsts: dict[tuple[str, int], Job] = {}
+    repeats = []
+    for job in jobs:
+        if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
+            repeats.append(job)
+    return list(firsts.values()), repeats

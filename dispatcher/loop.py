@@ -19,6 +19,8 @@ from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
 
 _VOIDS_A_ROUND = 256
+_VOIDS_IN_A_ROW = 32
+_IN_HAND_A_LANE = 1_000
 
 
 class Loop:
@@ -61,9 +63,14 @@ class Loop:
                 await self._rest()
 
     def _fill(self) -> tuple[list[Job], int]:
-        """Pushes for the free slots, at most a batch, in the order of their turns."""
+        """Pushes for the free slots, at most a batch, in the order of their turns.
+
+        A push that may not go now costs its lane no turn. But a lane steps aside when it has one
+        of these after the other, so that those behind it do not wait for all of them.
+        """
         jobs: list[Job] = []
-        voids = 0
+        aside: list[OpenLane] = []
+        voids = in_a_row = 0
         most = self._flights.room
         while len(jobs) < most and voids < _VOIDS_A_ROUND:
             lane = self._scheduler.pick()
@@ -74,13 +81,28 @@ class Loop:
                 if self._starve(lane):
                     break
                 continue
+            unsettled = self._settler.unsettled
             job = self._admission.admit(lane, taken)
             if job is None:
                 voids += 1
+                in_a_row += 1
+                if self._settler.unsettled > unsettled and self._is_crowded(lane):
+                    self._scheduler.rest(lane)  # until this is settled, or other of its pushes
+                elif in_a_row >= _VOIDS_IN_A_ROW:
+                    self._scheduler.rest(lane)
+                    aside.append(lane)
+                    in_a_row = 0
                 continue
             self._scheduler.charge()
             jobs.append(job)
+            in_a_row = 0
+        for lane in aside:
+            self._roster.released(lane)
         return jobs, voids
+
+    def _is_crowded(self, lane: OpenLane) -> bool:
+        """Whether so much is being settled that this lane should wait for its own part of it."""
+        return self._settler.is_half_full or lane.in_hand - lane.parked >= _IN_HAND_A_LANE
 
     def _may_fill(self) -> bool:
         """Whether outcomes have room, and no level is about to get what it has next.

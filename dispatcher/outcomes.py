@@ -38,6 +38,8 @@ class Outcomes:
     def settle(self, job: Job, outcome: Outcome) -> None:
         kind = outcome.kind
         push = job.push
+        if outcome.pause_task:
+            self._pause(push.task_id, outcome.reason)
         if kind is Kind.RETRY:
             return self._retry(job, outcome)
         self._stats.outcomes[job.lane.level, kind] += 1
@@ -54,7 +56,6 @@ class Outcomes:
 
     def _retry(self, job: Job, outcome: Outcome) -> None:
         if outcome.pause_task:
-            self._pause(job.push.task_id, outcome.reason)
             return self.later(job, _PAUSED_AGAIN_S)
         if job.push.attempt >= job.task.max_attempts:
             reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"

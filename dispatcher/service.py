@@ -30,6 +30,7 @@ from dispatcher.pauses import Pauses
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
+from dispatcher.sieve import Sieve
 from dispatcher.stats import Gauges, Stats, StatsCollector
 from lanes.backend import Backend
 from lanes.errors import PushlaneError
@@ -103,7 +104,10 @@ class Dispatcher:
             backend.broker, settings.later_max, self._roster.lanes.values, self._on_movable
         )
         self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
-        self._flights = Flights(sink, settings.slots, self._gate, outcomes, self.stats, self._wake)
+        self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
+        self._flights = Flights(
+            sink, settings.slots, self._sieve, self._gate, outcomes, self.stats, self._wake
+        )
         self._loop = Loop(
             scheduler,
             self._roster,
@@ -158,6 +162,7 @@ class Dispatcher:
                 ("openers", self._roster.run_openers()),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
+                ("sieve", self._sieve.run()),
                 ("gate", self._gate.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),

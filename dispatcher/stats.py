@@ -42,6 +42,10 @@ BUCKETS_S = (
 )
 
 
+DUPLICATE = "duplicate"
+SUPERSEDED = "superseded"
+
+
 class Buckets:
     """A histogram of seconds."""
 
@@ -74,9 +78,11 @@ class Stats:
         self.delivery = Buckets()
         self.forwarded = 0
         self.malformed = 0
+        self.deferred = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
         self.out_of_order = 0
+        self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED), 0)
 
 
 class Gauges:
@@ -111,6 +117,7 @@ class StatsCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield from self._counters()
+        yield from self._ledger_counters()
         yield from self._histograms()
         yield from self._gauge_metrics()
 
@@ -128,11 +135,18 @@ class StatsCollector(Collector):
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
         malformed.add_metric([], stats.malformed)
+        deferred = CounterMetricFamily("pushlane_deferred", "Pushes sent to wait for their time")
+        deferred.add_metric([], stats.deferred)
         out_of_order = CounterMetricFamily(
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
         out_of_order.add_metric([], stats.out_of_order)
-        return picked, outcomes, forwarded, malformed, out_of_order, *self._ledger_counters()
+        dropped = CounterMetricFamily(
+            "pushlane_dropped", "Pushes that their recipient did not need", labels=["reason"]
+        )
+        for reason, count in stats.dropped.items():
+            dropped.add_metric([reason], count)
+        return picked, outcomes, forwarded, malformed, deferred, out_of_order, dropped
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lanes import life
 from lanes.naming import later_lane, own_lane
-from lanes.ports import Broker, Lease, Ledger, Registry
+from lanes.ports import Broker, Lease, Ledger, Marks, Registry
 from lanes.settings import Settings
 from lanes.task import Level, Task
 
@@ -23,6 +23,7 @@ class Backend:
     registry: Registry
     lease: Lease
     ledger: Ledger
+    marks: Marks
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""

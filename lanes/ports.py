@@ -7,12 +7,13 @@ suite a port (tests/contract) runs on every adapter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from lanes.marks import Mark
 from lanes.push import Outcome, Push
 from lanes.task import Finished, Level, Progress, State, Task, Weights
 
@@ -96,9 +97,6 @@ class Broker(Protocol):
 
         A lane that is not there has nothing left.
         """
-
-    def unit(self, taken: Taken) -> Hashable:
-        """What `backlog` counts this message as: itself, or its batch. Never blocks."""
 
     async def lanes(self) -> list[str]:
         """Every lane there is."""
@@ -241,8 +239,42 @@ class Ledger(Protocol):
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
         """They are not delivered: free what is still this owner's for whoever comes next."""
 
-    async def forget(self, pushes: Sequence[Push]) -> None:
-        """Free them, whoever has claimed or confirmed them: they are to be sent again by hand."""
+
+class Turn(StrEnum):
+    """What is said to a push that wants to go to its recipient."""
+
+    GO = "go"
+    """It is the newest, and nothing else is on its way there."""
+
+    BUSY = "busy"
+    """It is the newest, and an older one is on its way."""
+
+    OVER = "over"
+    """There is a newer one."""
+
+
+class Marks(Protocol):
+    """What was sent to a recipient, or waits for it: remembered by a hash, for a window of time.
+
+    Calls are batches, atomic for each mark, and harmless when repeated. Marks of one call may have
+    the same key, but not the same token too.
+    """
+
+    async def first(self, marks: Sequence[Mark]) -> Sequence[bool]:
+        """Whether each is the first with its key; it stays so when it is asked again."""
+
+    async def announce(self, marks: Sequence[Mark]) -> None:
+        """There are pushes with these tokens: the highest of a key is the newest."""
+
+    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> Sequence[Turn]:
+        """Announce them, and let the newest of each key go, one at a time.
+
+        The next may enter when that one has left, or after `ttl_s`. The owner of a turn gets the
+        same answer again.
+        """
+
+    async def leave(self, marks: Sequence[Mark], owner: str) -> None:
+        """They are no longer on their way, if they were this owner's."""
 
 
 class Delivery(msgspec.Struct, gc=False):

@@ -83,30 +83,46 @@ class Kind(StrEnum):
     DROPPED = "dropped"
 
 
+class Arrival(StrEnum):
+    """What a sink knows of a push that it wants to be tried again."""
+
+    REFUSED = "refused"
+    """It cannot have arrived."""
+
+    FAILED = "failed"
+    """It failed, as far as the sink was told."""
+
+    UNKNOWN = "unknown"
+    """It may have arrived: nothing was heard of it."""
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a sink says of one push.
 
     `after_s` is a wait that the sink asked for (Retry-After), None for the task's own backoff.
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
-    and no attempt is counted.
+    and no attempt is counted. `arrival` is of a retry, for tasks that must not repeat what arrived.
     """
 
     kind: Kind
     reason: str = ""
     after_s: float | None = None
     pause_task: bool = False
+    arrival: Arrival = Arrival.FAILED
 
     @staticmethod
     def delivered() -> Outcome:
         return DELIVERED
 
     @staticmethod
-    def retry(reason: str, after_s: float | None = None) -> Outcome:
-        return Outcome(Kind.RETRY, reason, after_s)
+    def retry(
+        reason: str, after_s: float | None = None, *, arrival: Arrival = Arrival.FAILED
+    ) -> Outcome:
+        return Outcome(Kind.RETRY, reason, after_s, arrival=arrival)
 
     @staticmethod
-    def pause(reason: str) -> Outcome:
-        return Outcome(Kind.RETRY, reason, pause_task=True)
+    def pause(reason: str, *, arrival: Arrival = Arrival.REFUSED) -> Outcome:
+        return Outcome(Kind.RETRY, reason, pause_task=True, arrival=arrival)
 
     @staticmethod
     def dead(reason: str) -> Outcome:
@@ -139,18 +155,6 @@ class DeadPush(msgspec.Struct, frozen=True, array_like=True):
         return f"DeadPush({self.task_id}-{self.seq}, {self.reason!r})"
 
 
-class RetryMark(msgspec.Struct, frozen=True, array_like=True):
-    """Says that these dead pushes of a task, as (seq, died_at_ms), go on in another task.
-
-    It holds once that other task is sealed: then they only remain to be removed.
-    """
-
-    task_id: str
-    retried_as: str
-    pushes: list[tuple[int, int]]
-
-
-_mark_decoder = msgspec.msgpack.Decoder(RetryMark)
 _dead_decoder = msgspec.msgpack.Decoder(DeadPush)
 
 
@@ -158,21 +162,9 @@ def encode_dead(dead: DeadPush) -> bytes:
     return _encoder.encode(dead)
 
 
-def encode_mark(mark: RetryMark) -> bytes:
-    return _encoder.encode(mark)
-
-
-def decode_mark(body: bytes) -> RetryMark:
-    """Raises MalformedPush when the bytes are not a mark."""
-    try:
-        return _mark_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
-
-
 def decode_dead(body: bytes) -> DeadPush:
     """Raises MalformedPush when the bytes are not a dead push."""
     try:
         return _dead_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

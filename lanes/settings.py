@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     ledger_window_s: float = Field(
         600.0, gt=60, description="how long claims and confirmations of pushes are remembered"
     )
+    recipient_window_s: float = Field(
+        86_400.0, gt=60, description="how long recipients are remembered for dedupe and collapse"
+    )
     ledger_away: Literal["wait", "degrade"] = Field(
         "wait", description="without a ledger: wait for it, or deliver at least once"
     )

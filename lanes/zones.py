@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from lanes.errors import BadInput
@@ -23,6 +24,7 @@ def find_zone(name: str) -> ZoneInfo:
     return zone
 
 
+@lru_cache(maxsize=1024)
 def known_zone(name: str) -> ZoneInfo | None:
     """The zone of this name, None when this machine knows none."""
     try:

@@ -14,6 +14,7 @@ from lanes.push import MAX_PUSH_BYTES, Push, encode
 from lanes.task import Task
 from producers.order import Predecessors
 from producers.request import SubmitRequest
+from producers.row_times import RowTimes, read_times, time_columns
 from producers.rows import BadRow, RowSource, Wanted
 from producers.template import Template, text_of
 
@@ -33,10 +34,14 @@ class Encoder:
         self._request = request
         self._title = Template(request.title)
         self._body = Template(request.body)
+        self._collapse = Template(request.collapse)
         ordered_by = (request.ordered_by,) if request.ordered_by else ()
-        fields = (request.recipient, *self._title.fields, *self._body.fields, *ordered_by)
+        templates = (self._title, self._body, self._collapse)
+        in_templates = (field for template in templates for field in template.fields)
+        fields = (request.recipient, *in_templates, *ordered_by)
         required = tuple(dict.fromkeys(fields))
-        optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
+        others = dict.fromkeys((*request.data, *time_columns(request).values()))
+        optional = tuple(field for field in others if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
 
@@ -44,9 +49,11 @@ class Encoder:
         """A function from seq and values to the bytes, or to why there are none."""
         names = self.wanted.names
         title, body = self._title.compile(names), self._body.compile(names)
+        collapse = self._collapse.compile(names)
         data_of = _data_picker(names, self._request.data)
         key_of = _key_picker(names, self._request.ordered_by)
         last = Predecessors()
+        times_of = read_times(self._request, names)
         no_recipient = _no_recipient(self._request.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
@@ -57,6 +64,9 @@ class Encoder:
             recipient = recipient.strip()
             if not recipient:
                 return no_recipient
+            times = times_of(values) if times_of else _NO_TIMES
+            if isinstance(times, BadRow):
+                return times
             try:
                 key = key_of(values)
                 push = Push(
@@ -66,9 +76,12 @@ class Encoder:
                     title(values),
                     body(values),
                     data_of(values),
-                    expires_at_ms,
+                    times.expires_at_ms or expires_at_ms,
                     submitted_at_ms,
                     after_seq=last.of(key) if key else 0,
+                    collapse=collapse(values),
+                    not_before_ms=times.not_before_ms,
+                    zone=times.zone,
                 )
                 packed = encode(push)
             except (TypeError, ValueError, OverflowError):
@@ -81,6 +94,11 @@ class Encoder:
 
         return encode_row
 
+    @property
+    def collapses(self) -> bool:
+        """Whether its pushes may replace others that wait."""
+        return bool(self._request.collapse)
+
     def _require(self, source: RowSource) -> None:
         if not source.fixed:
             return
@@ -88,8 +106,10 @@ class Encoder:
             "recipient": (self._request.recipient,),
             "title template": self._title.fields,
             "body template": self._body.fields,
+            "collapse template": self._collapse.fields,
             "data": self._request.data,
             "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
+            **{role: (column,) for role, column in time_columns(self._request).items()},
         }
         for role, fields in used.items():
             for field in fields:
@@ -112,6 +132,7 @@ def shown_columns(source: RowSource) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+_NO_TIMES = RowTimes()
 _NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
 
 

@@ -13,6 +13,7 @@ from lanes.errors import BadInput
 from lanes.life import now_ms
 from lanes.naming import own_lane, pool_lane
 from lanes.nearest import did_you_mean
+from lanes.quiet import parse_quiet
 from lanes.settings import Settings
 from lanes.task import (
     MAX_ATTEMPTS,
@@ -43,7 +44,7 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
     attempts = request.max_attempts if request.max_attempts is not None else settings.max_attempts
     _validate(request, attempts, now)
     task_id = new_task_id()
-    lane = first_lane(request.level, task_id, settings, request.not_before_ms)
+    lane = first_lane(request, task_id, settings, request.not_before_ms)
     return Task(
         id=task_id,
         level=request.level,
@@ -58,17 +59,21 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
         on_unknown=OnUnknown(request.on_unknown or OnUnknown.RESEND),
         not_before_ms=request.not_before_ms,
         ordered=bool(request.ordered_by),
+        dedupe=bool(request.dedupe),
+        quiet=str(parse_quiet(request.quiet)) if request.quiet else "",
+        zone=request.zone,
         created_at_ms=now,
         expires_at_ms=request.expires_at_ms,
     )
 
 
-def first_lane(level: Level, task_id: str, settings: Settings, not_before_ms: int) -> str:
+def first_lane(request: SubmitRequest, task_id: str, settings: Settings, not_before_ms: int) -> str:
     """The lane of all pushes of a submit, wherever the task moves: a repeat must find them.
 
-    A low task that starts later waits on a lane of its own, so as not to clog the pool.
+    A low task whose pushes wait for their time has a lane of its own, so as not to clog the pool.
     """
-    is_pooled = level is Level.LOW and not not_before_ms
+    waits = not_before_ms or request.not_before_column or request.quiet
+    is_pooled = request.level is Level.LOW and not waits
     return pool_lane(task_id, settings.pool_lanes) if is_pooled else own_lane(task_id)
 
 
@@ -87,6 +92,13 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
             request.body,
             request.data,
             request.ordered_by,
+            request.dedupe,
+            request.collapse,
+            request.not_before_column,
+            request.expires_column,
+            request.quiet,
+            request.zone,
+            request.zone_column,
             request.bad_rows,
             request.delivery,
             request.on_unknown,
@@ -117,6 +129,7 @@ def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     validate_times(request, now)
     _validate_delivery(request)
+    _validate_together(request)
 
 
 def _validate_label(what: str, text: str) -> None:
@@ -137,6 +150,16 @@ def _validate_quota(request: SubmitRequest) -> None:
         raise BadInput(
             f"quota {request.quota} cannot be given to a low task: it shares a pool lane, which "
             "has no quota of its own; submit it as medium or high, or promote it later"
+        )
+
+
+def _validate_together(request: SubmitRequest) -> None:
+    if request.dedupe not in ("", "recipient"):
+        raise BadInput(f"dedupe {request.dedupe!r} is not known; use 'recipient', or leave it out")
+    if request.ordered_by and request.collapse:
+        raise BadInput(
+            f"ordered by {request.ordered_by!r} and collapse {request.collapse!r} contradict each "
+            "other: an ordered task sends every push, a collapse key only the newest; leave one out"
         )
 
 

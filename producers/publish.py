@@ -12,7 +12,9 @@ from typing import TypeVar
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import BadInput, TaskConflict, UnknownLane
+from lanes.marks import collapse_mark
 from lanes.ports import Source
+from lanes.push import decode
 from lanes.task import Task
 from producers.ahead import ahead
 from producers.check import CheckedRows
@@ -84,9 +86,17 @@ class Publisher:
         origin = Source(f"submit-{self._task.id}", self.published + 1)
         try:
             await self._backend.broker.publish(self._lane, chunk, source=origin)
+            await self._announce(chunk)
         except UnknownLane:
             await self._refuse_ended()
             raise
+
+    async def _announce(self, chunk: Chunk) -> None:
+        """Only what is on the lane may replace what waits there: else both could be lost."""
+        if self._rows.encoder.collapses:
+            pushes = map(decode, chunk)
+            marks = [collapse_mark(self._task.app, push) for push in pushes if push.collapse]
+            await self._backend.marks.announce(marks)
 
     def _refuse_changed(self) -> None:
         rows = self._rows

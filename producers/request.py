@@ -20,15 +20,18 @@ RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 class SubmitRequest:
     """One task to be made of a file's rows.
 
-    `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory;
-    all but a file are copied to a temporary file first, since every row is checked before the
-    first is published. `data` names columns that go along in `Push.data`; rows with
-    the same value in the column `ordered_by` are sent one after another. `rejects` is where bad
-    rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is
-    the settings' own unless given. `not_before_ms` is when the task starts, 0 for now; an expiry
-    of 0 means never. `delivery` is what is promised of each push (docs/guarantees.md), and
-    `on_unknown` what becomes of a `once` push of which nobody can tell whether it arrived: it is
-    sent again unless given.
+    `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory; all
+    but a file are copied to a temporary file first, since every row is checked before the first is
+    published. `data` names columns that go along in `Push.data`; rows with the same value in the
+    column `ordered_by` are sent one after another. `dedupe` leaves out later rows of a recipient.
+    `collapse` is a template: of an app's pushes to a recipient for which it gives the same text,
+    only the newest that waits is sent. `rejects` is where bad rows are listed with
+    `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is the settings' own unless
+    given. `not_before_ms` is when the task starts, 0 for now; an expiry of 0 means never. The
+    columns of start and expiry are for single pushes. In the hours `quiet` (like 22:00-08:00)
+    recipients are left alone, by the clock of `zone_column`, else of `zone`, else UTC. `delivery`
+    is what is promised of each push (docs/guarantees.md), and `on_unknown` what becomes of a `once`
+    push of which nobody can tell whether it arrived: it is sent again unless given.
     """
 
     source: RowsInput
@@ -38,12 +41,19 @@ class SubmitRequest:
     body: str = ""
     data: tuple[str, ...] = ()
     ordered_by: str = ""
+    dedupe: Literal["", "recipient"] = ""
+    collapse: str = ""
     format: str | None = None
     quota: int = 1
     name: str = ""
     key: str = ""
     app: str = "default"
     not_before_ms: int = 0
+    not_before_column: str = ""
+    expires_column: str = ""
+    quiet: str = ""
+    zone: str = ""
+    zone_column: str = ""
     expires_at_ms: int = 0
     max_attempts: int | None = None
     delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE

@@ -86,7 +86,7 @@ class _Submit:
         if task.total is not None:
             return with_other(result, already_done=True)
         refuse_ended(task)
-        lane = first_lane(self._request.level, task.id, self._settings, task.not_before_ms)
+        lane = first_lane(self._request, task.id, self._settings, task.not_before_ms)
         publisher = Publisher(self._backend, task, lane, rows, self._tell, self._sleep)
         sealed = await publisher.run(chunk_size(self._settings.batch))
         return with_other(result, task=sealed, published=publisher.published)
@@ -103,8 +103,8 @@ def _refuse_other(task: Task, kept: Task) -> None:
     if kept.fingerprint != task.fingerprint:
         raise TaskConflict(
             f"key {task.key!r} is used by task {kept.id} with other rows or options (level, quota, "
-            "app, columns, order, templates, delivery, bad rows, batch); repeat that submit as it "
-            "was, or choose another key"
+            "app, columns, order, dedupe, quiet hours, templates, delivery, bad rows, batch); "
+            "repeat that submit as it was, or choose another key"
         )
 
 

@@ -6,13 +6,16 @@ These are the times of a whole task; those of single rows are read in row_times.
 from __future__ import annotations
 
 from lanes.errors import BadInput
+from lanes.quiet import parse_quiet
+from lanes.zones import find_zone
 from producers.request import SubmitRequest
 
 LAST_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 
 
 def validate_times(request: SubmitRequest, now_ms: int) -> None:
-    """Raises BadInput for a start or an expiry that has passed, or in the wrong order."""
+    """Raises BadInput for times that have passed or are in the wrong order, hours and zones."""
+    _validate_hours(request)
     start_ms, expires_at_ms = request.not_before_ms, request.expires_at_ms
     if start_ms and start_ms <= now_ms:
         raise BadInput(
@@ -32,6 +35,19 @@ def validate_times(request: SubmitRequest, now_ms: int) -> None:
         raise BadInput(
             f"the task would expire {early_s:.0f} s before it starts: nothing would be sent; give "
             "a later expiry or an earlier start"
+        )
+
+
+def _validate_hours(request: SubmitRequest) -> None:
+    if request.quiet:
+        parse_quiet(request.quiet)
+    if request.zone:
+        find_zone(request.zone)
+    uses = (request.quiet, request.not_before_column, request.expires_column)
+    if (request.zone or request.zone_column) and not any(uses):
+        raise BadInput(
+            "a time zone says nothing without quiet hours or a column of times; add --quiet "
+            "22:00-08:00, --not-before-column or --expires-column, or leave the zone out"
         )
 
 

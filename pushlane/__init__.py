@@ -20,7 +20,7 @@ from lanes.errors import (
     UserError,
 )
 from lanes.ports import Delivery, Sink
-from lanes.push import Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.settings import Settings
 from lanes.settings import load as load_settings
 from lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
@@ -28,6 +28,7 @@ from producers.client import Client
 from producers.request import SubmitProgress, SubmitRequest, SubmitResult
 
 __all__ = [
+    "Arrival",
     "Backend",
     "BadInput",
     "Client",

@@ -16,7 +16,7 @@ import msgspec
 from lanes.errors import BadInput
 from lanes.life import now_ms
 from lanes.ports import Delivery
-from lanes.push import DELIVERED, Outcome
+from lanes.push import DELIVERED, Arrival, Outcome
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -52,11 +52,11 @@ class LogSink:
         try:
             written = self._append(lines)
         except OSError as error:
-            return [Outcome.retry(_reason(error))] * len(batch)
+            return [_unwritten(error)] * len(batch)
         if written == len(lines):
             return [DELIVERED] * len(batch)
         whole = lines.count(b"\n", 0, written)
-        rest = Outcome.retry(_reason(OSError(errno.ENOSPC, "")))
+        rest = _unwritten(OSError(errno.ENOSPC, ""))
         return [DELIVERED] * whole + [rest] * (len(batch) - whole)
 
     async def close(self) -> None:
@@ -74,6 +74,10 @@ class LogSink:
 def _line(delivery: Delivery, at_ms: int) -> _Line:
     push = delivery.push
     return _Line(push.task_id, push.seq, push.attempt, delivery.level, at_ms)
+
+
+def _unwritten(error: OSError) -> Outcome:
+    return Outcome.retry(_reason(error), arrival=Arrival.REFUSED)
 
 
 def _reason(error: OSError) -> str:

@@ -19,7 +19,7 @@ from dispatcher.sinks.threads import Raised, Threads
 from lanes.errors import BadInput
 from lanes.nearest import did_you_mean
 from lanes.ports import Delivery
-from lanes.push import DELIVERED, Outcome
+from lanes.push import DELIVERED, Arrival, Outcome
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ class ProcessorSink:
         self._is_async = _is_async(function)
         self._timeout_s = timeout_s
         timed_out = f"timed out after {timeout_s:g} s"
-        self._timed_out = Outcome.retry(timed_out) if retry_timeouts else Outcome.dead(timed_out)
+        self._timed_out = _unheard(timed_out) if retry_timeouts else Outcome.dead(timed_out)
         self._most_hung = slots
         self._threads = Threads(2 * slots)
 
@@ -117,7 +117,7 @@ def _outcomes(answer: Any, count: int) -> list[Outcome]:
         return [_outcome(answer)] * count
     if len(answer) != count:
         wrong = f"the processor returned {len(answer)} outcomes for {count} pushes; mend it, resume"
-        return [Outcome.pause(wrong)] * count
+        return [Outcome.pause(wrong, arrival=Arrival.UNKNOWN)] * count
     return [_outcome(each) for each in answer]
 
 
@@ -129,11 +129,16 @@ def _outcome(answer: Any) -> Outcome:
     if answer is False:
         return Outcome.dead("processor returned False")
     if isinstance(answer, Raised):
-        return Outcome.retry(f"processor raised {answer.kind}")
+        return _unheard(f"processor raised {answer.kind}")
     return Outcome.pause(
         f"the processor returned a {type(answer).__name__}, not None, True, False or an Outcome; "
-        "mend it, then resume"
+        "mend it, then resume",
+        arrival=Arrival.UNKNOWN,
     )
+
+
+def _unheard(reason: str) -> Outcome:
+    return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
 
 
 def _hangs(count: int) -> Outcome:

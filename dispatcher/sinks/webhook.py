@@ -21,13 +21,14 @@ from pyreqwest.response import Response
 
 from lanes.errors import BadInput
 from lanes.ports import Delivery
-from lanes.push import DELIVERED, Outcome
+from lanes.push import DELIVERED, Arrival, Outcome
 
 MAX_RETRY_AFTER_S = 3600.0
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_CONNECT_S = 10.0
 _NOT_CONNECTED = "client error (Connect)"
 _RETRY = frozenset({408, 425, 429})
+_NOT_TAKEN = frozenset({425, 429})
 _PAUSE = frozenset({401, 403})
 
 
@@ -108,10 +109,10 @@ class WebhookSink:
         """No answer came. Its cause, not its class, tells a failed connect from a lost answer."""
         causes = getattr(error, "details", {}).get("causes") or ()
         if any(cause["message"] == _NOT_CONNECTED for cause in causes):
-            return Outcome.retry("no connection to the webhook")
+            return Outcome.retry("no connection to the webhook", arrival=Arrival.REFUSED)
         if isinstance(error, RequestTimeoutError):
             return self._timed_out
-        return Outcome.retry("the webhook's connection broke")
+        return Outcome.retry("the webhook's connection broke", arrival=Arrival.UNKNOWN)
 
 
 async def _drain(response: Response) -> None:
@@ -124,7 +125,9 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     """What a status other than 2xx means for the push."""
     reason = f"HTTP {status}"
     if status >= 500 or status in _RETRY:
-        return Outcome.retry(reason, _retry_after_s(retry_after, now_s))
+        after_s = _retry_after_s(retry_after, now_s)
+        arrival = Arrival.REFUSED if status in _NOT_TAKEN else Arrival.FAILED
+        return Outcome.retry(reason, after_s, arrival=arrival)
     if status in _PAUSE:
         return Outcome.pause(
             f"{reason}: the webhook refuses us; check its credentials, then resume"
@@ -150,7 +153,9 @@ def _retry_after_s(header: str | None, now_s: float) -> float | None:
 
 def _timed_out(timeout_s: float, retry_timeouts: bool) -> Outcome:
     reason = f"timed out after {timeout_s:g} s"
-    return Outcome.retry(reason) if retry_timeouts else Outcome.dead(reason)
+    if retry_timeouts:
+        return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
+    return Outcome.dead(reason)
 
 
 def _message(delivery: Delivery) -> _Message:

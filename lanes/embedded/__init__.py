@@ -13,6 +13,7 @@ from lanes.embedded.broker import EmbeddedBroker
 from lanes.embedded.database import Database
 from lanes.embedded.lease import EmbeddedLease
 from lanes.embedded.ledger import EmbeddedLedger
+from lanes.embedded.marks import EmbeddedMarks
 from lanes.embedded.registry import EmbeddedRegistry
 from lanes.settings import Settings
 
@@ -33,6 +34,7 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedRegistry(database),
             EmbeddedLease(database),
             EmbeddedLedger(database, settings.ledger_window_s),
+            EmbeddedMarks(database, settings.recipient_window_s),
         )
     finally:
         try:

@@ -62,12 +62,6 @@ DELETE FROM ledger WHERE owner = :owner AND (task_id, seq) IN (
 )
 """
 
-_FORGET = """
-DELETE FROM ledger WHERE (task_id, seq) IN (
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pushes)
-)
-"""
-
 # More than a call adds, so that it catches up after a rush; not all, so that no call takes long.
 _SWEEP = """
 DELETE FROM ledger WHERE (task_id, seq) IN (
@@ -110,11 +104,6 @@ class EmbeddedLedger:
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
         values = self._values(pushes) | {"owner": owner}
         await self._database.write(lambda connection: connection.execute(_RELEASE, values).rowcount)
-
-    async def forget(self, pushes: Sequence[Push]) -> None:
-        await self._database.write(
-            lambda connection: connection.execute(_FORGET, self._values(pushes)).rowcount
-        )
 
     def _values(self, pushes: Sequence[Push], ttl_ms: int = 0) -> dict[str, str | int]:
         now = self._clock_ms()

@@ -121,6 +121,15 @@ CREATE TABLE ledger (
 ) WITHOUT ROWID;
 CREATE INDEX ledger_by_age ON ledger (forget_at_ms);
 
+CREATE TABLE marks (
+    key          TEXT PRIMARY KEY,  -- hash of a recipient
+    token        TEXT NOT NULL,
+    holder       TEXT NOT NULL,  -- empty: nobody is in its turn
+    until_ms     INTEGER NOT NULL,
+    forget_at_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX marks_by_age ON marks (forget_at_ms);
+
 CREATE TABLE counters (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL

@@ -40,6 +40,12 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
         broker = PulsarBroker(link, admin, settings)
         stack.push_async_callback(broker.close)
         redis = await stack.enter_async_context(
-            connect_redis(settings.redis_url, settings.namespace, journal, settings.ledger_window_s)
+            connect_redis(
+                settings.redis_url,
+                settings.namespace,
+                journal,
+                settings.ledger_window_s,
+                settings.recipient_window_s,
+            )
         )
-        yield Backend(broker, redis.registry, redis.lease, redis.ledger)
+        yield Backend(broker, redis.registry, redis.lease, redis.ledger, redis.marks)

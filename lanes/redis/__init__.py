@@ -15,10 +15,11 @@ from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.lease import RedisLease
 from lanes.redis.ledger import RedisLedger
+from lanes.redis.marks import RedisMarks
 from lanes.redis.rebuild import Rebuild
 from lanes.redis.registry import RedisRegistry
 
-__all__ = ["OnRedis", "RedisLease", "RedisLedger", "RedisRegistry", "connect_redis"]
+__all__ = ["OnRedis", "RedisLease", "RedisLedger", "RedisMarks", "RedisRegistry", "connect_redis"]
 
 
 class OnRedis(NamedTuple):
@@ -27,11 +28,16 @@ class OnRedis(NamedTuple):
     registry: RedisRegistry
     lease: RedisLease
     ledger: RedisLedger
+    marks: RedisMarks
 
 
 @asynccontextmanager
 async def connect_redis(
-    url: str, prefix: str, journal: Journal | None, ledger_window_s: float
+    url: str,
+    prefix: str,
+    journal: Journal | None,
+    ledger_window_s: float,
+    recipient_window_s: float = 86_400.0,
 ) -> AsyncIterator[OnRedis]:
     """Connect, fill an empty registry from the journal, and disconnect in the end.
 
@@ -49,7 +55,10 @@ async def connect_redis(
         await client.ping()
         await Rebuild(client, keys, journal).until_ready()
         yield OnRedis(
-            registry, RedisLease(client, keys), RedisLedger(client, keys, ledger_window_s)
+            registry,
+            RedisLease(client, keys),
+            RedisLedger(client, keys, ledger_window_s),
+            RedisMarks(client, keys, recipient_window_s),
         )
     finally:
         await registry.close()

@@ -36,6 +36,10 @@ class Keys:
         """Empty when the push is confirmed, or else when its claim ends, how it was got, whose."""
         return f"{self._base}claim:{push_id}"
 
+    def mark(self, key: str) -> str:
+        """A token; with it, while somebody is in its turn, until when and who."""
+        return f"{self._base}mark:{key}"
+
     def lease(self, name: str) -> str:
         return f"{self._base}lease:{name}"
 

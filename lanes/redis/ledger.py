@@ -80,10 +80,6 @@ class RedisLedger:
         for keys in self._calls(pushes):
             await self._client.run(_RELEASE, keys, [owner])
 
-    async def forget(self, pushes: Sequence[Push]) -> None:
-        for keys in self._calls(pushes):
-            await self._client.call("DEL", *keys)
-
     def _calls(self, pushes: Sequence[Push]) -> Iterator[list[str]]:
         keys = [self._keys.claim(push.push_id) for push in pushes]
         for start in range(0, len(keys), PUSHES_A_CALL):

@@ -81,17 +81,6 @@ async def test_a_confirmed_push_cannot_be_released(connections):
         assert await ledger.claim(pushes(1), "b", LONG_S) == [CONFIRMED]
 
 
-async def test_what_is_forgotten_is_free_whoever_had_it(connections):
-    async with connections:
-        here, there = await connections.two()
-        await here.ledger.claim(pushes(1, 2), "a", LONG_S)
-        await here.ledger.confirm(pushes(2))
-
-        await there.ledger.forget(pushes(1, 2, 3))
-
-        assert await there.ledger.claim(pushes(1, 2, 3), "b", LONG_S) == [WON, WON, WON]
-
-
 async def test_a_claim_whose_time_ran_out_is_unknown_to_the_next_and_then_theirs(connections):
     async with connections:
         here, there = await connections.two()

@@ -80,6 +80,8 @@ def test_skipped_rows_are_counted_and_their_list_named(command: Command) -> None
         (["{rows}", "--level", "high", "--not-before", "25:00"], "'25:00' is neither"),
         (["{rows}", "--level", "high", "--not-before", "2001-01-01"], "has passed"),
         (["{rows}", "--level", "high", "--delay", "2h", "--expires", "1h"], "3600 s before it sta"),
+        (["{rows}", "--level", "high", "--quiet", "22-8"], "try 22:00-08:00"),
+        (["{rows}", "--level", "high", "--quiet", "1:00-2:00", "--zone", "Mars"], "unknown time z"),
         (["-", "--level", "high"], "--format"),
     ],
 )

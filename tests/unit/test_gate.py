@@ -14,11 +14,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from lanes.backend import Backend
 from lanes.errors import Unreachable
+from lanes.naming import DEAD_LANE
 from lanes.ports import ClaimResult, Delivery
-from lanes.push import Outcome, Push, encode
+from lanes.push import Arrival, Outcome, Push, decode_dead, encode
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
-from producers.dead import DeadLetters, Selection
+from tests.contract.reading import Reading
 from tests.unit.dispatching import (
     MemorySink,
     Wrapped,
@@ -64,9 +65,14 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
 
 
 async def reasons(backend: Backend) -> list[str]:
-    """Why pushes died."""
-    found = await DeadLetters(backend).find(Selection())
-    return [letter.dead.reason for letter in found.letters]
+    """Why the pushes on the dead-letter lanes died."""
+    found = []
+    for lane in await backend.broker.lanes():
+        if lane.endswith(DEAD_LANE):
+            waiting = await backend.broker.backlog(lane)
+            reading = await Reading.of(backend.broker, lane)
+            found += [decode_dead(taken.body).reason for taken in await reading.take(waiting)]
+    return found
 
 
 def failing_first(outcome: Outcome) -> Callable[[Delivery], Outcome]:
@@ -168,10 +174,26 @@ def test_a_push_that_is_on_its_lane_twice_is_sent_once(tmp_path: Path, batch_siz
     in_backend(tmp_path, work, sink_timeout_s=0.05, claim_timeout_s=0.05)
 
 
-def test_a_failed_delivery_of_a_once_task_is_free_for_the_next_attempt(tmp_path: Path) -> None:
+STRICT = (DeliveryMode.AT_MOST_ONCE, OnUnknown.RESEND)
+BURYING = (DeliveryMode.ONCE, OnUnknown.BURY)
+RESENDING = (DeliveryMode.ONCE, OnUnknown.RESEND)
+
+
+@pytest.mark.parametrize(
+    ("promise", "arrival"),
+    [
+        (STRICT, Arrival.REFUSED),
+        (BURYING, Arrival.REFUSED),
+        (BURYING, Arrival.FAILED),
+        (RESENDING, Arrival.UNKNOWN),
+    ],
+)
+def test_a_failure_is_tried_again_as_far_as_the_promise_allows(
+    tmp_path: Path, promise: tuple[DeliveryMode, OnUnknown], arrival: Arrival
+) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
-        task = await add(backend, DeliveryMode.ONCE)
-        sink = MemorySink(failing_first(Outcome.retry("no", after_s=0)))
+        task = await add(backend, promise[0], on_unknown=promise[1])
+        sink = MemorySink(failing_first(Outcome.retry("no", after_s=0, arrival=arrival)))
 
         await drain(backend, sink, settings)
 
@@ -181,23 +203,47 @@ def test_a_failed_delivery_of_a_once_task_is_free_for_the_next_attempt(tmp_path:
     in_backend(tmp_path, work)
 
 
-def test_a_failed_delivery_of_an_at_most_once_task_is_dead(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("promise", "arrival", "why"),
+    [
+        (STRICT, Arrival.FAILED, "the task is at_most_once"),
+        (STRICT, Arrival.UNKNOWN, "the task is at_most_once"),
+        (BURYING, Arrival.UNKNOWN, "it may have arrived"),
+    ],
+)
+def test_what_may_have_arrived_is_dead_where_it_must_not_be_repeated(
+    tmp_path: Path, promise: tuple[DeliveryMode, OnUnknown], arrival: Arrival, why: str
+) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
-        await add(backend, DeliveryMode.AT_MOST_ONCE)
-        sink = MemorySink(failing_first(Outcome.retry("answered 500", after_s=0)))
+        await add(backend, promise[0], on_unknown=promise[1])
+        sink = MemorySink(failing_first(Outcome.retry("no", after_s=0, arrival=arrival)))
 
         await drain(backend, sink, settings)
 
         assert len(sink.received) == 1
+        assert await reasons(backend) == [f"no; not tried again, since {why}"]
+
+    in_backend(tmp_path, work)
+
+
+def test_a_sink_that_raises_may_have_sent_the_push(tmp_path: Path) -> None:
+    def answer(_: Delivery) -> Outcome:
+        raise ValueError
+
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add(backend, DeliveryMode.ONCE, on_unknown=OnUnknown.BURY)
+
+        await drain(backend, MemorySink(answer), settings)
+
         assert await reasons(backend) == [
-            "answered 500; not tried again, since the task is at_most_once"
+            "sink raised ValueError; not tried again, since it may have arrived"
         ]
 
     in_backend(tmp_path, work)
 
 
 @pytest.mark.parametrize("mode", GUARDED)
-def test_a_sink_that_asks_for_a_pause_has_not_sent_the_push(
+def test_a_push_that_a_sink_refuses_to_send_goes_back_when_it_asks_for_a_pause(
     tmp_path: Path, mode: DeliveryMode
 ) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
@@ -214,15 +260,28 @@ def test_a_sink_that_asks_for_a_pause_has_not_sent_the_push(
     in_backend(tmp_path, work)
 
 
-def test_a_dead_push_keeps_its_claim_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_a_task_is_paused_though_the_push_that_showed_why_is_dead(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
-        task = await add(backend, DeliveryMode.ONCE)
+        task = await add(backend, DeliveryMode.AT_MOST_ONCE, 2, seal=False)
+        sink = MemorySink(failing_first(Outcome.pause("mend it", arrival=Arrival.UNKNOWN)))
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, task, State.PAUSED)
+
+        assert await reasons(backend) == [
+            "mend it; not tried again, since the task is at_most_once"
+        ]
+
+    in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize("mode", GUARDED)
+def test_a_dead_push_keeps_its_claim(tmp_path: Path, mode: DeliveryMode) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add(backend, mode)
+
         await drain(backend, MemorySink(lambda _: Outcome.dead("gone")), settings)
-        assert await backend.ledger.claim(mine(task, 1), "by hand", LONG_S) == [ClaimResult.HELD]
 
-        await backend.ledger.forget(mine(task, 1))
-
-        assert await backend.ledger.claim(mine(task, 1), "by hand", LONG_S) == [ClaimResult.WON]
+        assert await backend.ledger.claim(mine(task, 1), "other", LONG_S) == [ClaimResult.HELD]
 
     in_backend(tmp_path, work)
 

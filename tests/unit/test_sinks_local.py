@@ -11,7 +11,7 @@ from dispatcher.sinks import open_sink
 from dispatcher.sinks.log import LogSink
 from lanes.errors import BadInput
 from lanes.ports import Delivery
-from lanes.push import Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.task import Level
 
 RECIPIENT = "somebody@example.com"
@@ -63,7 +63,7 @@ def test_a_full_disk_is_named_and_every_push_is_retried(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "write", full)
     outcomes = asyncio.run(sink.deliver(deliveries(2)))
-    assert outcomes == [Outcome.retry("log file: disk full")] * 2
+    assert outcomes == [Outcome.retry("log file: disk full", arrival=Arrival.REFUSED)] * 2
 
 
 def test_a_write_cut_short_delivers_its_whole_lines_and_the_torn_one_is_ended(

@@ -10,7 +10,7 @@ from dispatcher.sinks import open_sink
 from dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
 from lanes.errors import BadInput
 from lanes.ports import Delivery
-from lanes.push import Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.task import Level
 
 DEADLINE_S = 20
@@ -131,9 +131,15 @@ def test_every_2xx_is_delivered(status):
     assert outcome_from(answering(status)) == Outcome.delivered()
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 599])
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 599])
 def test_what_may_pass_is_retried(status):
     assert outcome_from(answering(status)) == Outcome.retry(f"HTTP {status}")
+
+
+@pytest.mark.parametrize("status", [425, 429])
+def test_what_is_too_early_or_too_much_cannot_have_arrived(status):
+    outcome = Outcome.retry(f"HTTP {status}", arrival=Arrival.REFUSED)
+    assert outcome_from(answering(status)) == outcome
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -159,7 +165,7 @@ def test_a_redirect_is_dead_and_not_followed(status):
 
 def test_retry_after_travels_from_the_header_to_the_outcome():
     outcome = outcome_from(answering(429, "Retry-After: 7"))
-    assert outcome == Outcome.retry("HTTP 429", 7.0)
+    assert (outcome.reason, outcome.after_s) == ("HTTP 429", 7.0)
 
 
 NOW_S = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
@@ -183,14 +189,15 @@ def test_retry_after_is_seconds_or_a_date_within_an_hour(header, after_s):
     assert outcome_of(503, header, NOW_S).after_s == after_s
 
 
-def test_a_refused_connection_is_retried():
+def test_a_refused_connection_is_retried_since_nothing_can_have_arrived():
     async def scenario():
         server = Server()
         async with server.running():
             pass
         return await deliver(server, [push()])
 
-    assert asyncio.run(scenario()) == [Outcome.retry("no connection to the webhook")]
+    outcome = Outcome.retry("no connection to the webhook", arrival=Arrival.REFUSED)
+    assert asyncio.run(scenario()) == [outcome]
 
 
 def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
@@ -200,6 +207,7 @@ def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
     outcome = outcome_from(Server(react=reset))
     assert outcome.kind is Kind.RETRY
     assert "connection broke" in outcome.reason
+    assert outcome.arrival is Arrival.UNKNOWN
     assert RECIPIENT not in outcome.reason
 
 
@@ -215,7 +223,7 @@ def test_a_server_that_hangs_leaves_the_push_dead():
 
 def test_a_server_that_hangs_is_retried_when_asked():
     outcome = outcome_from(Server(react=hang), timeout_s=0.05, retry_timeouts=True)
-    assert outcome == Outcome.retry("timed out after 0.05 s")
+    assert outcome == Outcome.retry("timed out after 0.05 s", arrival=Arrival.UNKNOWN)
 
 
 def test_a_server_that_hangs_after_its_status_has_answered():

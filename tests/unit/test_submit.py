@@ -13,7 +13,9 @@ import pytest
 from lanes import life
 from lanes.backend import connect
 from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from lanes.marks import collapse_mark
 from lanes.naming import own_lane
+from lanes.ports import Turn
 from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
 from lanes.settings import Settings
 from lanes.task import Level, State
@@ -304,6 +306,8 @@ def test_a_submit_cut_off_goes_on_where_it_stopped(scenario, published_chunks):
         {"level": Level.LOW},
         {"delivery": "once"},
         {"ordered_by": "name"},
+        {"dedupe": "recipient"},
+        {"collapse": "score"},
     ],
 )
 def test_a_key_with_other_options_is_refused(scenario, change):
@@ -368,6 +372,35 @@ def test_a_low_task_that_starts_later_is_on_a_lane_of_its_own(scenario):
     task, pushes = scenario(steps)
     assert task.lane == own_lane(task.id)
     assert len(pushes) == 25
+
+
+def test_times_of_rows_travel_with_their_pushes(scenario):
+    async def steps(f):
+        text = (
+            "recipient,at,until,tz\n"
+            "a,2033-05-18T05:33:20,,Europe/Berlin\n"
+            "b,,2033-05-18T03:33:20Z,\n"
+        )
+        columns = {"not_before_column": "at", "expires_column": "until", "zone_column": "tz"}
+        result = await f.submit(
+            f.file(text=text), level=Level.LOW, quiet="22:00-8:00", zone="Asia/Tokyo", **columns
+        )
+        return result.task, await f.pushes(own_lane(result.task.id))
+
+    task, (first, second) = scenario(steps)
+    at_ms = 2_000_000_000_000
+    assert (first.not_before_ms, first.expires_at_ms, first.zone) == (at_ms, 0, "Europe/Berlin")
+    assert (second.not_before_ms, second.expires_at_ms, second.zone) == (0, at_ms, "")
+    assert (task.quiet, task.zone, task.pooled) == ("22:00-08:00", "Asia/Tokyo", False)
+
+
+def test_a_row_with_an_unknown_zone_names_row_column_and_value(scenario):
+    async def steps(f):
+        path = f.file(text="recipient,tz\na,UTC\nb,Europe/Berlim\n")
+        with pytest.raises(BadInput, match=r"in\.csv:3 has .* 'Europe/Berlim' in 'tz'"):
+            await f.submit(path, quiet="22:00-08:00", zone_column="tz")
+
+    scenario(steps)
 
 
 def test_without_a_key_each_submit_is_a_task_of_its_own(scenario):
@@ -521,6 +554,26 @@ def test_an_ordered_submit_that_is_resumed_makes_the_same_pushes(scenario):
     assert [push.after_seq for push in pushes] == [max(0, seq - 7) for seq in range(1, 10_001)]
 
 
+def test_the_collapse_key_of_a_row_is_a_template_and_a_newer_task_replaces_an_older(scenario):
+    async def steps(f):
+        older = (await f.submit(collapse="score-{name}")).task
+        newer = (await f.submit(collapse="score-{name}")).task
+        pushes = [await f.pushes(task.lane) for task in (older, newer)]
+        marks = [[collapse_mark("default", push) for push in some[:2]] for some in pushes]
+        return pushes[0][0].collapse, [await f.backend.marks.enter(some, "o", 60) for some in marks]
+
+    collapse, turns = scenario(steps)
+    assert collapse == "score-Name1"
+    assert turns == [[Turn.OVER] * 2, [Turn.GO] * 2]
+
+
+def test_a_deduped_task_says_so(scenario):
+    async def steps(f):
+        return (await f.submit(dedupe="recipient")).task
+
+    assert scenario(steps).dedupe
+
+
 def test_an_order_by_a_column_that_is_not_there_is_refused(scenario):
     async def steps(f):
         with pytest.raises(BadInput, match=r"no column 'nam', which is asked for as key of.*name"):
@@ -584,6 +637,15 @@ def test_a_json_row_without_a_template_field_names_row_and_field(scenario):
         ({"not_before_ms": 1_000}, "start is .* s in the past; leave it out"),
         ({"not_before_ms": 10**17}, "start is after the year 3000"),
         ({"not_before_ms": 3 * 10**12, "expires_at_ms": 2 * 10**12}, "expire .* before it starts"),
+        ({"dedupe": "device"}, "dedupe 'device' is not known; use 'recipient'"),
+        ({"ordered_by": "name", "collapse": "x"}, "'name' and collapse 'x' contradict each other"),
+        ({"collapse": "{nam}"}, "no column 'nam', .*collapse template.*recipient, name"),
+        ({"not_before_column": "at"}, "no column 'at', .*start"),
+        ({"expires_column": "until"}, "no column 'until', .*expiry"),
+        ({"quiet": "22:00-08:00", "zone_column": "tz"}, "no column 'tz', .*time zone"),
+        ({"quiet": "22:00-22:00"}, "never or always"),
+        ({"quiet": "22:00-08:00", "zone": "europe/berlin"}, "did you mean 'Europe/Berlin'"),
+        ({"zone": "Europe/Berlin"}, "says nothing without quiet hours"),
         ({"max_attempts": 0}, "max attempts 0"),
         ({"max_attempts": 101}, "max attempts 101"),
         ({"name": "x" * 201}, "name has 201 characters"),

@@ -1,0 +1,30 @@
+"""Until when a push has to wait: for its task's start, its own, and its recipient's quiet hours.
+
+Pure. A push whose wait is longer than one hop surfaces in between and is sent to wait again.
+"""
+
+from __future__ import annotations
+
+from lanes.push import Push
+from lanes.quiet import parse_quiet, quiet_until_ms
+from lanes.task import Task
+from lanes.zones import UTC, known_zone
+
+_HOP_S = 86_400.0
+
+
+def due_ms(task: Task, push: Push, now_ms: int) -> int:
+    """The first time from now on at which the push may go: `now_ms` when it may go now.
+
+    A zone that this machine does not know (its data may be older) counts as UTC.
+    """
+    at_ms = max(now_ms, task.not_before_ms, push.not_before_ms)
+    if not task.quiet:
+        return at_ms
+    zone = known_zone(push.zone or task.zone) or UTC
+    return quiet_until_ms(parse_quiet(task.quiet), zone, at_ms)
+
+
+def hop_s(due_ms: int, now_ms: int) -> float:
+    """How long to wait now for that time."""
+    return min(_HOP_S, (due_ms - now_ms) / 1000)
