@@ -32,6 +32,18 @@ def parse_expiry(text: str, now_ms: int) -> int:
     return expires_at_ms
 
 
+def parse_age(text: str) -> int:
+    """How long that is, in milliseconds.
+
+    Raises:
+        BadInput: it is no duration.
+    """
+    length_ms = _duration_ms(text)
+    if length_ms is None:
+        raise BadInput(f"age {text!r} is not a duration like 90s, 2h or 1d12h")
+    return length_ms
+
+
 def parse_start(not_before: str, delay: str, now_ms: int) -> int:
     """When a task starts: at a time of day or an ISO time, or after a duration; 0 for at once.
 

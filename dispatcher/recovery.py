@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import UnknownTask
-from lanes.naming import later_lane, task_of
+from lanes.naming import is_dead, later_lane, task_of
 from lanes.task import State, Task
 
 log = logging.getLogger("pushlane.recovery")
@@ -89,12 +89,15 @@ class Recovery:
         )
 
     async def _is_orphan(self, lane: str) -> bool:
-        """Whether the lane belongs to no task, or to one whose lanes are said to be dropped."""
+        """Whether the lane belongs to no task, or to one whose lanes are said to be dropped.
+
+        Dead pushes stay for as long as their task is known.
+        """
         task_id = task_of(lane)
         if task_id is None or task_id in self._active:
             return False
         task = await self._registered(task_id)
-        return task is None or task.lane_dropped
+        return task is None or (task.lane_dropped and not is_dead(lane))
 
     async def _registered(self, task_id: str) -> Task | None:
         """The registry also finds tasks by key and name: those are not meant."""

@@ -19,7 +19,7 @@ from dispatcher.laters import Laters
 from lanes.backend import Backend
 from lanes.errors import UnknownLane, Unreachable
 from lanes.life import now_ms
-from lanes.naming import DEAD_LANE, is_pool
+from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_pool
 from lanes.ports import Taken
 from lanes.push import DeadPush, Kind, Push, encode_dead
 from lanes.task import Finished, Progress
@@ -124,11 +124,17 @@ class Settler:
         self._add_move(_Move(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(self, lane: OpenLane, taken: Taken, dead: DeadPush) -> None:
-        """The push is dead: put it on the dead-letter lane with the reason, count it, then ack."""
+        """The push is dead: put it on a dead-letter lane with the reason, count it, then ack.
+
+        A task with a lane of its own has a dead-letter lane of its own, so that none has to look
+        through the dead of others. It costs no reader, as nobody reads it until somebody asks.
+        """
         self.unsettled += 1
         kind = Kind.DEAD if dead.task_id else None
         end = _End(lane, taken, dead.task_id, dead.seq, kind)
-        self._add_move(_Move(DEAD_LANE, encode_dead(dead), end))
+        is_shared = is_pool(lane.name) or not dead.task_id
+        target = DEAD_LANE if is_shared else dead_lane(dead.task_id)
+        self._add_move(_Move(target, encode_dead(dead), end))
 
     def ack(self, lane: OpenLane, taken: Taken, push: Push) -> None:
         """The push was finished before this copy of it came: nothing is to be done for it."""
@@ -164,6 +170,9 @@ class Settler:
                 ends = [move.end for move in moves]
                 break
             except UnknownLane:
+                if is_dead(target):  # made by its first dead push
+                    await self._open(target, backoff)
+                    continue
                 ends = [move.end._replace(kind=Kind.DROPPED) for move in moves]
                 break
             except Unreachable as error:
@@ -171,6 +180,12 @@ class Settler:
         backoff.reset()
         self._ends.extend(ends)
         self._ended.set()
+
+    async def _open(self, lane: str, backoff: Backoff) -> None:
+        try:
+            await self._backend.broker.open_lane(lane)
+        except Unreachable as error:
+            await backoff.wait(error)
 
     async def run_ends(self) -> None:
         backoff = Backoff(log, "the registry")

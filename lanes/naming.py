@@ -5,9 +5,11 @@ from __future__ import annotations
 import zlib
 
 DEAD_LANE = "dead"
+RETRIED_LANE = "retried"
 _POOL = "pool-"
 _TASK = "task-"
 _LATER = "-later"
+_DEAD = "-dead"
 
 
 def own_lane(task_id: str) -> str:
@@ -34,7 +36,16 @@ def task_of(lane: str) -> str | None:
     """The id of the task that has this lane to itself; None for lanes that are shared."""
     if not lane.startswith(_TASK):
         return None
-    return lane.removeprefix(_TASK).removesuffix(_LATER)
+    return lane.removeprefix(_TASK).removesuffix(_LATER).removesuffix(_DEAD)
+
+
+def dead_lane(task_id: str) -> str:
+    """Where a task with a lane of its own has its dead pushes; others share `DEAD_LANE`."""
+    return own_lane(task_id) + _DEAD
+
+
+def is_dead(lane: str) -> bool:
+    return lane == DEAD_LANE or (lane.startswith(_TASK) and lane.endswith(_DEAD))
 
 
 def is_pool(lane: str) -> bool:

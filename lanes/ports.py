@@ -7,7 +7,7 @@ suite a port (tests/contract) runs on every adapter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -97,6 +97,9 @@ class Broker(Protocol):
 
         A lane that is not there has nothing left.
         """
+
+    def unit(self, taken: Taken) -> Hashable:
+        """What `backlog` counts this message as: itself, or its batch. Never blocks."""
 
     async def lanes(self) -> list[str]:
         """Every lane there is."""

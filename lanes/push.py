@@ -155,6 +155,18 @@ class DeadPush(msgspec.Struct, frozen=True, array_like=True):
         return f"DeadPush({self.task_id}-{self.seq}, {self.reason!r})"
 
 
+class RetryMark(msgspec.Struct, frozen=True, array_like=True):
+    """Says that these dead pushes of a task, as (seq, died_at_ms), go on in another task.
+
+    It holds once that other task is sealed: then they only remain to be removed.
+    """
+
+    task_id: str
+    retried_as: str
+    pushes: list[tuple[int, int]]
+
+
+_mark_decoder = msgspec.msgpack.Decoder(RetryMark)
 _dead_decoder = msgspec.msgpack.Decoder(DeadPush)
 
 
@@ -162,9 +174,21 @@ def encode_dead(dead: DeadPush) -> bytes:
     return _encoder.encode(dead)
 
 
+def encode_mark(mark: RetryMark) -> bytes:
+    return _encoder.encode(mark)
+
+
+def decode_mark(body: bytes) -> RetryMark:
+    """Raises MalformedPush when the bytes are not a mark."""
+    try:
+        return _mark_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
+
+
 def decode_dead(body: bytes) -> DeadPush:
     """Raises MalformedPush when the bytes are not a dead push."""
     try:
         return _dead_decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

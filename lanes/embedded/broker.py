@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 from lanes.embedded import claims, messages
@@ -78,6 +78,10 @@ class EmbeddedBroker:
 
     async def backlog(self, lane: str) -> int:
         return await self._database.read(partial(messages.backlog, lane=lane))
+
+    def unit(self, taken: Taken) -> Hashable:
+        number: int = taken.handle
+        return number
 
     async def lanes(self) -> list[str]:
         return await self._database.read(messages.lanes)

@@ -6,7 +6,7 @@ Topics are made, measured and removed through the admin REST; messages go throug
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
@@ -14,7 +14,13 @@ from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.link import Link
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, consumer_configuration, subscribe
+from lanes.pulsar.reader import (
+    SUBSCRIPTION,
+    acknowledge,
+    consumer_configuration,
+    entry_of,
+    subscribe,
+)
 from lanes.settings import Settings
 
 _EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -77,6 +83,9 @@ class PulsarBroker(Broker):
         if stats is None:
             return 0
         return int(stats["subscriptions"].get(SUBSCRIPTION, {}).get("msgBacklog", 0))
+
+    def unit(self, taken: Taken) -> Hashable:
+        return entry_of(taken)
 
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"

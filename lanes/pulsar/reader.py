@@ -154,6 +154,12 @@ async def subscribe(
     return reader
 
 
+def entry_of(taken: Taken) -> tuple[int, int]:
+    """The ledger and entry that the message came in: a batch is one entry."""
+    message_id = taken.handle[1].message_id()
+    return message_id.ledger_id(), message_id.entry_id()
+
+
 def acknowledge(taken: Iterable[Taken]) -> None:
     """Hand the acks to the client, which sends them within 100 ms. Never blocks."""
     for one in taken:

@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Unreachable
-from lanes.naming import DEAD_LANE, own_lane
+from lanes.naming import own_lane
 from lanes.ports import LaneReader, OnReady, Taken
-from lanes.push import DELIVERED, DeadPush, Outcome, Push, decode_dead, encode
+from lanes.push import DELIVERED, DeadPush, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import Finished, Level, Progress, State, Weights
+from producers.dead import DeadLetters, Selection
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
@@ -33,24 +34,10 @@ from tests.unit.dispatching import (
 
 
 async def dead_pushes(backend: Backend, count: int) -> list[DeadPush]:
-    """What is on the dead-letter lane, once there are `count` of them."""
-    fed = asyncio.Event()
-
-    def on_ready(_: LaneReader) -> None:
-        fed.set()
-
-    reader = await backend.broker.read(DEAD_LANE, on_ready)
-    found: list[DeadPush] = []
-    async with asyncio.timeout(DEADLINE_S):
-        while len(found) < count:
-            taken = reader.take()
-            if taken is None:
-                await fed.wait()
-                fed.clear()
-            else:
-                found.append(decode_dead(taken.body))
-    await reader.close()
-    return found
+    """The dead pushes of all tasks, which must be so many."""
+    found = await DeadLetters(backend).find(Selection())
+    assert len(found.letters) == count
+    return [letter.dead for letter in found.letters]
 
 
 def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path) -> None:

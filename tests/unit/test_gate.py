@@ -14,12 +14,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from lanes.backend import Backend
 from lanes.errors import Unreachable
-from lanes.naming import DEAD_LANE
 from lanes.ports import ClaimResult, Delivery
-from lanes.push import Arrival, Outcome, Push, decode_dead, encode
+from lanes.push import Arrival, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
-from tests.contract.reading import Reading
+from producers.dead import DeadLetters, Selection
 from tests.unit.dispatching import (
     MemorySink,
     Wrapped,
@@ -65,14 +64,9 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
 
 
 async def reasons(backend: Backend) -> list[str]:
-    """Why the pushes on the dead-letter lanes died."""
-    found = []
-    for lane in await backend.broker.lanes():
-        if lane.endswith(DEAD_LANE):
-            waiting = await backend.broker.backlog(lane)
-            reading = await Reading.of(backend.broker, lane)
-            found += [decode_dead(taken.body).reason for taken in await reading.take(waiting)]
-    return found
+    """Why pushes died."""
+    found = await DeadLetters(backend).find(Selection())
+    return [letter.dead.reason for letter in found.letters]
 
 
 def failing_first(outcome: Outcome) -> Callable[[Delivery], Outcome]:

@@ -9,7 +9,7 @@ from typing import Any
 from dispatcher.recovery import GRACE_MS, Recovery
 from lanes import life
 from lanes.backend import Backend
-from lanes.naming import later_lane, own_lane
+from lanes.naming import dead_lane, later_lane, own_lane
 from lanes.push import Kind
 from lanes.settings import Settings
 from lanes.task import Finished, State, Task, new_task_id
@@ -173,5 +173,24 @@ def test_a_store_that_keeps_its_counts_ends_nothing_early(tmp_path: Path) -> Non
         recovering.know(task)
 
         assert (await state_after_looks(backend, task, recovering)).state is State.RUNNING
+
+    in_backend(tmp_path, work)
+
+
+def test_dead_pushes_stay_for_as_long_as_their_task_is_known(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        ended = await add_task(backend)
+        await backend.registry.change(ended.id, life.finish(State.DONE))
+        await backend.registry.change(ended.id, life.lane_dropped)
+        kept, orphan = dead_lane(ended.id), dead_lane(new_task_id())
+        for lane in (kept, orphan):
+            await backend.broker.open_lane(lane)
+        recovering = Recovering(backend)
+
+        await recovering.step()
+        await recovering.step(2 * GRACE_MS)
+
+        left = await backend.broker.lanes()
+        assert (kept in left, orphan in left) == (True, False)
 
     in_backend(tmp_path, work)

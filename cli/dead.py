@@ -1,0 +1,268 @@
+"""Commands on dead pushes: list them, look at one, retry them in a new task, purge them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from cli.completion import complete_task
+from cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
+from cli.errors import note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import print_fields, print_json, print_table
+from cli.run import on_backend
+from cli.times import parse_age
+from lanes.backend import Backend
+from lanes.errors import BadInput, UserError
+from lanes.life import now_ms
+from lanes.push import DeadPush
+from producers.dead import NO_TASK, DeadLetters, Found, Selection, task_of_push
+from producers.retry_dead import DeadRetry, Retried
+
+_LISTED = 100
+
+Pushes = Annotated[list[str] | None, typer.Argument(metavar="[TASK-SEQ]...", help="Just these.")]
+TaskOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TASK",
+        help="Only of this task; `-` for messages that are no push.",
+        autocompletion=complete_task,
+    ),
+]
+ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="Only if the reason holds this.")]
+OlderOption = Annotated[str, typer.Option(metavar="AGE", help="Only if dead for longer: 90s, 2h.")]
+NewerOption = Annotated[str, typer.Option(metavar="AGE", help="Only if dead for less: 30m, 1d.")]
+LimitOption = Annotated[int, typer.Option(metavar="N", min=0, help="At most so many; 0 for all.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All there are, if nothing else is said.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Look at dead pushes, retry or purge them.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("list")(with_flags(list_dead))
+    for command in (show, retry, purge):
+        group.command()(with_flags(command))
+    app.add_typer(group, name="dead")
+
+
+@dataclass(frozen=True)
+class _Filter:
+    """What the options of a command say; ages are made times when it starts."""
+
+    task: str
+    reason: str
+    older_than: str
+    newer_than: str
+    limit: int
+    pushes: tuple[str, ...] = ()
+
+    def refuse_unbounded(self, take_all: bool, verb: str) -> None:
+        given = self.task or self.reason or self.older_than or self.newer_than or self.pushes
+        if not given and not take_all:
+            raise BadInput(
+                f"say which dead pushes to {verb}: TASK-SEQ, --task, --reason, --older-than or "
+                "--newer-than; or --all"
+            )
+        if given and take_all:
+            raise BadInput("--all and a choice of pushes exclude each other; give one of them")
+
+    async def selection(self, backend: Backend) -> Selection:
+        """Raises UnknownTask, BadInput."""
+        for push in self.pushes:
+            task_of_push(push)
+        now = now_ms()
+        task = self.task
+        if task and task != NO_TASK:
+            task = (await backend.registry.get(task)).id
+        return Selection(
+            task=task,
+            pushes=frozenset(self.pushes),
+            reason=self.reason,
+            died_before_ms=now - parse_age(self.older_than) if self.older_than else 0,
+            died_after_ms=now - parse_age(self.newer_than) if self.newer_than else 0,
+            limit=self.limit,
+        )
+
+
+def list_dead(
+    flags: Flags,
+    task: TaskOption = "",
+    reason: ReasonOption = "",
+    older_than: OlderOption = "",
+    newer_than: NewerOption = "",
+    limit: LimitOption = _LISTED,
+    wants_json: JsonFlag = False,
+) -> None:
+    """List dead pushes, oldest first, without what they hold."""
+    wanted = _Filter(task, reason, older_than, newer_than, limit + 1 if limit else 0)
+
+    async def load(backend: Backend) -> Found:
+        return await DeadLetters(backend).find(await wanted.selection(backend))
+
+    found = on_backend(flags.settings(), load)
+    dead = [letter.dead for letter in found.letters]
+    shown = dead[:limit] if limit else dead
+    if wants_json:
+        print_json([as_json(one) for one in shown])
+    elif shown:
+        print_table(COLUMNS, (as_row(one, now_ms()) for one in shown))
+    if not dead:
+        note("no dead pushes fit" if task or reason or older_than or newer_than else "none is dead")
+    if len(dead) > len(shown):
+        note(f"there are more than {limit}; see them with --limit, or choose with --task, --reason")
+    _tell_cut(found)
+
+
+def show(
+    flags: Flags,
+    push: Annotated[str, typer.Argument(metavar="TASK-SEQ", help="Its id.")],
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Show recipient and content too.")
+    ] = False,
+    wants_json: JsonFlag = False,
+) -> None:
+    """Show one dead push: why it died, and on request what it holds."""
+    task_of_push(push)
+    selection = Selection(pushes=frozenset([push]))
+    found = on_backend(flags.settings(), lambda backend: DeadLetters(backend).find(selection))
+    dead = _last(push, found)
+    if wants_json:
+        print_json(shown_json(dead, reveal))
+    else:
+        print_fields(as_fields(dead, reveal))
+
+
+def retry(
+    flags: Flags,
+    pushes: Pushes = None,
+    task: TaskOption = "",
+    reason: ReasonOption = "",
+    older_than: OlderOption = "",
+    newer_than: NewerOption = "",
+    limit: LimitOption = 0,
+    take_all: AllOption = False,
+    wants_json: JsonFlag = False,
+) -> None:
+    """Send dead pushes again, in a new task for each of their tasks; print the new tasks' ids."""
+    wanted = _Filter(task, reason, older_than, newer_than, limit, tuple(pushes or ()))
+    wanted.refuse_unbounded(take_all, "retry")
+
+    async def work(backend: Backend) -> list[Retried]:
+        selection = await wanted.selection(backend)
+        return await DeadRetry(backend, DeadLetters(backend)).run(selection)
+
+    retried = on_backend(flags.settings(), work)
+    if wants_json:
+        print_json([_retried_json(one) for one in retried])
+    for one in retried:
+        if one.problem:
+            note(f"{_count(one.count)} of task {one.task_id} cannot be retried: {one.problem}")
+        elif not wants_json:
+            typer.echo(one.retried_as)
+            note(f"{_count(one.count)} of task {one.task_id} are now task {one.retried_as}")
+    if not retried:
+        raise UserError(_nothing(wanted, "nothing is retried"))
+    if not any(one.retried_as for one in retried):
+        raise UserError("nothing is retried")
+    _tell_missing(wanted, sum(one.count for one in retried))
+
+
+def purge(
+    flags: Flags,
+    pushes: Pushes = None,
+    task: TaskOption = "",
+    reason: ReasonOption = "",
+    older_than: OlderOption = "",
+    newer_than: NewerOption = "",
+    limit: LimitOption = 0,
+    take_all: AllOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete dead pushes for good."""
+    wanted = _Filter(task, reason, older_than, newer_than, limit, tuple(pushes or ()))
+    wanted.refuse_unbounded(take_all, "purge")
+    settings = flags.settings()
+    if dry_run or not yes:
+        found = on_backend(settings, lambda backend: _find(backend, wanted))
+        count = _count(len(found.letters)) + (" or more" if found.cut else "")
+        if dry_run:
+            note(f"{count} would be purged")
+            return
+        if not found.letters:
+            raise UserError(_nothing(wanted, "nothing is purged"))
+        _confirm(count)
+    purged = on_backend(settings, lambda backend: _purge(backend, wanted))
+    if not purged:
+        raise UserError(_nothing(wanted, "nothing is purged"))
+    note(f"{_count(purged)} purged")
+    _tell_missing(wanted, purged)
+
+
+async def _find(backend: Backend, wanted: _Filter) -> Found:
+    return await DeadLetters(backend).find(await wanted.selection(backend))
+
+
+async def _purge(backend: Backend, wanted: _Filter) -> int:
+    return await DeadLetters(backend).purge(await wanted.selection(backend))
+
+
+def _last(push: str, found: Found) -> DeadPush:
+    if not found.letters:
+        _tell_cut(found)
+        raise UserError(
+            f"there is no dead push {push}: it has not died, or was retried or purged; "
+            "`pushlane dead list` shows what there is"
+        )
+    return found.letters[-1].dead
+
+
+def _nothing(wanted: _Filter, what: str) -> str:
+    which = ", ".join(wanted.pushes) if wanted.pushes else "that fits"
+    return (
+        f"{what}: there is no dead push {which} (any more); it was retried or purged, or has not "
+        "died. See `pushlane dead list`"
+    )
+
+
+def _tell_missing(wanted: _Filter, found: int) -> None:
+    missing = len(set(wanted.pushes)) - found
+    if missing > 0:
+        note(f"{missing} of the pushes you named are not dead, or were retried or purged before")
+
+
+def _confirm(count: str) -> None:
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"purging {count} cannot be undone and there is no terminal to ask on; add --yes"
+        )
+    if not typer.confirm(f"Purge {count} for good?", err=True):
+        raise UserError("nothing is purged")
+
+
+def _tell_cut(found: Found) -> None:
+    if found.cut:
+        note(
+            f"lane {', '.join(found.cut)} holds more than can be looked through at once; retry or "
+            "purge some of what is there, then look again"
+        )
+
+
+def _count(number: int) -> str:
+    return "1 dead push" if number == 1 else f"{number:,} dead pushes"
+
+
+def _retried_json(one: Retried) -> dict[str, object]:
+    return {
+        "task": one.task_id,
+        "pushes": one.count,
+        "retried_as": one.retried_as or None,
+        "problem": one.problem or None,
+    }

@@ -1,0 +1,83 @@
+"""A dead push as `dead list` and `dead show` present it.
+
+Who it was for and what it said is shown to nobody who has not asked for just that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cli.render import Column
+from cli.times import age_text, time_text
+from lanes.errors import MalformedPush
+from lanes.push import DeadPush, Push, decode
+from producers.dead import NO_TASK, push_id
+
+COLUMNS = (
+    Column("PUSH"),
+    Column("TASK", from_width=100),
+    Column("ATTEMPT", number=True),
+    Column("DIED", number=True),
+    Column("REASON", elastic=True),
+)
+_HIDDEN = "hidden; --reveal shows it"
+
+
+def as_json(dead: DeadPush) -> dict[str, Any]:
+    return {
+        "push": push_id(dead),
+        "task": dead.task_id or NO_TASK,
+        "seq": dead.seq,
+        "attempt": dead.attempt,
+        "reason": dead.reason,
+        "died_at_ms": dead.died_at_ms,
+    }
+
+
+def as_row(dead: DeadPush, now_ms: int) -> list[str]:
+    """A cell for each of COLUMNS."""
+    died = age_text(dead.died_at_ms, now_ms)
+    return [push_id(dead), dead.task_id or NO_TASK, str(dead.attempt), died, dead.reason]
+
+
+def shown_json(dead: DeadPush, reveal: bool) -> dict[str, Any]:
+    """All of it; the message only if it is to be revealed."""
+    shown = {**as_json(dead), "bytes": len(dead.body)}
+    return {**shown, "message": _message(dead)} if reveal else shown
+
+
+def as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
+    """The same for people."""
+    fields = [
+        ("push", push_id(dead)),
+        ("task", dead.task_id or NO_TASK),
+        ("attempt", str(dead.attempt)),
+        ("reason", dead.reason),
+        ("died", time_text(dead.died_at_ms)),
+        ("size", f"{len(dead.body):,} bytes"),
+    ]
+    if not reveal:
+        return [*fields, ("message", _HIDDEN)]
+    message = _message(dead)
+    return [*fields, *((name, _text(value)) for name, value in message.items())]
+
+
+def _message(dead: DeadPush) -> dict[str, Any]:
+    """What the push holds, or the bytes of what is none."""
+    push = _decoded(dead)
+    if push is None:
+        return {"bytes_hex": dead.body.hex()}
+    return {name: getattr(push, name) for name in ("recipient", "title", "body", "data")}
+
+
+def _decoded(dead: DeadPush) -> Push | None:
+    try:
+        return decode(dead.body)
+    except MalformedPush:
+        return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

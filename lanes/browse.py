@@ -1,0 +1,99 @@
+"""Looks through what is on a lane without taking it away, over the ordinary broker port.
+
+For lanes that nobody else reads. What it has shown is held, unacked, until it is removed or the
+browser closes; then it is on the lane as before. What it holds at once is bounded, since a broker
+stops sending at some number (Pulsar at 50,000 for each reader) without saying so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Self
+
+from lanes.errors import Unreachable
+from lanes.ports import Broker, LaneReader, Taken
+
+MOST_HELD = 40_000
+_PAGE = 1_000
+_LOOK_AGAIN_S = 0.1
+_GIVE_UP_S = 10.0
+
+
+class Browser:
+    """One look at one lane: an async context manager, opened by `async with`.
+
+    Raises UnknownLane when it is entered and there is no such lane.
+    """
+
+    def __init__(self, broker: Broker, lane: str, most: int = MOST_HELD) -> None:
+        self.lane = lane
+        self._broker = broker
+        self._most = most
+        self._reader: LaneReader | None = None
+        self._ready = asyncio.Event()
+        self._units: Counter[Hashable] = Counter()
+
+    async def __aenter__(self) -> Self:
+        self._reader = await self._broker.read(self.lane, lambda _: self._ready.set())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as many as it may: it shows more only when some are removed."""
+        return self._units.total() >= self._most
+
+    async def page(self) -> list[Taken]:
+        """The next messages; empty when all have been shown, or when it is full.
+
+        Raises:
+            Unreachable: some are in another's hands, and do not come.
+        """
+        give_up_at = time.monotonic() + _GIVE_UP_S
+        while not self.is_full:
+            if page := self._take():
+                return page
+            left = await self._broker.backlog(self.lane)
+            if page := self._take():  # the rest of a batch may have come meanwhile
+                return page
+            if left <= len(self._units):
+                return []
+            if time.monotonic() > give_up_at:
+                raise Unreachable(
+                    f"lane {self.lane} holds more than can be read now: another process has some "
+                    "of it; try again in a minute"
+                )
+            await self._more()
+        return []
+
+    async def remove(self, taken: Sequence[Taken]) -> None:
+        """Take these off the lane for good."""
+        await self._broker.ack(taken)
+        for one in taken:
+            unit = self._broker.unit(one)
+            self._units[unit] -= 1
+            if not self._units[unit]:
+                del self._units[unit]
+
+    def _take(self) -> list[Taken]:
+        assert self._reader is not None
+        self._ready.clear()
+        page: list[Taken] = []
+        while len(page) < _PAGE and not self.is_full:
+            taken = self._reader.take()
+            if taken is None:
+                break
+            self._units[self._broker.unit(taken)] += 1
+            page.append(taken)
+        return page
+
+    async def _more(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), _LOOK_AGAIN_S)

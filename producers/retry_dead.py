@@ -1,0 +1,225 @@
+"""Retries dead pushes: they go on in a new task, and only then are they off the dead-letter lane.
+
+A dead push was counted as dead in its own task, which may have ended, so it is a new task's push:
+that keeps the counts of both exact. Dispatchers leave the new task alone until it is sealed. What
+a crash cuts off before that is cancelled by the next retry; what it cuts off after that is known by
+the mark that was written first, and never goes out twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from lanes import life
+from lanes.backend import Backend
+from lanes.browse import Browser
+from lanes.errors import BadInput, MalformedPush, UnknownLane, UnknownTask, UserError
+from lanes.naming import RETRIED_LANE, own_lane
+from lanes.ports import Taken
+from lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
+from lanes.task import Task, new_task_id
+from producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
+
+_Id = tuple[str, int, int]
+
+_MARKED_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True)
+class Retried:
+    """`count` dead pushes of a task: where they go on, or why they cannot."""
+
+    task_id: str
+    count: int
+    retried_as: str = ""
+    problem: str = ""
+
+
+class DeadRetry:
+    """Retries what is meant: a new task for each task that has dead pushes on a lane."""
+
+    def __init__(self, backend: Backend, letters: DeadLetters) -> None:
+        self._backend = backend
+        self._letters = letters
+        self._gone_on: set[_Id] = set()
+
+    async def run(self, selection: Selection) -> list[Retried]:
+        """Raises TaskConflict when another command looks through the dead pushes."""
+        return await self._letters.alone(lambda: self._run(selection))
+
+    async def _run(self, selection: Selection) -> list[Retried]:
+        await self._backend.broker.open_lane(RETRIED_LANE)
+        results: list[Retried] = []
+        async with Browser(self._backend.broker, RETRIED_LANE) as marks:
+            await self._finish_earlier(marks)
+            for name in await self._letters.lanes(selection):
+                most = selection.limit - sum(result.count for result in results)
+                if selection.limit and most <= 0:
+                    break
+                with suppress(UnknownLane):  # dropped meanwhile with its task
+                    results += await self._retry_lane(name, selection, most)
+            made = {result.retried_as for result in results}
+            for taken, mark in await _all_marks(marks):
+                if mark.retried_as in made:
+                    await marks.remove([taken])
+        return results
+
+    async def _finish_earlier(self, marks: Browser) -> None:
+        """What a crash cut off: remove what already goes on, cancel what was not sealed."""
+        for taken, mark in await _all_marks(marks):
+            if await self._is_sealed(mark.retried_as):
+                gone_on = {(mark.task_id, seq, died_at_ms) for seq, died_at_ms in mark.pushes}
+                if not await self._remove(mark.task_id, gone_on):
+                    self._gone_on |= gone_on
+                    continue
+            await marks.remove([taken])
+
+    async def _is_sealed(self, task_id: str) -> bool:
+        """A task that is not sealed is cancelled: it was never begun."""
+        try:
+            task = await self._backend.registry.get(task_id)
+        except UnknownTask:
+            return False
+        if task.total is None and not task.state.is_terminal:
+            await self._backend.registry.change(task_id, life.cancel)
+        return task.total is not None
+
+    async def _remove(self, task_id: str, gone_on: set[_Id]) -> bool:
+        """Remove these from the lanes of their task. Whether all of each lane could be seen."""
+        is_whole = True
+        selection = Selection(task=task_id)
+        for name in await self._letters.lanes(selection):
+            async with self._letters.look(name) as lane:
+                async for letters in lane.pages(selection):
+                    await lane.remove([one.taken for one in letters if _id(one) in gone_on])
+                is_whole = is_whole and not lane.is_cut
+        return is_whole
+
+    async def _retry_lane(self, name: str, selection: Selection, most: int) -> list[Retried]:
+        """At most so many of the lane; all of them, in several tasks if need be, for 0."""
+        results: list[Retried] = []
+        async with self._letters.look(name) as lane:
+            while letters := await self._collect(lane, selection, most):
+                for task_id, of_task in _by_task(letters).items():
+                    results.append(await self._retry_task(lane, task_id, of_task))
+                if most or not any(result.retried_as for result in results):
+                    break
+        return results
+
+    async def _collect(self, lane: DeadLane, selection: Selection, most: int) -> list[DeadLetter]:
+        """What is meant and does not go on already, as far as it can be held at once."""
+        found: list[DeadLetter] = []
+        async for letters in lane.pages(selection):
+            gone_on = [letter.taken for letter in letters if _id(letter) in self._gone_on]
+            if gone_on:
+                await lane.remove(gone_on)
+            found += [letter for letter in letters if _id(letter) not in self._gone_on]
+            if most and len(found) >= most:
+                return found[:most]
+        return found
+
+    async def _retry_task(self, lane: DeadLane, task_id: str, letters: list[DeadLetter]) -> Retried:
+        try:
+            old = await self._known(task_id)
+            new = _new_task(old)
+            bodies = _bodies(new.id, letters)
+        except (UserError, MalformedPush) as error:
+            return Retried(task_id, len(letters), problem=str(error))
+        await self._mark(task_id, new.id, letters)
+        await self._backend.registry.add(new)
+        await self._backend.broker.open_lane(new.lane)
+        await self._backend.broker.publish(new.lane, bodies)
+        await self._backend.registry.change(new.id, _begin(len(bodies)))
+        await lane.remove([letter.taken for letter in letters])
+        return Retried(task_id, len(letters), new.id)
+
+    async def _known(self, task_id: str) -> Task:
+        if task_id == NO_TASK:
+            raise BadInput("they are no pushes of any task: they can only be purged")
+        task = await self._backend.registry.get(task_id)
+        if task.id != task_id:
+            raise UnknownTask(f"task {task_id} is no longer kept: they can only be purged")
+        if task.expires_at_ms and task.expires_at_ms <= life.now_ms():
+            raise BadInput(f"task {task_id} has expired: none would be sent; purge them")
+        return task
+
+    async def _mark(self, task_id: str, retried_as: str, letters: Sequence[DeadLetter]) -> None:
+        pushes = [(letter.dead.seq, letter.dead.died_at_ms) for letter in letters]
+        marks = [
+            encode_mark(RetryMark(task_id, retried_as, pushes[first : first + _MARKED_AT_ONCE]))
+            for first in range(0, len(pushes), _MARKED_AT_ONCE)
+        ]
+        await self._backend.broker.publish(RETRIED_LANE, marks)
+
+
+async def _all_marks(marks: Browser) -> list[tuple[Taken, RetryMark]]:
+    """Those that have not been shown yet."""
+    found: list[tuple[Taken, RetryMark]] = []
+    while page := await marks.page():
+        found += [(taken, decode_mark(taken.body)) for taken in page]
+    return found
+
+
+def _id(letter: DeadLetter) -> _Id:
+    return letter.dead.task_id, letter.dead.seq, letter.dead.died_at_ms
+
+
+def _by_task(letters: Sequence[DeadLetter]) -> dict[str, list[DeadLetter]]:
+    by_task: defaultdict[str, list[DeadLetter]] = defaultdict(list)
+    for letter in letters:
+        by_task[letter.dead.task_id or NO_TASK].append(letter)
+    return by_task
+
+
+def _new_task(old: Task) -> Task:
+    """With the level and options of the old one, on a lane that is read once it is sealed."""
+    task_id = new_task_id()
+    return Task(
+        id=task_id,
+        level=old.level,
+        lane=own_lane(task_id),
+        first_lane=own_lane(task_id),
+        name=f"{old.name or old.id} (retried)",
+        app=old.app,
+        quota=old.quota,
+        max_attempts=old.max_attempts,
+        delivery=old.delivery,
+        on_unknown=old.on_unknown,
+        quiet=old.quiet,
+        zone=old.zone,
+        ordered=old.ordered,
+        dedupe=old.dedupe,
+        created_at_ms=life.now_ms(),
+        expires_at_ms=old.expires_at_ms,
+    )
+
+
+def _begin(total: int) -> life.Edit:
+    """Sealed and running in one step: before it nobody sends any of it, after it all is there."""
+    seal = life.seal(total)
+    return lambda task: life.start(seal(task))
+
+
+def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
+    """The pushes, each once, numbered anew in their order, as if never tried."""
+    by_seq = {letter.dead.seq: decode(letter.dead.body) for letter in letters}
+    numbers = {seq: number for number, seq in enumerate(sorted(by_seq), start=1)}
+    now = life.now_ms()
+    return [
+        encode(
+            replace(
+                by_seq[seq],
+                task_id=task_id,
+                seq=number,
+                attempt=1,
+                submitted_at_ms=now,
+                after_seq=numbers.get(by_seq[seq].after_seq, 0),
+            )
+        )
+        for seq, number in numbers.items()
+    ]
