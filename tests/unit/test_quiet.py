@@ -8,7 +8,7 @@ from functools import cache
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanes.errors import BadInput
@@ -82,6 +82,7 @@ def test_it_is_quiet_while_the_clock_shows_a_quiet_time(
     assert is_quiet(hours, ZoneInfo(zone), at_s * 1000) is wall_is_within(hours, zone, at_s)
 
 
+@settings(deadline=None)
 @given(hours, moments())
 def test_quiet_ends_when_a_slow_look_at_every_minute_says(
     hours: QuietHours, moment: tuple[str, int]
