@@ -17,14 +17,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.backends import backend_settings
-from bench.faults.catalogue import FAULTS, Fault
+from bench.faults.catalogue import FAULTS, MODES, Fault
 from bench.faults.feed import Mode
 from bench.faults.row import measure
 from bench.faults.verdict import Row
+from bench.faults.world import EMBEDDED, PULSAR, SMALL_DISK, SYNCED, Skipped, worlds
 from lanes.errors import BadInput
 
-_BROKERS = {"embedded": ("embedded",), "pulsar": ("pulsar",), "both": ("embedded", "pulsar")}
+_BROKERS = {
+    "embedded": EMBEDDED + SMALL_DISK,
+    "pulsar": PULSAR + SYNCED,
+    "both": EMBEDDED + SMALL_DISK + PULSAR + SYNCED,
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,34 +43,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     _require_known("fault", options.only, [fault.name for fault in FAULTS])
-    rows = []
-    for broker in _BROKERS[options.broker]:
-        rows += _rows_of(broker, options)
+    _require_known("mode", options.mode, [mode.name for mode in MODES])
+    rows: list[Row] = []
+    skipped: dict[str, str] = {}
+    for place in _BROKERS[options.broker]:
+        try:
+            rows += _rows_in(place, options)
+        except Skipped as reason:
+            skipped[place] = str(reason)
     if not options.json:
         Console(width=140).print(_table(rows))
     failures = [f"{_title(row)}: {breach}" for row in rows for breach in row.breaches]
-    return {"rows": [_fields(row) for row in rows], "failures": failures}
+    return {"rows": [_fields(row) for row in rows], "failures": failures, "skipped": skipped}
 
 
-def _rows_of(broker: str, options: argparse.Namespace) -> Iterator[Row]:
-    chosen = [(fault, mode) for fault in FAULTS for mode in fault.modes if broker in fault.brokers]
-    for fault, mode in chosen:
-        if (options.only and fault.name not in options.only) or (
-            options.mode and mode.name not in options.mode
-        ):
-            continue
-        row = _row(fault, mode, broker, options)
-        print(_line(row), file=sys.stderr)
-        yield row
+def _rows_in(place: str, options: argparse.Namespace) -> Iterator[Row]:
+    chosen = [
+        (fault, mode)
+        for fault in FAULTS
+        for mode in fault.modes
+        if place in fault.places
+        and fault.name in (options.only or [fault.name])
+        and mode.name in (options.mode or [mode.name])
+    ]
+    if not chosen:
+        return
+    with worlds(place) as new_world:
+        for fault, mode in chosen:
+            with new_world() as world:
+                runs = options.runs or fault.runs
+                row = asyncio.run(measure(fault, mode, runs, world, _kept(options, fault, mode)))
+            print(_line(row), file=sys.stderr)
+            yield row
 
 
-def _row(fault: Fault, mode: Mode, broker: str, options: argparse.Namespace) -> Row:
-    keep = options.keep and options.keep / f"{fault.name}-{mode.name}-{broker}"
-    if keep:
-        keep.mkdir(parents=True, exist_ok=True)
-    with backend_settings(broker, pool_lanes=1) as settings:
-        runs = options.runs or fault.runs
-        return asyncio.run(measure(fault, mode, broker, runs, settings, keep))
+def _kept(options: argparse.Namespace, fault: Fault, mode: Mode) -> Path | None:
+    if options.keep is None:
+        return None
+    folder = options.keep / f"{fault.name}-{mode.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _require_known(what: str, given: list[str] | None, known: list[str]) -> None:

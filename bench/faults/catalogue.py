@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bench.faults import kills
+from bench.faults import kills, outages
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
 from bench.faults.verdict import Bound, Tally, unsent_acks
+from bench.faults.world import EMBEDDED, PULSAR, SMALL_DISK, SYNCED
 from lanes.task import DeliveryMode, OnUnknown
 
 Strike = Callable[[Stream], Awaitable[float]]
@@ -23,7 +24,12 @@ MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY)
 
 ONE = Load()
 TWO = Load(processes=2)
+IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
+TINY_TASKS = Load(pushes=10, backlog=300)
+COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 _LANES = 8
+
+BOTH = EMBEDDED + PULSAR
 
 
 def nothing(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -40,27 +46,50 @@ def of_one_process(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     return Bound(0, 0 if mode.honour else in_flight)
 
 
+def what_was_cut(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """Nobody can tell whether a push arrived whose answer was cut off."""
+    return Bound(0, 0 if mode.honour else tally.answers.get("cut", 0))
+
+
 @dataclass(frozen=True)
 class Fault:
     """`strike` makes it happen once, and returns the Unix time at which it was over."""
 
     name: str
     strike: Strike
-    bound: Bounded
     runs: int
+    bound: Bounded = nothing
     load: Load = ONE
-    brokers: tuple[str, ...] = ("embedded", "pulsar")
+    places: tuple[str, ...] = BOTH
     modes: tuple[Mode, ...] = (AT_LEAST_ONCE,)
 
 
+_CERTAIN = (AT_LEAST_ONCE, ONCE)
+
 FAULTS = (
-    Fault("kill-random", kills.kill_at_random, of_one_process, 60, modes=MODES),
-    Fault("kill-before-push", kills.kill_before_push, of_one_process, 20),
-    Fault("kill-before-answer", kills.kill_before_answer, of_one_process, 20),
-    Fault("kill-before-ack", kills.kill_before_ack, of_one_process, 20),
-    Fault("kill-after-republish", kills.kill_after_republish, of_one_process, 20),
-    Fault("kill-one-of-two", kills.kill_at_random, of_one_process, 20, load=TWO),
-    Fault("rolling-restart", kills.restart_gently, nothing, 20, load=TWO),
-    Fault("freeze", kills.freeze_12_s, of_one_process, 2, TWO, brokers=("embedded",)),
-    Fault("freeze", kills.freeze_70_s, of_one_process, 1, TWO, brokers=("pulsar",)),
+    Fault("kill-random", kills.kill_at_random, 40, of_one_process, modes=MODES),
+    Fault("kill-before-push", kills.kill_before_push, 15, of_one_process),
+    Fault("kill-before-answer", kills.kill_before_answer, 15, of_one_process, modes=_CERTAIN),
+    Fault("kill-before-ack", kills.kill_before_ack, 15, of_one_process, modes=_CERTAIN),
+    Fault("kill-after-republish", kills.kill_after_republish, 15, of_one_process, modes=_CERTAIN),
+    Fault("kill-one-of-two", kills.kill_at_random, 15, of_one_process, TWO),
+    Fault("rolling-restart", kills.restart_gently, 15, nothing, TWO, modes=MODES),
+    Fault("freeze-12s", kills.freeze_12_s, 2, of_one_process, TWO, EMBEDDED, _CERTAIN),
+    Fault("freeze-70s", kills.freeze_70_s, 1, of_one_process, TWO, PULSAR, _CERTAIN),
+    Fault("broker-killed", outages.kill_broker, 3, of_one_process, ONE, PULSAR + SYNCED, _CERTAIN),
+    Fault("broker-cut", outages.cut_broker, 8, of_one_process, ONE, PULSAR, _CERTAIN),
+    Fault("broker-stalled-5s", outages.stall_broker, 3, of_one_process, ONE, PULSAR),
+    Fault("broker-stalled-65s", outages.stall_broker_long, 1, of_one_process, ONE, PULSAR),
+    Fault("redis-killed", outages.kill_redis, 5, load=COUNTS_LOST, places=PULSAR, modes=_CERTAIN),
+    Fault("redis-frozen-12s", outages.freeze_redis, 2, places=PULSAR, modes=_CERTAIN),
+    Fault("redis-cut", outages.cut_redis, 5, places=PULSAR, modes=_CERTAIN),
+    Fault("redis-stalled-12s", outages.stall_redis, 1, places=PULSAR),
+    Fault("redis-emptied", outages.empty_redis, 3, load=COUNTS_LOST, places=PULSAR),
+    Fault("sink-429", outages.sink_429, 8, modes=_CERTAIN),
+    Fault("sink-500", outages.sink_500, 8, modes=_CERTAIN),
+    Fault("sink-reset", outages.sink_reset, 8, modes=_CERTAIN),
+    Fault("sink-hang", outages.sink_hang, 8, load=IMPATIENT, modes=_CERTAIN),
+    Fault("sink-cut", outages.sink_cut, 8, what_was_cut, modes=_CERTAIN),
+    Fault("disk-full", outages.fill_disk, 4, places=SMALL_DISK, modes=_CERTAIN),
+    Fault("topic-churn", outages.churn, 10, load=TINY_TASKS),
 )

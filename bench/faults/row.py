@@ -8,26 +8,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.backends import environment
 from bench.faults.catalogue import Fault
 from bench.faults.feed import Mode
 from bench.faults.stream import Stream, streaming
 from bench.faults.verdict import Bound, Row, Tally
-from lanes.settings import Settings
+from bench.faults.world import World
 
 _AT_MOST_APART_S = 0.6
 _WRITTEN_DEADLINE_S = 120.0
 
 
-async def measure(
-    fault: Fault, mode: Mode, broker: str, runs: int, settings: Settings, keep: Path | None
-) -> Row:
+async def measure(fault: Fault, mode: Mode, runs: int, world: World, keep: Path | None) -> Row:
     """Run the faults; with `keep`, logs stay in that folder."""
     with tempfile.TemporaryDirectory(prefix="pushlane-faults-") as temporary:
-        folder = keep or Path(temporary)
-        named = environment(settings)
-        async with streaming(settings, named, mode, fault.load, folder) as stream:
-            return await _Measurement(fault, mode, broker, stream).run(runs)
+        async with streaming(world, mode, fault.load, keep or Path(temporary)) as stream:
+            return await _Measurement(fault, mode, world.place, stream).run(runs)
 
 
 class _Measurement:

@@ -14,12 +14,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.backends import environment
 from bench.faults.feed import Feeder, Mode
 from bench.faults.nursery import Fork, Nursery
 from bench.faults.oracle import Oracle, receiving
+from bench.faults.services import Services
+from bench.faults.world import World
 from lanes.backend import Backend, connect
 from lanes.errors import Unreachable
-from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES
 
 _LOOK_EVERY_S = 0.01
@@ -31,7 +33,11 @@ _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_
 
 @dataclass(frozen=True)
 class Load:
-    """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's."""
+    """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's.
+
+    It goes on within `recovery_deadline_s` of a fault, or is taken for stuck; in the end no task
+    ends for `finish_deadline_s` only if none will.
+    """
 
     slots: int = 20
     answer_ms: float = 10.0
@@ -41,6 +47,7 @@ class Load:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     recovery_deadline_s: float = 60.0
+    finish_deadline_s: float = 60.0
 
 
 class Stream:
@@ -50,16 +57,32 @@ class Stream:
     """
 
     def __init__(
-        self, backend: Backend, feeder: Feeder, oracle: Oracle, nursery: Nursery, load: Load
+        self,
+        backend: Backend,
+        feeder: Feeder,
+        oracle: Oracle,
+        nursery: Nursery,
+        load: Load,
+        world: World,
     ) -> None:
         self._backend = backend
         self._nursery = nursery
         self.feeder = feeder
         self.oracle = oracle
         self.load = load
+        self._world = world
         self.forks: list[Fork] = []
         self.feeding = True
         self.deaths = 0
+
+    @property
+    def services(self) -> Services:
+        assert self._world.services is not None
+        return self._world.services
+
+    @property
+    def data_dir(self) -> Path:
+        return self._world.settings.data_dir
 
     def start_dispatcher(self) -> None:
         load = self.load
@@ -118,7 +141,7 @@ class Stream:
     async def finished(self) -> int:
         """Wait until every task has ended, or nothing moves; the number of those that have not."""
         quiet_since, before = time.monotonic(), (-1, -1)
-        while time.monotonic() - quiet_since < self.load.recovery_deadline_s:
+        while time.monotonic() - quiet_since < self.load.finish_deadline_s:
             active = await self._active()
             if active == 0:
                 return 0
@@ -142,21 +165,19 @@ class Stream:
 
 
 @asynccontextmanager
-async def streaming(
-    settings: Settings, environment: Mapping[str, str], mode: Mode, load: Load, folder: Path
-) -> AsyncIterator[Stream]:
+async def streaming(world: World, mode: Mode, load: Load, folder: Path) -> AsyncIterator[Stream]:
     """A stream with its dispatchers running; all that it started is gone in the end."""
     arrivals, said = folder / "arrivals.jsonl", folder / "dispatchers.log"
     for log in (arrivals, said):  # of an earlier run
         log.unlink(missing_ok=True)
     async with (
         receiving(arrivals, load.answer_ms, honour=mode.honour) as oracle,
-        connect(settings) as backend,
+        connect(world.settings) as backend,
     ):
-        named = {**environment, **_CLAIMS_RUN_OUT_SOON, **load.environment}
+        named = {**environment(world.settings), **_CLAIMS_RUN_OUT_SOON, **load.environment}
         nursery = Nursery(named, said)
-        feeder = Feeder(backend, settings.pool_lanes, mode, load.pushes)
-        stream = Stream(backend, feeder, oracle, nursery, load)
+        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes)
+        stream = Stream(backend, feeder, oracle, nursery, load, world)
         try:
             for _ in range(load.processes):
                 stream.start_dispatcher()

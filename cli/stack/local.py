@@ -6,6 +6,8 @@ Settings and data are its own, in the run folder; the distribution is only read.
 from __future__ import annotations
 
 import shutil
+import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from cli.stack import broker_conf, tools
@@ -15,13 +17,26 @@ from cli.stack.values import HOST, OnStep, Ports
 
 
 class LocalWay:
-    """See `cli.stack.values.Way`."""
+    """See `cli.stack.values.Way`.
+
+    Services listen at `bind` and give `HOST` as the broker's address: another one is for whoever
+    puts a proxy between. `broker_settings` are lines for standalone.conf.
+    """
 
     name = "local"
 
-    def __init__(self, run_dir: Path, cache_dir: Path) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        cache_dir: Path,
+        *,
+        bind: str = HOST,
+        broker_settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._run_dir = run_dir
         self._cache_dir = cache_dir
+        self._bind = bind
+        self._broker_settings = broker_settings or {}
         self._processes = Processes(run_dir)
 
     def start(self, ports: Ports, on_step: OnStep) -> None:
@@ -33,7 +48,7 @@ class LocalWay:
         on_step(f"starting redis-server on port {ports.redis}")
         folder = self._folder("redis")
         options = {
-            "--bind": HOST,
+            "--bind": self._bind,
             "--port": str(ports.redis),
             "--dir": str(folder),
             "--appendonly": "yes",
@@ -53,7 +68,8 @@ class LocalWay:
         conf = folder / "standalone.conf"
         shutil.copyfile(home / "conf" / "standalone.conf", conf)
         with conf.open("a") as end:
-            end.write(broker_conf.conf_lines(ports, bind=HOST))
+            end.write(broker_conf.conf_lines(ports, bind=self._bind))
+            end.write("".join(f"{k}={v}\n" for k, v in self._broker_settings.items()))
         options = {
             "--config": str(conf),
             "--advertised-address": HOST,
@@ -75,6 +91,10 @@ class LocalWay:
             self._processes.stop(service)
             if delete_data:
                 shutil.rmtree(self._run_dir / service, ignore_errors=True)
+
+    def send(self, service: str, number: signal.Signals) -> None:
+        """Send a signal to `pulsar` or `redis`. Harmless when it does not run."""
+        self._processes.send(service, number)
 
     def is_running(self, service: str) -> bool:
         return self._processes.is_running(service)

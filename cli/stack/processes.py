@@ -6,6 +6,7 @@ gave to somebody else is never taken for ours. Nothing is ever stopped by name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -52,6 +53,12 @@ class Processes:
     def is_running(self, name: str) -> bool:
         return self._pid(name) is not None
 
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send it a signal, with all that it has started. Harmless when it does not run."""
+        if (pid := self._pid(name)) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number)
+
     def stop(self, name: str) -> None:
         """TERM, then KILL. Harmless when it does not run.
 
@@ -59,10 +66,9 @@ class Processes:
             Unreachable: it is still there after both.
         """
         pid = self._pid(name)
-        if pid is not None:
-            self._signal(name, pid, signal.SIGTERM, TERM_PATIENCE_S)
-        if self.is_running(name) and pid is not None:
-            self._signal(name, pid, signal.SIGKILL, KILL_PATIENCE_S)
+        self._signal(name, signal.SIGTERM, TERM_PATIENCE_S)
+        if self.is_running(name):
+            self._signal(name, signal.SIGKILL, KILL_PATIENCE_S)
         if self.is_running(name):
             raise Unreachable(f"{name} (pid {pid}) does not end; look at it with ps")
         self._pid_file(name).unlink(missing_ok=True)
@@ -74,11 +80,8 @@ class Processes:
             return "(it has no log)"
         return "\n".join(lines[-TAIL_LINES:]) or "(it is empty)"
 
-    def _signal(self, name: str, pid: int, number: signal.Signals, patience_s: float) -> None:
-        try:
-            os.killpg(pid, number)
-        except ProcessLookupError:
-            return
+    def _signal(self, name: str, number: signal.Signals, patience_s: float) -> None:
+        self.send(name, number)
         until = time.monotonic() + patience_s
         while self.is_running(name) and time.monotonic() < until:
             time.sleep(POLL_S)

@@ -1,0 +1,122 @@
+"""TCP proxies that can be cut or stalled: the network between a process and a service.
+
+They run on a thread of their own, so that they go on whatever the benchmark does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+_READ_AT_ONCE = 64 * 1024
+
+
+class Way(NamedTuple):
+    """From where to where, on one port."""
+
+    listen: str
+    target: str
+    port: int
+
+
+class Proxy:
+    """Forwards connections. Its methods are for any thread, and hold at once."""
+
+    def __init__(self, way: Way, loop: asyncio.AbstractEventLoop) -> None:
+        self._way = way
+        self._loop = loop
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._is_cut = False
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        way = self._way
+        self._server = await asyncio.start_server(self._serve, way.listen, way.port)
+
+    def cut(self) -> None:
+        """Break every connection; new ones break at once."""
+        self._do(self._cut)
+
+    def stall(self) -> None:
+        """Connections stay, and nothing gets through."""
+        self._do(self._flowing.clear)
+
+    def heal(self) -> None:
+        self._do(self._heal)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(lambda: (action(), done.set()))
+        done.wait()
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def _heal(self) -> None:
+        self._is_cut = False
+        self._flowing.set()
+
+    async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        try:
+            if self._is_cut:
+                return
+            far, forth = await asyncio.open_connection(self._way.target, self._way.port)
+        except OSError:  # the service is down: as if it had refused
+            return
+        else:
+            await self._forward(near, forth, far, back)
+        finally:
+            back.transport.abort()
+
+    async def _forward(
+        self,
+        near: asyncio.StreamReader,
+        forth: asyncio.StreamWriter,
+        far: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:
+        """Until one side has ended."""
+        ends = {forth, back}
+        self._writers |= ends
+        pumps = [
+            asyncio.create_task(self._pump(near, forth)),
+            asyncio.create_task(self._pump(far, back)),
+        ]
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        for end in ends:
+            end.transport.abort()
+        self._writers -= ends
+
+    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(_READ_AT_ONCE):
+                await self._flowing.wait()
+                target.write(data)
+                await target.drain()
+        except OSError:  # broken: so is its other half, then
+            return
+
+
+@contextmanager
+def proxies(ways: Sequence[Way]) -> Iterator[list[Proxy]]:
+    """A proxy for each way, forwarding until the end."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="proxies", daemon=True)
+    thread.start()
+    opened = [Proxy(way, loop) for way in ways]
+    try:
+        for proxy in opened:
+            asyncio.run_coroutine_threadsafe(proxy.open(), loop).result()
+        yield opened
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
