@@ -14,13 +14,8 @@ from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.link import Link
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.reader import (
-    SUBSCRIPTION,
-    acknowledge,
-    consumer_configuration,
-    entry_of,
-    subscribe,
-)
+from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, consumer_configuration, subscribe
+from lanes.pulsar.recent import Recent
 from lanes.settings import Settings
 
 _EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -36,6 +31,7 @@ class PulsarBroker(Broker):
         self._admin = admin
         self._namespace = settings.namespace
         self._consumers = consumer_configuration(settings.prefetch)
+        self._recent = Recent()
         self._known: set[str] = set()
         self._producers = Producers(link, settings.namespace, settings.batch)
         self._publisher = Publisher(link, self._producers, settings.batch)
@@ -72,7 +68,7 @@ class PulsarBroker(Broker):
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
         topic = f"persistent://{self._namespace}/{lane}"
-        return await subscribe(self._link, topic, lane, self._consumers, on_ready)
+        return await subscribe(self._link, topic, lane, self._consumers, self._recent, on_ready)
 
     async def ack(self, taken: Sequence[Taken]) -> None:
         acknowledge(taken)
@@ -85,7 +81,8 @@ class PulsarBroker(Broker):
         return int(stats["subscriptions"].get(SUBSCRIPTION, {}).get("msgBacklog", 0))
 
     def unit(self, taken: Taken) -> Hashable:
-        return entry_of(taken)
+        entry: tuple[int, int] = taken.handle.entry
+        return entry
 
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"
@@ -95,6 +92,7 @@ class PulsarBroker(Broker):
 
     async def close(self) -> None:
         await self._link.close()
+        self._recent.clear()
 
     async def _make_subscription(self, path: str, doing: str) -> None:
         """Two processes that make it at once get in each other's way (412): then ask again."""

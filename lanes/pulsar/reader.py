@@ -16,6 +16,7 @@ import _pulsar
 from lanes.errors import PushlaneError
 from lanes.ports import OnReady, Taken
 from lanes.pulsar.link import Link, ignore, wake
+from lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
 REFILL_WAIT_S = 0.02
@@ -34,6 +35,7 @@ class PulsarReader:
         "_link",
         "_loop",
         "_on_ready",
+        "_recent",
         "_refills",
         "_run",
         "_waiting",
@@ -41,11 +43,18 @@ class PulsarReader:
     )
 
     def __init__(
-        self, link: Link, lane: str, consumer: _pulsar.Consumer, prefetch: int, on_ready: OnReady
+        self,
+        link: Link,
+        lane: str,
+        consumer: _pulsar.Consumer,
+        recent: Recent,
+        prefetch: int,
+        on_ready: OnReady,
     ) -> None:
         self.lane = lane
         self._link = link
         self._consumer = consumer
+        self._recent = recent
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._head: _pulsar.Message | None = None
@@ -65,17 +74,13 @@ class PulsarReader:
     def take(self) -> Taken | None:
         if self._closed:
             return None
-        if not self._asked:
-            self._ask()
-        if self._head is None:
-            self._waiting = True
-            if self._head is None:  # read again: it may have come before the line above
-                self._ran_dry()
-                return None
-        self._run += 1
-        message, self._head = self._head, None
-        self._asked = self._waiting = False
-        return Taken(message.data(), self.lane, (self._consumer, message))
+        while (message := self._next()) is not None:
+            hold = self._recent.hold(self._consumer, message)
+            if hold is not None:
+                self._run += 1
+                return Taken(message.data(), self.lane, hold)
+        self._ran_dry()
+        return None
 
     def refill_wait_s(self) -> float:
         """The client does not tell what the broker still has, so this goes by the past.
@@ -93,6 +98,18 @@ class PulsarReader:
             await self._link.call(f"stop reading lane {self.lane}", self._consumer.close_async)
         except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
             return
+
+    def _next(self) -> _pulsar.Message | None:
+        """The next message at hand; None means that we are told when there is one."""
+        if not self._asked:
+            self._ask()
+        if self._head is None:
+            self._waiting = True
+            if self._head is None:  # read again: it may have come before the line above
+                return None
+        message, self._head = self._head, None
+        self._asked = self._waiting = False
+        return message
 
     def _ran_dry(self) -> None:
         if self._run:
@@ -135,6 +152,7 @@ async def subscribe(
     topic: str,
     lane: str,
     configuration: _pulsar.ConsumerConfiguration,
+    recent: Recent,
     on_ready: OnReady,
 ) -> PulsarReader:
     """A reader of the topic, waiting for its first message.
@@ -149,22 +167,13 @@ async def subscribe(
         lambda done: start(topic, SUBSCRIPTION, configuration, done),
         discard=lambda late: late.close_async(ignore),
     )
-    reader = PulsarReader(link, lane, consumer, configuration.receiver_queue_size(), on_ready)
+    prefetch = configuration.receiver_queue_size()
+    reader = PulsarReader(link, lane, consumer, recent, prefetch, on_ready)
     reader.start()
     return reader
-
-
-def entry_of(taken: Taken) -> tuple[int, int]:
-    """The ledger and entry that the message came in: a batch is one entry."""
-    message_id = taken.handle[1].message_id()
-    return message_id.ledger_id(), message_id.entry_id()
 
 
 def acknowledge(taken: Iterable[Taken]) -> None:
     """Hand the acks to the client, which sends them within 100 ms. Never blocks."""
     for one in taken:
-        consumer, message = one.handle
-        try:
-            consumer.acknowledge(message)
-        except _pulsar.PulsarException:  # its reader is closed: the message comes again
-            continue
+        one.handle.ack()

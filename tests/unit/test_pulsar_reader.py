@@ -14,13 +14,23 @@ from lanes.ports import LaneReader, Taken
 from lanes.pulsar import reader as reader_module
 from lanes.pulsar.link import Link
 from lanes.pulsar.reader import REFILL_WAIT_S, PulsarReader, acknowledge
+from lanes.pulsar.recent import Hold, Recent
 
 PREFETCH = 4
+MOST_RECENT = 8
 
 
 class Message:
+    """It is its own id, as different from every other as real ones are."""
+
     def __init__(self, body: bytes) -> None:
         self._body = body
+
+    def message_id(self) -> Message:
+        return self
+
+    def serialize(self) -> bytes:
+        return id(self).to_bytes(8, "big")
 
     def data(self) -> bytes:
         return self._body
@@ -45,10 +55,13 @@ class Consumer:
 
     def give(self, *bodies: bytes) -> None:
         for body in bodies:
-            if self.receives:
-                self.receives.popleft()(_pulsar.Result.Ok, Message(body))
-            else:
-                self.held.append(Message(body))
+            self.give_message(Message(body))
+
+    def give_message(self, message: Message) -> None:
+        if self.receives:
+            self.receives.popleft()(_pulsar.Result.Ok, message)
+        else:
+            self.held.append(message)
 
     def acknowledge(self, message: Any) -> None:
         if self.closed:
@@ -66,9 +79,14 @@ class Scene:
     def __init__(self) -> None:
         self.consumer = Consumer()
         self.told: list[LaneReader] = []
-        link = Link(None, "pulsar://broker.test:6650")
-        self.reader = PulsarReader(link, "lane", self.consumer, PREFETCH, self.told.append)
-        self.reader.start()
+        self.link = Link(None, "pulsar://broker.test:6650")
+        self.recent = Recent(MOST_RECENT)
+        self.reader = self.read(self.consumer)
+
+    def read(self, consumer: Consumer) -> PulsarReader:
+        reader = PulsarReader(self.link, "lane", consumer, self.recent, PREFETCH, self.told.append)
+        reader.start()
+        return reader
 
     async def give(self, *bodies: bytes) -> None:
         """From another thread, as the client does; returns once the loop has seen it."""
@@ -182,16 +200,73 @@ def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
 def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
     closed, open_ = Consumer(), Consumer()
     closed.closed = True
-    taken = [Taken(b"", "lane", (one, Message(b""))) for one in (closed, open_)]
+    taken = [Taken(b"", "lane", Hold(one, b"id", Message(b""))) for one in (closed, open_)]
 
     acknowledge(taken)
 
     assert len(open_.acked) == 1
 
 
+def test_what_comes_again_to_a_consumer_is_not_taken_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        for again in (message, message):
+            scene.consumer.give_message(again)
+        scene.consumer.give(b"2")
+
+        assert scene.take_all() == [b"1", b"2"]
+        assert scene.consumer.acked == []
+
+    play(scenario)
+
+
+def test_what_comes_again_after_its_ack_is_acked_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        scene.consumer.give_message(message)
+        acknowledge(list(iter(scene.reader.take, None)))
+
+        scene.consumer.give_message(message)
+
+        assert scene.take_all() == []
+        assert scene.consumer.acked == [message, message]
+
+    play(scenario)
+
+
+def test_what_another_consumer_had_is_taken() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        scene.consumer.give_message(message)
+        scene.take_all()
+        await scene.reader.close()
+
+        later = Consumer()
+        reader = scene.read(later)
+        later.give_message(message)
+
+        assert [taken.body for taken in iter(reader.take, None)] == [b"1"]
+
+    play(scenario)
+
+
+def test_only_the_most_recent_are_remembered() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        scene.consumer.give_message(message)
+        scene.consumer.give(*[b"more"] * MOST_RECENT)
+        scene.take_all()
+
+        scene.consumer.give_message(message)
+
+        assert scene.take_all() == [b"1"]
+
+    play(scenario)
+
+
 def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
     with pytest.raises(AttributeError):
-        acknowledge([Taken(b"", "lane", (object(), None))])
+        acknowledge([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
 
 
 def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> None:
