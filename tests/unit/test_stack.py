@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cli import stack
-from cli.stack import Ports, broker_conf, control, docker, free_ports, processes, tools
+from cli.stack import Ports, broker_conf, control, docker, free_ports, health, processes, tools
+from cli.stack.local import LocalWay
 from cli.stack.processes import Processes
 from lanes.errors import Unreachable, UserError
 
@@ -138,6 +139,18 @@ class TestUp:
         assert "brokerDeleteInactiveTopicsEnabled=false" in conf
         assert "bindAddress=127.0.0.1" in conf
 
+    def test_another_address_and_more_settings_reach_the_broker(self, cache: Path) -> None:
+        way = LocalWay(
+            cache / "run", cache, bind="127.0.0.2", broker_settings={"journalSyncData": "true"}
+        )
+        way.start_pulsar(free_ports.settle(FREE), print)
+        try:
+            conf = (cache / "run" / "pulsar" / "standalone.conf").read_text().splitlines()
+        finally:
+            way.stop(delete_data=True)
+        assert {"bindAddress=127.0.0.2", "advertisedAddress=127.0.0.1"} <= set(conf)
+        assert conf[-1] == "journalSyncData=true"
+
 
 @pytest.mark.usefixtures("pulsar_home")
 class TestDown:
@@ -177,6 +190,21 @@ class TestProcesses:
         ours.start("deaf", [sys.executable, "-c", deaf], {}, tmp_path)
         ours.stop("deaf")
         assert not ours.is_running("deaf")
+
+    def test_a_signal_reaches_it(self, tmp_path: Path) -> None:
+        ours = Processes(tmp_path)
+        ours.start("sleeper", ["sleep", "60"], {}, tmp_path)
+        ours.send("sleeper", signal.SIGKILL)
+        health.wait_until(
+            lambda: not ours.is_running("sleeper"),
+            what="the end",
+            deadline_s=10,
+            is_running=lambda: True,
+            log_tail=lambda: "",
+        )
+
+    def test_a_signal_to_one_that_does_not_run_is_harmless(self, tmp_path: Path) -> None:
+        Processes(tmp_path).send("redis", signal.SIGKILL)
 
     def test_it_is_out_of_reach_of_our_terminal(self, tmp_path: Path) -> None:
         ours = Processes(tmp_path)
