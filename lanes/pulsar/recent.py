@@ -16,7 +16,7 @@ MOST = 32_768
 
 
 class Hold(msgspec.Struct):
-    """A message that a consumer has given out; None once it is acked. `name` is its id, as bytes."""
+    """A message that a consumer has given out, None once it is acked; `name` is its id."""
 
     consumer: _pulsar.Consumer
     name: bytes
