@@ -16,10 +16,11 @@ _HOP_S = 86_400.0
 def due_ms(task: Task, push: Push, now_ms: int) -> int:
     """The first time from now on at which the push may go: `now_ms` when it may go now.
 
-    A zone that this machine does not know (its data may be older) counts as UTC.
+    For one that waits for longer than a hop the quiet hours are looked up when it surfaces. A zone
+    that this machine does not know (its data may be older) counts as UTC.
     """
     at_ms = max(now_ms, task.not_before_ms, push.not_before_ms)
-    if not task.quiet:
+    if not task.quiet or hop_s(at_ms, now_ms) >= _HOP_S:
         return at_ms
     zone = known_zone(push.zone or task.zone) or UTC
     return quiet_until_ms(parse_quiet(task.quiet), zone, at_ms)

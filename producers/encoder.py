@@ -38,10 +38,10 @@ class Encoder:
         ordered_by = (request.ordered_by,) if request.ordered_by else ()
         templates = (self._title, self._body, self._collapse)
         in_templates = (field for template in templates for field in template.fields)
-        fields = (request.recipient, *in_templates, *ordered_by)
+        times = time_columns(request).values()
+        fields = (request.recipient, *in_templates, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
-        others = dict.fromkeys((*request.data, *time_columns(request).values()))
-        optional = tuple(field for field in others if field not in required)
+        optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
 

@@ -65,6 +65,11 @@ def test_a_zone_that_is_not_known_here_counts_as_utc() -> None:
     assert due_ms(task(quiet="11:00-13:00"), push(zone="Mars/X"), NOON_MS) == NOON_MS + HOUR_MS
 
 
+def test_a_start_that_no_calendar_holds_waits_like_any_other() -> None:
+    far = push(not_before_ms=2**62)
+    assert due_ms(task(quiet="22:00-08:00"), far, NOON_MS) == far.not_before_ms
+
+
 def test_one_hop_is_a_day_at_most() -> None:
     assert hop_s(NOON_MS + 500, NOON_MS) == 0.5
     assert hop_s(NOON_MS + 72 * HOUR_MS, NOON_MS) == 24 * 3600

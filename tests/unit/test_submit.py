@@ -394,6 +394,16 @@ def test_times_of_rows_travel_with_their_pushes(scenario):
     assert (task.quiet, task.zone, task.pooled) == ("22:00-08:00", "Asia/Tokyo", False)
 
 
+def test_a_json_row_that_lacks_a_column_of_times_is_bad_and_null_is_no_time(scenario):
+    async def steps(f):
+        options = {"quiet": "22:00-08:00", "zone_column": "tz"}
+        await f.submit(f.file("null.jsonl", '{"recipient":"a","tz":null}\n'), **options)
+        with pytest.raises(BadInput, match=r"in\.jsonl:1 has no field 'tz'"):
+            await f.submit(f.file("in.jsonl", '{"recipient":"a","zone":"UTC"}\n'), **options)
+
+    scenario(steps)
+
+
 def test_a_row_with_an_unknown_zone_names_row_column_and_value(scenario):
     async def steps(f):
         path = f.file(text="recipient,tz\na,UTC\nb,Europe/Berlim\n")
