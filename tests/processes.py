@@ -268,14 +268,14 @@ def deliveries(tmp_path: Path) -> Received:
 def webhook(tmp_path: Path) -> Iterator[Callable[..., Received]]:
     """Starts a webhook that answers after so many milliseconds.
 
-    With `honour=True` it takes an Idempotency-Key that comes again for what it is.
+    With `honour=True` it takes an Idempotency-Key that comes again for what it is; it answers 500
+    to the first `refuse` attempts at each push.
     """
     with ExitStack() as ends:
 
-        def start(delay_ms: float, *, honour: bool = False) -> Received:
+        def start(delay_ms: float, *, honour: bool = False, refuse: int = 0) -> Received:
             log = tmp_path / f"webhook-{uuid.uuid4().hex[:6]}.jsonl"
-            return Received(
-                log, "webhook:" + ends.enter_context(running(log, delay_ms, honour=honour))
-            )
+            url = ends.enter_context(running(log, delay_ms, honour=honour, refuse=refuse))
+            return Received(log, f"webhook:{url}")
 
         yield start

@@ -33,12 +33,16 @@ class _Received(msgspec.Struct):
 
 
 class Receiver:
-    """An ASGI application that appends a line to `log` for each push it is sent."""
+    """An ASGI application that appends a line to `log` for each push it is sent.
 
-    def __init__(self, log: Path, delay_s: float, *, honour: bool = False) -> None:
+    It answers 500 to as many attempts at each push as it is to `refuse`.
+    """
+
+    def __init__(self, log: Path, delay_s: float, *, honour: bool = False, refuse: int = 0) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._delay_s = delay_s
         self._honour = honour
+        self._refuse = refuse
         self._keys: set[bytes] = set()
         self._decode = msgspec.json.Decoder(_Received).decode
 
@@ -53,7 +57,8 @@ class Receiver:
             self._write(push)
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
+        status = 204 if push.attempt > self._refuse else 500
+        await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
     def _is_new(self, key: bytes) -> bool:
@@ -82,9 +87,10 @@ async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
 
 
 @contextmanager
-def running(log: Path, delay_ms: float, *, honour: bool = False) -> Iterator[str]:
+def running(log: Path, delay_ms: float, *, honour: bool = False, refuse: int = 0) -> Iterator[str]:
     """A receiver in a process of its own; gives the URL to post to."""
     command = [sys.executable, "-m", "cli.demo.receiver", str(log), str(delay_ms)]
+    command += ["--refuse", str(refuse)]
     command += ["--honour"] if honour else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -105,10 +111,13 @@ def main() -> None:
     parser.add_argument("log", type=Path)
     parser.add_argument("delay_ms", type=float)
     parser.add_argument("--honour", action="store_true")
+    parser.add_argument("--refuse", type=int, default=0)
     options = parser.parse_args()
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(
-        Receiver(options.log, options.delay_ms / 1000, honour=options.honour),
+        Receiver(
+            options.log, options.delay_ms / 1000, honour=options.honour, refuse=options.refuse
+        ),
         lifespan="off",
         access_log=False,
         log_level="warning",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher import Dispatcher
 from dispatcher.lane import OpenLane
 from lanes import life
 from lanes.backend import Backend
@@ -21,6 +22,7 @@ from lanes.push import DELIVERED, Outcome
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
+    DEADLINE_S,
     MemorySink,
     add_task,
     dispatching,
@@ -270,5 +272,34 @@ def test_a_lane_that_has_to_be_opened_holds_up_no_other(tmp_path: Path) -> None:
             assert not (await backend.registry.get(slow.id)).has_later
             opened.set()
             await until_state(backend, slow, State.DONE)
+
+    in_backend(tmp_path, work)
+
+
+class NoMoreAcks(Watched):
+    """A broker to which no ack gets through, as if the process died just before each."""
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 20)
+        broker = NoMoreAcks(backend.broker)
+        lost = Dispatcher(with_other(backend, broker=broker), MemorySink(busy_at_first), settings)
+        running = asyncio.create_task(lost.run())
+        async with asyncio.timeout(DEADLINE_S):
+            while broker.published[later_lane(task.lane)] < 20:
+                await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        [progress] = await backend.registry.progress([task.id])
+        assert progress.delivered == 20
+        assert {seq for _, seq in sink.pushes(task)} == set(range(1, 21))
 
     in_backend(tmp_path, work)
