@@ -15,7 +15,7 @@ from cli.progress import SubmitBar
 from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
-from cli.times import parse_expiry, parse_start, time_text
+from cli.times import parse_expiry, parse_retention, parse_start, time_text
 from cli.words import parse_delivery, parse_level, parse_on_unknown
 from lanes.life import now_ms
 from lanes.settings import Settings
@@ -97,6 +97,10 @@ ZoneColumn = Annotated[
 Expires = Annotated[
     str, typer.Option(metavar="2h|TIME", help="Send nothing after this duration or ISO time.")
 ]
+Retention = Annotated[
+    str,
+    typer.Option(metavar="2h", help="How long its lane is kept after its end, for a replay."),
+]
 MaxAttempts = Annotated[int | None, typer.Option(help="Deliveries tried before a push is dead.")]
 Delivery = Annotated[
     str,
@@ -152,6 +156,7 @@ def submit(
     quiet: Quiet = "",
     zone: Zone = "",
     zone_column: ZoneColumn = "",
+    retention: Retention = "",
     max_attempts: MaxAttempts = None,
     delivery: Delivery = DeliveryMode.AT_LEAST_ONCE.value,
     on_unknown: UnknownWord = "",
@@ -187,6 +192,7 @@ def submit(
         quiet=quiet,
         zone=zone,
         zone_column=zone_column,
+        retention_s=parse_retention(retention) if retention else None,
         max_attempts=max_attempts,
         delivery=parse_delivery(delivery),
         on_unknown=parse_on_unknown(on_unknown) if on_unknown else None,

@@ -100,6 +100,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("  dropped", f"{progress.dropped:,}"),
             ("delivery", _delivery_text(task)),
             ("attempts", f"at most {task.max_attempts} a push"),
+            ("retention", f"{task.retention_s:g} s after its end"),
             ("created", time_text(task.created_at_ms)),
             ("starts", time_text(task.not_before_ms)),
             ("expires", time_text(task.expires_at_ms)),

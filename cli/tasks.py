@@ -26,6 +26,7 @@ TaskId = Annotated[
 
 # A negative number is then an argument, and the answer says what is wrong with it.
 _NEGATIVES = {"ignore_unknown_options": True}
+_ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level.LOW}
 _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.HIGH}
 
 
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
     one.command("show")(with_flags(show))
     app.command()(with_flags(tasks))
     app.add_typer(one, name="task")
-    for command in (pause, resume, cancel, promote):
+    for command in (pause, resume, cancel, promote, demote):
         app.command()(with_flags(command))
     app.command(context_settings=_NEGATIVES)(with_flags(quota))
     app.command(context_settings=_NEGATIVES)(with_flags(levels))
@@ -166,6 +167,29 @@ def promote(
     async def apply(backend: Backend) -> Task:
         target = level or _ONE_UP[(await backend.registry.get(task)).level]
         return await backend.promote(task, target)
+
+    changed = on_backend(flags.settings(), apply)
+    note(f"task {changed.id} is {changed.level}")
+
+
+def demote(
+    flags: Flags,
+    task: TaskId,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="medium|low",
+            help="The level; one down unless given.",
+            autocompletion=complete_level,
+        ),
+    ] = None,
+) -> None:
+    """Move a task to a lower level; it keeps its lane, and its backlog follows."""
+    level = None if to is None else parse_level(to)
+
+    async def apply(backend: Backend) -> Task:
+        target = level or _ONE_DOWN[(await backend.registry.get(task)).level]
+        return await backend.registry.change(task, life.demote(target))
 
     changed = on_backend(flags.settings(), apply)
     note(f"task {changed.id} is {changed.level}")

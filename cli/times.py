@@ -62,6 +62,32 @@ def parse_start(not_before: str, delay: str, now_ms: int) -> int:
     return _start_ms(not_before, now_ms) if not_before else 0
 
 
+def parse_since(text: str, now_ms: int) -> int:
+    """When that was: a duration ago, or an ISO time, which is local without a zone.
+
+    Raises:
+        BadInput: neither of them, or a time to come.
+    """
+    length_ms = _duration_ms(text)
+    since_ms = _iso_ms(text) if length_ms is None else max(0, now_ms - length_ms)
+    if since_ms is None:
+        raise BadInput(
+            f"since {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
+            "2026-01-31T18:00+01:00"
+        )
+    if since_ms > now_ms:
+        raise BadInput(f"since {text!r} is still to come; give a time that has passed")
+    return since_ms
+
+
+def parse_retention(text: str) -> float:
+    """Seconds. Raises BadInput for what is no duration."""
+    length_ms = _duration_ms(text)
+    if length_ms is None:
+        raise BadInput(f"retention {text!r} is not a duration like 90s, 2h or 7d")
+    return length_ms / 1000
+
+
 def _start_ms(text: str, now_ms: int) -> int:
     start_ms = _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else _iso_ms(text)
     if start_ms is None:

@@ -2,8 +2,9 @@
 
 One process at a time does this, whoever leads; its changes carry the number of its lease, so one
 that led before changes nothing. Dropping a lane needs no such number: the lane's task is over for
-good and its name is never used again, so a late or a second drop does no harm. A lane goes only
-when nobody reads it any more; until then it is tried again.
+good and its name is never used again, so a late or a second drop does no harm. A lane goes when
+its task was cancelled, or else when its retention is over and nothing on it is left to send; and
+only when nobody reads it any more.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ class Janitor:
 
     async def _wait(self) -> None:
         """Until the next round; what has just ended does not wait for it."""
-        recent_ms = life.now_ms() - _JUST_ENDED_MS
-        hurry = any(task.finished_at_ms > recent_ms for task in self._ended.values())
+        now = life.now_ms()
+        recent_ms = now - _JUST_ENDED_MS
+        hurry = any(recent_ms < _drop_at_ms(task) <= now for task in self._ended.values())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._due.wait(), _SOON_S if hurry else _EVERY_S)
 
@@ -96,7 +98,7 @@ class Janitor:
         now = life.now_ms()
         for task in [task for task in self._expiring.values() if task.expires_at_ms <= now]:
             await self._change(task, life.finish(State.EXPIRED))
-        for task in list(self._ended.values()):
+        for task in [task for task in self._ended.values() if _drop_at_ms(task) <= now]:
             if self._ended.pop(task.id, None) is not None:  # else another has dropped it meanwhile
                 self._ended[task.id] = task  # last: if this fails, others are next
                 await self._drop(task)
@@ -104,11 +106,27 @@ class Janitor:
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""
         lane = own_lane(task.id)
+        if not await self._is_spent(task):
+            return
         if task.has_later and not await self._backend.broker.drop_lane(later_lane(lane)):
             return
         if await self._backend.broker.drop_lane(lane):
             await self._change(task, life.lane_dropped)
             log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})
+
+    async def _is_spent(self, task: Task) -> bool:
+        """Whether nothing that lies on its lanes is to be sent any more.
+
+        When every push of a task that is done is counted, what may be left are repeats.
+        """
+        if task.state is not State.DONE:
+            return True
+        [progress] = await self._backend.registry.progress([task.id])
+        if progress.finished >= (task.total or 0):
+            return True
+        lane = own_lane(task.id)
+        left = [await self._backend.broker.backlog(name) for name in (lane, later_lane(lane))]
+        return not any(left)
 
     async def _change(self, task: Task, edit: life.Edit) -> None:
         try:
@@ -122,3 +140,9 @@ class Janitor:
     async def close(self) -> None:
         """Let another process take over at once."""
         await self._leader.resign()
+
+
+def _drop_at_ms(task: Task) -> int:
+    """What was cancelled must go at once: nobody is to send it again by mistake."""
+    kept_s = 0.0 if task.state is State.CANCELLED else task.retention_s
+    return task.finished_at_ms + round(kept_s * 1000)

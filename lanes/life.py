@@ -16,6 +16,8 @@ from lanes.task import MAX_QUOTA, Level, State, Task
 
 Edit = Callable[[Task], Task]
 
+_RANK = {level: rank for rank, level in enumerate(Level)}
+
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -83,6 +85,21 @@ def promote(level: Level) -> Edit:
 
     def edit(task: Task) -> Task:
         return replace(_live(task, "promoted"), level=level, lane=own_lane(task.id))
+
+    return edit
+
+
+def demote(level: Level) -> Edit:
+    """Move a task down. It keeps its lane, which is served as the new level's from now on."""
+
+    def edit(task: Task) -> Task:
+        _live(task, "demoted")
+        if _RANK[level] < _RANK[task.level]:
+            raise InvalidChange(
+                f"task {task.id} is {task.level}: {level} is above it; to move it up: "
+                f"pushlane promote {task.id} --to {level}"
+            )
+        return task if level is task.level else replace(task, level=level)
 
     return edit
 

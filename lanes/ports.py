@@ -7,7 +7,7 @@ suite a port (tests/contract) runs on every adapter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -64,8 +64,12 @@ OnReady = Callable[[LaneReader], None]
 class Broker(Protocol):
     """Lanes that keep messages until they are acked, shared by any number of processes."""
 
-    async def open_lane(self, lane: str) -> None:
-        """Make the lane, with the subscription that keeps its messages. Harmless when there."""
+    async def open_lane(self, lane: str, *, keep: bool = False) -> None:
+        """Make the lane, with the subscription that keeps its messages. Harmless when there.
+
+        With `keep` it also keeps what is acked, for `replay`: as long as the lane is there, and as
+        far as the broker's own retention reaches.
+        """
 
     async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
         """Remove the lane with all on it. False when somebody still reads it (unless forced)."""
@@ -100,6 +104,15 @@ class Broker(Protocol):
 
     def unit(self, taken: Taken) -> Hashable:
         """What `backlog` counts this message as: itself, or its batch. Never blocks."""
+
+    def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
+        """What was published since then and is still there, acked or not, in pages, in order.
+
+        Takes nothing, and disturbs no reader. Nothing comes of a lane that is not there.
+        """
+
+    async def retained_since_ms(self, lane: str) -> int | None:
+        """From when on the lane has all that was published on it; None when it has nothing."""
 
     async def lanes(self) -> list[str]:
         """Every lane there is."""

@@ -79,6 +79,9 @@ class Settings(BaseSettings):
         gt=0,
         description="after sink_timeout_s: until a push that a lost process claimed is unknown",
     )
+    retention_s: float = Field(
+        3600.0, ge=0, description="how long a finished task's lane is kept for a replay"
+    )
     ledger_window_s: float = Field(
         600.0, gt=60, description="how long claims and confirmations of pushes are remembered"
     )

@@ -131,6 +131,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     dedupe: bool = False
     has_later: bool = False
     first_lane: str = ""
+    retention_s: float = 0.0
     reason: str = ""
     created_at_ms: int = 0
     expires_at_ms: int = 0

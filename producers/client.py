@@ -15,6 +15,7 @@ from lanes.errors import PushlaneError
 from lanes.settings import Settings, load
 from lanes.task import Level, Progress, State, Task, Weights, settled
 from producers.input import OnProgress
+from producers.replay import Replayed, clone, replay
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit
 
@@ -100,6 +101,22 @@ class Client:
     async def promote(self, task_id: str, level: Level) -> Task:
         """To another level, with its backlog. Raises InvalidChange when it is finished."""
         return await self._open.promote(task_id, level)
+
+    async def demote(self, task_id: str, level: Level) -> Task:
+        """To a lower level, with its backlog. Raises InvalidChange when it is finished."""
+        return await self._open.registry.change(task_id, life.demote(level))
+
+    async def clone(self, task_id: str) -> Replayed:
+        """All its pushes in a new task. Raises InvalidChange when not all are retained."""
+        return await clone(self._open, self._settings, task_id)
+
+    async def replay(self, task_id: str, since_ms: int) -> Replayed:
+        """What it published since then (Unix ms) in a new task.
+
+        Raises:
+            InvalidChange: not all of that is retained, or there is none.
+        """
+        return await replay(self._open, self._settings, task_id, since_ms)
 
     @property
     def _open(self) -> Backend:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 22
 _LONGEST_LABEL = 200
+LONGEST_RETENTION_S = 366 * 86_400
 
 
 def new_task(request: SubmitRequest, settings: Settings) -> Task:
@@ -42,9 +43,9 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
     """
     now = now_ms()
     attempts = request.max_attempts if request.max_attempts is not None else settings.max_attempts
-    _validate(request, attempts, now)
+    _validate(request, settings, attempts, now)
     task_id = new_task_id()
-    lane = first_lane(request, task_id, settings, request.not_before_ms)
+    lane = _first_lane(request, task_id, settings)
     return Task(
         id=task_id,
         level=request.level,
@@ -55,6 +56,7 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
         app=request.app,
         quota=request.quota,
         max_attempts=attempts,
+        retention_s=settings.retention_s if request.retention_s is None else request.retention_s,
         delivery=DeliveryMode(request.delivery),
         on_unknown=OnUnknown(request.on_unknown or OnUnknown.RESEND),
         not_before_ms=request.not_before_ms,
@@ -67,13 +69,14 @@ def new_task(request: SubmitRequest, settings: Settings) -> Task:
     )
 
 
-def first_lane(request: SubmitRequest, task_id: str, settings: Settings, not_before_ms: int) -> str:
+def _first_lane(request: SubmitRequest, task_id: str, settings: Settings) -> str:
     """The lane of all pushes of a submit, wherever the task moves: a repeat must find them.
 
-    A low task whose pushes wait for their time has a lane of its own, so as not to clog the pool.
+    A low task whose pushes wait for their time has a lane of its own, so as not to clog the pool,
+    and so has one that is to be kept for a time of its own.
     """
-    waits = not_before_ms or request.not_before_column or request.quiet
-    is_pooled = request.level is Level.LOW and not waits
+    waits = request.not_before_ms or request.not_before_column or request.quiet
+    is_pooled = request.level is Level.LOW and not waits and not request.retention_s
     return pool_lane(task_id, settings.pool_lanes) if is_pooled else own_lane(task_id)
 
 
@@ -102,6 +105,7 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
             request.bad_rows,
             request.delivery,
             request.on_unknown,
+            request.retention_s,
             settings.batch,
             settings.pool_lanes if request.level is Level.LOW else 0,
         ]
@@ -118,7 +122,7 @@ def feed(digest: _Hash, path: Path) -> Generator[int, None, None]:
             yield done
 
 
-def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
+def _validate(request: SubmitRequest, settings: Settings, attempts: int, now: int) -> None:
     _validate_label("name", request.name)
     _validate_label("key", request.key)
     _validate_label("app", request.app)
@@ -128,6 +132,7 @@ def _validate(request: SubmitRequest, attempts: int, now: int) -> None:
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     validate_times(request, now)
+    _validate_retention(request, settings)
     _validate_delivery(request)
     _validate_together(request)
 
@@ -150,6 +155,19 @@ def _validate_quota(request: SubmitRequest) -> None:
         raise BadInput(
             f"quota {request.quota} cannot be given to a low task: it shares a pool lane, which "
             "has no quota of its own; submit it as medium or high, or promote it later"
+        )
+
+
+def _validate_retention(request: SubmitRequest, settings: Settings) -> None:
+    kept_s = request.retention_s
+    if kept_s is None:
+        return
+    if not 0 <= kept_s <= LONGEST_RETENTION_S:
+        raise BadInput(f"retention {kept_s:g} s is not from 0 to {LONGEST_RETENTION_S} s (a year)")
+    if settings.broker != "embedded" and kept_s > settings.retention_s:
+        raise BadInput(
+            f"retention {kept_s:g} s is longer than the {settings.retention_s:g} s for which "
+            "Pulsar keeps what is acked; raise retention_s in the settings of every process"
         )
 
 

@@ -13,6 +13,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import BadInput, TaskConflict, UnknownLane
 from lanes.marks import collapse_mark
+from lanes.naming import is_pool
 from lanes.ports import Source
 from lanes.push import decode
 from lanes.task import Task
@@ -68,7 +69,8 @@ class Publisher:
         return await self._patiently(lambda: self._backend.registry.change(self._task.id, seal))
 
     async def _open(self) -> None:
-        await self._backend.broker.open_lane(self._lane)
+        keep = self._task.retention_s > 0 and not is_pool(self._lane)
+        await self._backend.broker.open_lane(self._lane, keep=keep)
         await self._backend.registry.change(self._task.id, life.start)
 
     async def _publish_all(self, size: int) -> None:

@@ -28,7 +28,9 @@ class SubmitRequest:
     only the newest that waits is sent. `rejects` is where bad rows are listed with
     `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is the settings' own unless
     given. `not_before_ms` is when the task starts, 0 for now; an expiry of 0 means never. The
-    columns of start and expiry are for single pushes. In the hours `quiet` (like 22:00-08:00)
+    columns of start and expiry are for single pushes. The lane is kept for `retention_s` after the
+    task's end, the settings' own time unless given; a low task that is given one has a lane of its
+    own. In the hours `quiet` (like 22:00-08:00)
     recipients are left alone, by the clock of `zone_column`, else of `zone`, else UTC. `delivery`
     is what is promised of each push (docs/guarantees.md), and `on_unknown` what becomes of a `once`
     push of which nobody can tell whether it arrived: it is sent again unless given.
@@ -55,6 +57,7 @@ class SubmitRequest:
     zone: str = ""
     zone_column: str = ""
     expires_at_ms: int = 0
+    retention_s: float | None = None
     max_attempts: int | None = None
     delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
     on_unknown: OnUnknown | None = None

@@ -20,7 +20,7 @@ from producers.check import CheckedRows, check_rows, fingerprint
 from producers.chunks import chunk_size
 from producers.hold import Hold, Sleep
 from producers.input import InputFile, OnProgress, as_file
-from producers.newtask import first_lane, new_task
+from producers.newtask import new_task
 from producers.publish import Publisher, refuse_ended
 from producers.request import Stage, SubmitProgress, SubmitRequest, SubmitResult
 from producers.rows import RowSource
@@ -86,8 +86,7 @@ class _Submit:
         if task.total is not None:
             return with_other(result, already_done=True)
         refuse_ended(task)
-        lane = first_lane(self._request, task.id, self._settings, task.not_before_ms)
-        publisher = Publisher(self._backend, task, lane, rows, self._tell, self._sleep)
+        publisher = Publisher(self._backend, task, task.first_lane, rows, self._tell, self._sleep)
         sealed = await publisher.run(chunk_size(self._settings.batch))
         return with_other(result, task=sealed, published=publisher.published)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from functools import partial
 
-from lanes.embedded import claims, messages
+from lanes.embedded import claims, messages, replay
 from lanes.embedded.background import Background
 from lanes.embedded.database import Database
 from lanes.embedded.feeder import Feeder
@@ -35,8 +35,8 @@ class EmbeddedBroker:
         self._reads = False
         self._keeps_house = False
 
-    async def open_lane(self, lane: str) -> None:
-        await self._database.write(partial(messages.open_lane, lane=lane), durable=True)
+    async def open_lane(self, lane: str, *, keep: bool = False) -> None:
+        await self._database.write(partial(messages.open_lane, lane=lane, keep=keep), durable=True)
 
     async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
         folder = self._database.folder
@@ -55,9 +55,10 @@ class EmbeddedBroker:
         source: Source | None = None,
     ) -> None:
         self._background.check()
-        due_at_ms = now_ms() + math.ceil(delay_s * 1000) + 1 if delay_s > 0 else 0
+        now = now_ms()
+        due_at_ms = now + math.ceil(delay_s * 1000) + 1 if delay_s > 0 else 0
         lane_id = await self._database.write(
-            lambda connection: messages.publish(connection, lane, bodies, due_at_ms, source),
+            lambda connection: messages.publish(connection, lane, bodies, due_at_ms, source, now),
             durable=True,
         )
         self._feeder.kick(lane_id)
@@ -82,6 +83,18 @@ class EmbeddedBroker:
     def unit(self, taken: Taken) -> Hashable:
         number: int = taken.handle
         return number
+
+    async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
+        find = partial(replay.stretches, lane=lane, since_ms=since_ms)
+        left: replay.Stretch | None
+        for left in await self._database.read(find):
+            while left:
+                bodies, left = await self._database.read(partial(replay.page, stretch=left))
+                if bodies:
+                    yield bodies
+
+    async def retained_since_ms(self, lane: str) -> int | None:
+        return await self._database.read(partial(messages.retained_since_ms, lane=lane))
 
     async def lanes(self) -> list[str]:
         return await self._database.read(messages.lanes)

@@ -1,7 +1,8 @@
 """What is done to lanes and messages, as jobs on the store: publish, claim, ack, give back, drop.
 
 Each runs inside one transaction and takes a set at a time (see `lanes.embedded.database`). A
-message is acked by deleting it; nothing else deletes one but the drop of its lane.
+message is acked by deleting it, unless its lane keeps it; nothing else deletes one but the drop of
+its lane.
 """
 
 from __future__ import annotations
@@ -27,8 +28,14 @@ def lane_id(connection: sqlite3.Connection, lane: str) -> int:
     return int(row[0])
 
 
-def open_lane(connection: sqlite3.Connection, lane: str) -> None:
-    connection.execute("INSERT OR IGNORE INTO lanes (name) VALUES (?)", (lane,))
+def open_lane(connection: sqlite3.Connection, lane: str, keep: bool = False) -> None:
+    connection.execute("INSERT OR IGNORE INTO lanes (name, kept) VALUES (?, ?)", (lane, keep))
+
+
+def retained_since_ms(connection: sqlite3.Connection, lane: str) -> int | None:
+    """A lane that keeps what is acked has all of it; of any other nothing is promised."""
+    row = connection.execute("SELECT kept FROM lanes WHERE name = ?", (lane,)).fetchone()
+    return 0 if row and row[0] else None
 
 
 def lanes(connection: sqlite3.Connection) -> list[str]:
@@ -44,6 +51,7 @@ def publish(
     bodies: Sequence[bytes],
     due_at_ms: int,
     source: Source | None,
+    now_ms: int = 0,
 ) -> int:
     """Keep these bodies, but for those that the source published before; the lane's id."""
     found = lane_id(connection, lane)
@@ -54,6 +62,9 @@ def publish(
     first = _make_room(connection, found, len(bodies), due_at_ms)
     for start in range(0, len(bodies), _INSERT_CHUNK):
         _insert(connection, first + start, bodies[start : start + _INSERT_CHUNK])
+    connection.execute(
+        "INSERT INTO published SELECT ?, ? FROM lanes WHERE id = ? AND kept", (first, now_ms, found)
+    )
     return found
 
 
@@ -111,9 +122,16 @@ def _wait(connection: sqlite3.Connection, lane: int, due_at_ms: int, ids: Iterab
 
 
 def ack(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete these messages, whoever has them by now; those already deleted are no matter."""
+    """Nobody is to have these messages any more; those already acked are no matter.
+
+    They are deleted, but on a lane that keeps them for a replay.
+    """
     gone = (json.dumps(ids),)
-    connection.execute("DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", gone)
+    connection.execute(
+        "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?) "
+        "WHERE NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = value >> ? AND kept))",
+        (*gone, LANE_SHIFT),
+    )
     connection.execute("DELETE FROM claims WHERE id IN (SELECT value FROM json_each(?))", gone)
     connection.execute(
         "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN "
@@ -152,6 +170,7 @@ def drop_lane(connection: sqlite3.Connection, lane: int) -> None:
     connection.execute("DELETE FROM lanes WHERE id = ?", (lane,))
     connection.execute("DELETE FROM readers WHERE lane_id = ?", (lane,))
     connection.execute("DELETE FROM publishers WHERE lane_id = ?", (lane,))
+    connection.execute("DELETE FROM published WHERE first BETWEEN ? AND ?", span(lane))
     connection.execute("INSERT INTO dropped VALUES (?)", (lane,))
 
 

@@ -1,7 +1,8 @@
 """The tables of the embedded store, and how a connection to them is set up.
 
 Every body lies in `messages` once and never moves. A message is in exactly one of three states:
-fresh (its number is over its lane's `head`), in `waiting` (delayed, or come back), or in `claims`.
+fresh (its number is over its lane's `head`), in `waiting` (delayed, or come back), or in `claims`;
+in none of them it is acked, and only there because its lane is kept.
 A message's id holds its lane: `lane_id << LANE_SHIFT | number`, so that a lane is one range of
 ids and a claim costs the same however many lanes and messages there are.
 """
@@ -30,6 +31,7 @@ CREATE TABLE lanes (
     head    INTEGER NOT NULL DEFAULT 0,  -- number of the last message claimed
     tail    INTEGER NOT NULL DEFAULT 0,  -- number of the last message published
     delayed INTEGER NOT NULL DEFAULT 0,  -- how many were published with a delay
+    kept    INTEGER NOT NULL DEFAULT 0,  -- whether acked messages stay, for a replay
     stamp   INTEGER NOT NULL DEFAULT 0   -- when it last got something, by the clock of `counters`
 );
 CREATE INDEX lanes_by_stamp ON lanes (stamp);
@@ -66,6 +68,10 @@ CREATE TABLE publishers (
     last_seq INTEGER NOT NULL,
     PRIMARY KEY (lane_id, name)
 ) WITHOUT ROWID;
+CREATE TABLE published (             -- on lanes that are kept
+    first INTEGER PRIMARY KEY,       -- id of the first message of a publish
+    at_ms INTEGER NOT NULL
+);
 CREATE TABLE dropped (
     lane_id INTEGER PRIMARY KEY
 );

@@ -13,7 +13,7 @@ from lanes.pulsar.admin import Admin
 from lanes.pulsar.broker import PulsarBroker
 from lanes.pulsar.journal import PulsarJournal
 from lanes.pulsar.link import connect_link
-from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
+from lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from lanes.redis import connect_redis
 from lanes.settings import Settings
 
@@ -31,7 +31,8 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
     journal_namespace = f"{settings.namespace}-registry"
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Admin(settings.admin_url, settings.pulsar_token))
-        await ensure_namespace(admin, settings.namespace, LANE_POLICIES)
+        lane_rules = lane_policies(settings.retention_s)
+        await ensure_namespace(admin, settings.namespace, lane_rules)
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
         link = await stack.enter_async_context(connect_link(settings))
         journal = PulsarJournal(link, admin, journal_namespace)

@@ -6,7 +6,7 @@ Topics are made, measured and removed through the admin REST; messages go throug
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import Any
 
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
@@ -16,6 +16,7 @@ from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
 from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, consumer_configuration, subscribe
 from lanes.pulsar.recent import Recent
+from lanes.pulsar.replay import replayed, retained_since_ms
 from lanes.settings import Settings
 
 _EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -36,7 +37,8 @@ class PulsarBroker(Broker):
         self._producers = Producers(link, settings.namespace, settings.batch)
         self._publisher = Publisher(link, self._producers, settings.batch)
 
-    async def open_lane(self, lane: str) -> None:
+    async def open_lane(self, lane: str, *, keep: bool = False) -> None:
+        """Every lane keeps what is acked for as long as the namespace says."""
         if lane in self._known:
             return
         path, doing = self._path(lane), f"open lane {lane}"
@@ -67,7 +69,7 @@ class PulsarBroker(Broker):
         await self._publisher.publish(lane, bodies, delay_s, source)
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
-        topic = f"persistent://{self._namespace}/{lane}"
+        topic = self._topic(lane)
         return await subscribe(self._link, topic, lane, self._consumers, self._recent, on_ready)
 
     async def ack(self, taken: Sequence[Taken]) -> None:
@@ -83,6 +85,12 @@ class PulsarBroker(Broker):
     def unit(self, taken: Taken) -> Hashable:
         entry: tuple[int, int] = taken.handle.entry
         return entry
+
+    def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
+        return replayed(self._link, self._topic(lane), lane, since_ms)
+
+    async def retained_since_ms(self, lane: str) -> int | None:
+        return await retained_since_ms(self._link, self._topic(lane), lane)
 
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"
@@ -113,6 +121,9 @@ class PulsarBroker(Broker):
         path = self._path(lane) + ("?force=true" if force else "")
         reply = await self._admin.call("DELETE", path, f"drop lane {lane}", allow=(404, 412))
         return reply.status != 412
+
+    def _topic(self, lane: str) -> str:
+        return f"persistent://{self._namespace}/{lane}"
 
     def _path(self, lane: str) -> str:
         return topic_path(self._namespace, lane)

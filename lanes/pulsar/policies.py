@@ -6,6 +6,7 @@ without the right to change policies does when they are as they should be.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ _COMMON = (
     Policy("message_ttl_in_seconds", "messageTTL", 0),
 )
 
+_RETENTION = "retention_policies"
+
 # At the quota a publish fails and is tried again later: eviction, the other choice, loses pushes.
 LANE_POLICIES = (
     *_COMMON,
@@ -55,10 +58,20 @@ LANE_POLICIES = (
     ),
 )
 
+
+def lane_policies(retention_s: float) -> tuple[Policy, ...]:
+    """Those of the lanes, with what is acked kept for at least so long."""
+    minutes = math.ceil(retention_s / 60)
+    if not minutes:
+        return LANE_POLICIES
+    kept = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+    return (*LANE_POLICIES, Policy(_RETENTION, "retention", kept))
+
+
 JOURNAL_POLICIES = (
     *_COMMON,
     Policy(
-        "retention_policies",
+        _RETENTION,
         "retention",
         {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
     ),
@@ -103,6 +116,16 @@ async def _create(admin: Admin, namespace: str) -> None:
 def _holds(current: Any, policy: Policy) -> bool:
     if policy.key == "backlog_quota_map" and isinstance(current, dict):
         current = current.get("destination_storage")
+    if policy.key == _RETENTION and isinstance(current, dict):
+        return _keeps(current, policy.value)
     if isinstance(policy.value, dict):
         return isinstance(current, dict) and policy.value.items() <= current.items()
     return bool(current == policy.value)
+
+
+def _keeps(current: dict[str, Any], wanted: dict[str, int]) -> bool:
+    """Longer is as good: processes with other settings must not shorten what each other needs."""
+    return all(
+        current.get(name, 0) == -1 or (least != -1 and current.get(name, 0) >= least)
+        for name, least in wanted.items()
+    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
 from lanes.errors import UnknownLane
+from lanes.life import now_ms
 from lanes.ports import Source
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
@@ -336,3 +338,81 @@ async def _is_empty(broker) -> bool:
 
 async def _is_not_empty(broker) -> bool:
     return await broker.backlog(LANE) > 0
+
+
+async def replayed(broker, since_ms: int = 0) -> list[bytes]:
+    return [body async for page in broker.replay(LANE, since_ms) for body in page]
+
+
+async def test_what_is_acked_is_replayed_from_a_lane_that_keeps_it(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.broker.open_lane(LANE, keep=True)
+        await here.broker.publish(LANE, numbered(1, 20))
+        reading = await Reading.of(here.broker)
+        await here.broker.ack(await reading.take(15))
+
+        assert await replayed(there.broker) == numbered(1, 20)
+
+
+async def test_a_replay_takes_nothing(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE, keep=True)
+        await broker.publish(LANE, numbered(1, 5))
+        await replayed(broker)
+
+        reading = await Reading.of(broker)
+
+        assert bodies(await reading.take(5)) == numbered(1, 5)
+
+
+async def test_what_is_kept_after_its_ack_is_no_backlog_and_comes_to_no_reader(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE, keep=True)
+        await broker.publish(LANE, numbered(1, 8))
+        first = await Reading.of(broker)
+        await broker.ack(await first.take(8))
+        await until(partial(_is_empty, broker))
+        await first.close()
+        await broker.publish(LANE, [b"new"])
+
+        again = await Reading.of(broker)
+
+        assert bodies(await again.take(1)) == [b"new"]
+        assert again.reader.take() is None
+
+
+async def test_a_replay_begins_at_a_time(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE, keep=True)
+        await broker.publish(LANE, numbered(1, 3))
+        await until(next_millisecond())
+        since_ms = now_ms()
+        await broker.publish(LANE, numbered(4, 6))
+
+        assert await replayed(broker, since_ms) == numbered(4, 6)
+        assert await replayed(broker, now_ms() + 60_000) == []
+
+
+async def test_nothing_is_replayed_of_a_lane_that_is_dropped(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE, keep=True)
+        await broker.publish(LANE, numbered(1, 3))
+        assert await broker.retained_since_ms(LANE) is not None
+        await broker.drop_lane(LANE)
+
+        assert await replayed(broker) == []
+        assert await broker.retained_since_ms(LANE) is None
+
+
+def next_millisecond():
+    begun_ms = now_ms()
+
+    async def over() -> bool:
+        return now_ms() > begun_ms + 1
+
+    return over

@@ -215,3 +215,49 @@ def test_promote_moves_one_up_or_where_it_is_told(
 
     assert ran.exit_code == 0
     assert command("task", "show", task, "--json").json["level"] == after
+
+
+def test_demote_moves_one_level_down_unless_told(command: Command) -> None:
+    task = command.submit("high")
+
+    assert command("demote", task).exit_code == 0
+    assert command("task", "show", task, "--json").json["level"] == "medium"
+    assert command("demote", task, "--to", "low").exit_code == 0
+    shown = command("task", "show", task, "--json").json
+    assert (shown["level"], shown["lane"]) == ("low", f"task-{task}")
+
+
+def test_demote_does_not_move_up(command: Command) -> None:
+    ran = command("demote", command.submit("low"), "--to", "high")
+
+    assert ran.exit_code == 1
+    assert "pushlane promote" in ran.stderr
+
+
+@pytest.mark.parametrize("verb", [("promote",), ("demote",)])
+def test_a_finished_task_changes_its_level_no_more(command: Command, verb: tuple[str]) -> None:
+    task = command.submit("medium")
+    command("cancel", task, "--yes")
+
+    ran = command(*verb, task)
+
+    assert ran.exit_code == 1
+    assert "is cancelled" in ran.stderr
+    assert "submit a new one" in ran.stderr
+
+
+def test_a_retention_that_is_no_duration_is_refused(command: Command) -> None:
+    path = command.file("rows.csv", "recipient\na\n")
+
+    ran = command("submit", path, "--level", "high", "--retention", "long")
+
+    assert ran.exit_code == 1
+    assert "retention 'long'" in ran.stderr
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2999-01-01"])
+def test_a_replay_since_no_time_that_has_passed_is_refused(command: Command, since: str) -> None:
+    ran = command("replay", command.submit("high"), "--since", since)
+
+    assert ran.exit_code == 1
+    assert since in ran.stderr

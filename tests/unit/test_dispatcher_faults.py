@@ -402,3 +402,38 @@ def test_a_pause_of_a_task_that_has_ended_is_forgotten(
             await until_state(backend, other, State.DONE)
 
     in_backend(tmp_path, work)
+
+
+def test_a_lane_stays_for_its_retention_and_goes_after(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        kept = await add_task(backend, pushes=0, seal=False, retention_s=600.0)
+        over = await add_task(backend, pushes=0, seal=False, retention_s=0.01)
+        for task in (kept, over):
+            await backend.registry.change(task.id, life.seal(0))
+            await backend.registry.change(task.id, life.finish(State.DONE))
+
+        async with tidying(backend):
+            await until_task(backend, over, lambda now: now.lane_dropped)
+
+        assert not (await backend.registry.get(kept.id)).lane_dropped
+        assert kept.lane in await backend.broker.lanes()
+
+    in_backend(tmp_path, work)
+
+
+def test_a_lane_with_something_left_to_send_is_not_dropped(tmp_path: Path) -> None:
+    """As when counts were lost: the task was ended, and yet a push turns up."""
+
+    async def work(backend: Backend, settings: Settings) -> None:
+        full = await add_task(backend, pushes=1)
+        empty = await add_task(backend, pushes=0, seal=False)
+        await backend.registry.change(empty.id, life.seal(1))
+        for task in (full, empty):
+            await backend.registry.change(task.id, life.finish(State.DONE))
+
+        async with tidying(backend):
+            await until_task(backend, empty, lambda now: now.lane_dropped)
+
+        assert full.lane in await backend.broker.lanes()
+
+    in_backend(tmp_path, work)

@@ -1,0 +1,74 @@
+"""Reads what was published on a lane, acked or not, as far as the namespace's retention reaches.
+
+In threads: reading one message after the other is the client's only blocking call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import _pulsar
+
+from lanes.errors import UnknownLane
+from lanes.pulsar.failures import failure
+from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+
+PAGE = 1_000
+
+T = TypeVar("T")
+
+
+async def replayed(link: Link, topic: str, lane: str, since_ms: int) -> AsyncIterator[list[bytes]]:
+    """Bodies in the order of the lane, page by page; nothing when there is no such lane."""
+    doing = f"read lane {lane} again"
+    try:
+        reader = await _blocking(link, doing, lambda: _open(link, topic, since_ms))
+    except UnknownLane:
+        return
+    try:
+        while page := await _blocking(link, doing, lambda: _page(reader)):
+            yield [message.data() for message in page]
+    finally:
+        await _blocking(link, doing, reader.close)
+
+
+async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
+    """When the oldest message that is still there was published."""
+
+    def first() -> int | None:
+        reader = _open(link, topic, 0)
+        try:
+            page = _page(reader, 1)
+            return page[0].publish_timestamp() if page else None
+        finally:
+            reader.close()
+
+    try:
+        return await _blocking(link, f"look at lane {lane}", first)
+    except UnknownLane:
+        return None
+
+
+def _open(link: Link, topic: str, since_ms: int) -> _pulsar.Reader:
+    configuration = _pulsar.ReaderConfiguration()
+    reader = link.raw.create_reader(topic, _pulsar.MessageId.earliest, configuration)
+    if since_ms > 0:
+        reader.seek(since_ms)
+    return reader
+
+
+def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
+    page: list[_pulsar.Message] = []
+    while len(page) < most and reader.has_message_available():
+        page.append(reader.read_next(OPERATION_TIMEOUT_S * 1000))
+    return page
+
+
+async def _blocking(link: Link, doing: str, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(work)
+    except _pulsar.PulsarException as error:
+        result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
+        raise failure(result, link.url, doing) from error

@@ -1,0 +1,236 @@
+"""Sends again what a task has published: into a new task, with seqs of its own.
+
+Reads the task's first lane, where all its pushes were published, acked or not. Nothing is made
+unless all that is asked for is still there. The new task always has a lane of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from lanes import life
+from lanes.backend import Backend
+from lanes.errors import InvalidChange, MalformedPush
+from lanes.life import now_ms
+from lanes.naming import is_pool, own_lane
+from lanes.ports import Source
+from lanes.push import Push, decode, encode
+from lanes.settings import Settings
+from lanes.task import State, Task, new_task_id
+from producers.chunks import chunk_size
+from producers.hold import Hold, Sleep
+from producers.patience import patiently
+from producers.publish import refuse_ended
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The new task, sealed, and how many pushes it was given."""
+
+    task: Task
+    published: int
+
+
+class Seqs:
+    """The new seq of each old one: 4 bytes an old seq, however many there are."""
+
+    def __init__(self) -> None:
+        self._new = array("I")
+        self.count = 0
+
+    def add(self, old: int) -> int | None:
+        """Its new seq; None when it had one already, as a push that was published again."""
+        if old >= len(self._new):
+            self._new.extend([0] * (old + 1 - len(self._new)))
+        if self._new[old]:
+            return None
+        self.count += 1
+        self._new[old] = self.count
+        return self.count
+
+    def of(self, old: int) -> int:
+        """0 for one that is not in the replay."""
+        return self._new[old] if old < len(self._new) else 0
+
+
+async def clone(backend: Backend, settings: Settings, task_id: str) -> Replayed:
+    """All pushes of a task, in a new task of the same options.
+
+    Raises:
+        InvalidChange: not all of them are retained, or it is still being submitted.
+    """
+    task = await backend.registry.get(task_id)
+    if task.total is None:
+        raise InvalidChange(
+            f"task {task.id} is not submitted completely: there is no whole to clone; replay what "
+            f"there is with: pushlane replay {task.id} --since 1h"
+        )
+    return await replay(backend, settings, task.id, 0)
+
+
+async def replay(
+    backend: Backend,
+    settings: Settings,
+    task_id: str,
+    since_ms: int,
+    *,
+    sleep: Sleep = asyncio.sleep,
+) -> Replayed:
+    """The pushes of a task that were published since then, in a new task of the same options.
+
+    Raises:
+        InvalidChange: part of it is no longer retained (says what is), or there was nothing.
+    """
+    return await _Replay(backend, settings, sleep).run(task_id, since_ms)
+
+
+class _Replay:
+    def __init__(self, backend: Backend, settings: Settings, sleep: Sleep) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._sleep = sleep
+
+    async def run(self, task_id: str, since_ms: int) -> Replayed:
+        old = await self._backend.registry.get(task_id)
+        await self._refuse_untold(old, since_ms)
+        new = await self._backend.registry.add(_heir(old))
+        busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
+        hold = Hold(self._backend.lease, f"submit-{new.id}", busy, self._sleep)
+        return await hold.run(lambda: self._publish(old, new, since_ms), lambda: None)
+
+    async def _refuse_untold(self, old: Task, since_ms: int) -> None:
+        """See first that all of it is there: a replay that lacks some would not show it."""
+        retained_ms = await self._backend.broker.retained_since_ms(_home(old))
+        if retained_ms is None:
+            raise InvalidChange(_nothing_retained(old))
+        seqs, wanted = Seqs(), Seqs()
+        async for push in self._pushes(old, 0):
+            seqs.add(push.seq)
+        if old.total is not None and seqs.count < old.total and since_ms < retained_ms:
+            raise InvalidChange(
+                f"task {old.id} has {seqs.count:,} of its {old.total:,} pushes retained, those "
+                f"published since {_time_text(retained_ms)}; replay from then on, or "
+                "submit the file again"
+            )
+        async for push in self._pushes(old, since_ms):
+            wanted.add(push.seq)
+        if not wanted.count:
+            raise InvalidChange(
+                f"task {old.id} has published nothing since {_time_text(since_ms)}; it was "
+                f"submitted at {_time_text(old.created_at_ms)}: give an earlier time"
+            )
+
+    async def _publish(self, old: Task, new: Task, since_ms: int) -> Replayed:
+        backend = self._backend
+        await backend.broker.open_lane(new.lane, keep=new.retention_s > 0)
+        await backend.registry.change(new.id, life.start)
+        published = 0
+        async for bodies in self._chunks(old, new, since_ms):
+            source = Source(f"submit-{new.id}", published + 1)
+            send = partial(backend.broker.publish, new.lane, bodies, source=source)
+            await self._patiently(send)
+            published += len(bodies)
+            refuse_ended(await backend.registry.get(new.id), published)
+        seal = life.seal(published)
+        task = await self._patiently(lambda: backend.registry.change(new.id, seal))
+        return Replayed(task, published)
+
+    async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[bytes]]:
+        """Whole producer batches, so that a chunk that is sent again has the same borders."""
+        seqs = Seqs()
+        chunk: list[bytes] = []
+        size = chunk_size(self._settings.batch)
+        async for push in self._pushes(old, since_ms):
+            seq = seqs.add(push.seq)
+            if seq is not None:
+                chunk.append(encode(_again(push, seq, seqs.of(push.after_seq), old, new)))
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
+    async def _pushes(self, old: Task, since_ms: int) -> AsyncIterator[Push]:
+        """Those of the task, of all that its first lane has; a shared one has others too."""
+        async for bodies in self._backend.broker.replay(_home(old), since_ms):
+            for body in bodies:
+                try:
+                    push = decode(body)
+                except MalformedPush:  # was buried when it came out
+                    continue
+                if push.task_id == old.id:
+                    yield push
+
+    async def _patiently(self, action: Callable[[], Awaitable[Result]]) -> Result:
+        return await patiently(action, lambda note: None, self._sleep)
+
+
+def _home(task: Task) -> str:
+    return task.first_lane or task.lane
+
+
+def _heir(old: Task) -> Task:
+    """A task of the same options that has sent nothing yet, and never expires."""
+    task_id = new_task_id()
+    lane = own_lane(task_id)
+    return replace(
+        old,
+        id=task_id,
+        lane=lane,
+        first_lane=lane,
+        key="",
+        fingerprint="",
+        state=State.SUBMITTED,
+        total=None,
+        not_before_ms=0,
+        has_later=False,
+        reason=f"replay of {old.id}",
+        created_at_ms=now_ms(),
+        expires_at_ms=0,
+        finished_at_ms=0,
+        lane_dropped=False,
+        version=0,
+    )
+
+
+def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
+    """A first attempt of the new task. An expiry that was the old task's alone goes with it."""
+    own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
+    return replace(
+        push,
+        task_id=new.id,
+        seq=seq,
+        after_seq=after_seq,
+        attempt=1,
+        expires_at_ms=own_expiry,
+        submitted_at_ms=new.created_at_ms,
+        not_before_ms=0,
+    )
+
+
+def _nothing_retained(task: Task) -> str:
+    if task.lane_dropped:
+        why = "its lane was deleted " + (
+            "when it was cancelled"
+            if task.state is State.CANCELLED
+            else f"{task.retention_s:g} s after its end, as its retention says"
+        )
+    elif is_pool(_home(task)):
+        why = "it shares a pool lane, and keeps nothing there; submit it with a retention"
+    else:
+        why = "its lane keeps nothing; submit it with a retention"
+    return f"task {task.id} has no pushes retained: {why}. To send it again, submit the file again"
+
+
+def _time_text(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(timespec="seconds")
