@@ -20,6 +20,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import InvalidChange, MalformedPush
 from lanes.life import now_ms
+from lanes.marks import collapse_mark
 from lanes.naming import is_pool, own_lane
 from lanes.ports import Source
 from lanes.push import Push, decode, encode
@@ -135,25 +136,28 @@ class _Replay:
         await backend.broker.open_lane(new.lane, keep=new.retention_s > 0)
         await backend.registry.change(new.id, life.start)
         published = 0
-        async for bodies in self._chunks(old, new, since_ms):
+        async for pushes in self._chunks(old, new, since_ms):
             source = Source(f"submit-{new.id}", published + 1)
-            send = partial(backend.broker.publish, new.lane, bodies, source=source)
-            await self._patiently(send)
-            published += len(bodies)
+            bodies = list(map(encode, pushes))
+            await self._patiently(partial(backend.broker.publish, new.lane, bodies, source=source))
+            marks = [collapse_mark(new.app, push) for push in pushes if push.collapse]
+            if marks:
+                await self._patiently(partial(backend.marks.announce, marks))
+            published += len(pushes)
             refuse_ended(await backend.registry.get(new.id), published)
         seal = life.seal(published)
         task = await self._patiently(lambda: backend.registry.change(new.id, seal))
         return Replayed(task, published)
 
-    async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[bytes]]:
+    async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
         """Whole producer batches, so that a chunk that is sent again has the same borders."""
         seqs = Seqs()
-        chunk: list[bytes] = []
+        chunk: list[Push] = []
         size = chunk_size(self._settings.batch)
         async for push in self._pushes(old, since_ms):
             seq = seqs.add(push.seq)
             if seq is not None:
-                chunk.append(encode(_again(push, seq, seqs.of(push.after_seq), old, new)))
+                chunk.append(_again(push, seq, seqs.of(push.after_seq), old, new))
             if len(chunk) == size:
                 yield chunk
                 chunk = []
