@@ -9,7 +9,7 @@ import sys
 
 from lanes.errors import PushlaneError
 
-BENCHMARKS = ("fairness", "faults", "pick")
+BENCHMARKS = ("fairness", "faults", "pick", "soak")
 
 
 def main() -> int:

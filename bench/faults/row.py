@@ -15,7 +15,6 @@ from bench.faults.verdict import Bound, Row, Tally
 from bench.faults.world import World
 
 _AT_MOST_APART_S = 0.6
-_WRITTEN_DEADLINE_S = 120.0
 
 
 async def measure(fault: Fault, mode: Mode, runs: int, world: World, keep: Path | None) -> Row:
@@ -36,22 +35,13 @@ class _Measurement:
 
     async def run(self, runs: int) -> Row:
         stream = self._stream
-        watching = asyncio.create_task(stream.watch())
-        feeding = asyncio.create_task(stream.feed())
-        try:
+        async with stream.flowing():
             await stream.went_on(time.time())
             started = (time.time(), len(stream.oracle.tally.kept))
             await self._strike(runs)
             rate = (len(stream.oracle.tally.kept) - started[1]) / (time.time() - started[0])
-            stream.feeding = False
-            await asyncio.wait_for(feeding, _WRITTEN_DEADLINE_S)
             unfinished = await stream.finished()
-        finally:
-            feeding.cancel()
-            watching.cancel()
-        for fork in list(stream.forks):
-            await stream.stop(fork)
-        stream.oracle.read()
+        await stream.stop_all()
         return await self._row(rate, unfinished)
 
     async def _strike(self, runs: int) -> None:

@@ -28,6 +28,7 @@ _LOOK_EVERY_S = 0.01
 _STOP_DEADLINE_S = 60.0
 _RESTART_AFTER_S = 0.5
 _FINISH_LOOK_EVERY_S = 0.5
+_WRITTEN_DEADLINE_S = 120.0
 _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_S": "1"}
 
 
@@ -72,7 +73,8 @@ class Stream:
         self.load = load
         self._world = world
         self.forks: list[Fork] = []
-        self.feeding = True
+        self._fed_enough = False
+        self._feeding: asyncio.Task[None]
         self.deaths = 0
 
     @property
@@ -108,7 +110,24 @@ class Stream:
         if code:
             raise RuntimeError(f"a dispatcher that was told to stop ended with {code}")
 
-    async def watch(self) -> None:
+    @asynccontextmanager
+    async def flowing(self) -> AsyncIterator[None]:
+        """Pushes are written and arrive; `finished` ends the writing."""
+        self._feeding = asyncio.create_task(self._feed())
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            self._feeding.cancel()
+            watching.cancel()
+
+    async def stop_all(self) -> None:
+        """SIGTERM to every dispatcher; then the log is complete."""
+        for fork in list(self.forks):
+            await self.stop(fork)
+        self.oracle.read()
+
+    async def _watch(self) -> None:
         """Read the log, and start again what has ended by itself, as a supervisor does."""
         while True:
             self.oracle.read()
@@ -119,9 +138,9 @@ class Stream:
                 self.start_dispatcher()
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def feed(self) -> None:
-        """Keep the backlog while `feeding`; a task begun is written whole."""
-        while self.feeding:
+    async def _feed(self) -> None:
+        """Keep the backlog until told to end; a task begun is written whole."""
+        while not self._fed_enough:
             if self.feeder.written - len(self.oracle.tally.kept) < self.load.backlog:
                 await self.feeder.write()
             else:
@@ -139,7 +158,12 @@ class Stream:
         return float("inf")
 
     async def finished(self) -> int:
-        """Wait until every task has ended, or nothing moves; the number of those that have not."""
+        """Write no more, and wait until every task has ended or nothing moves.
+
+        Returns how many have not ended.
+        """
+        self._fed_enough = True
+        await asyncio.wait_for(self._feeding, _WRITTEN_DEADLINE_S)
         quiet_since, before = time.monotonic(), (-1, -1)
         while time.monotonic() - quiet_since < self.load.finish_deadline_s:
             active = await self._active()
