@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 
 from lanes.errors import PushlaneError
@@ -22,8 +23,13 @@ def main() -> int:
         module.add_options(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # either way, what was started is stopped
+        signal.signal(number, signal.default_int_handler)
     try:
         result = options.run(options)
+    except KeyboardInterrupt:
+        print("interrupted; what it had started is stopped", file=sys.stderr)
+        return 130
     except PushlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
