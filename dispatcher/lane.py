@@ -12,8 +12,7 @@ from lanes.naming import later_lane
 from lanes.ports import LaneReader, Taken
 from lanes.task import Level
 
-_PARKED_MAIN = 1_000
-_PARKED_LATER = 500  # so that what comes due, over and over, leaves the main lane some room
+ROOM = 1_000
 
 
 class Inlet:
@@ -45,7 +44,8 @@ class OpenLane:
     `held`: the task is paused or starts later. `brimful`: so many of its pushes wait for their
     time that only those that come due may go; `deferred` counts those sent to wait since the last
     look. `in_hand` counts messages taken but not settled: the readers are closed only when there
-    are none. `parked` counts those of them that wait for another push to be finished.
+    are none. `parked` counts those of them that wait for another push to be finished: no
+    more are taken while `room` are.
     """
 
     __slots__ = (
@@ -60,6 +60,7 @@ class OpenLane:
         "parked",
         "retired",
         "returned",
+        "room",
     )
 
     def __init__(self, name: str, level: Level) -> None:
@@ -70,6 +71,7 @@ class OpenLane:
         self.returned: deque[Taken] = deque()
         self.in_hand = 0
         self.parked = 0
+        self.room = ROOM
         self.held = False
         self.brimful = False
         self.deferred = 0
@@ -82,8 +84,7 @@ class OpenLane:
     @property
     def fed(self) -> bool:
         """Whether there is something new that may be taken."""
-        later_is_fed = self.later.fed and self.parked < _PARKED_LATER
-        return later_is_fed or (self.main.fed and self._takes_new)
+        return (self.later.fed and self._takes_due) or (self.main.fed and self._takes_new)
 
     @property
     def is_blocked(self) -> bool:
@@ -93,7 +94,12 @@ class OpenLane:
 
     @property
     def _takes_new(self) -> bool:
-        return not self.brimful and self.parked < _PARKED_MAIN
+        return not self.brimful and self.parked < self.room
+
+    @property
+    def _takes_due(self) -> bool:
+        """What comes due, over and over, must leave the main lane some room."""
+        return self.parked < self.room // 2
 
     @property
     def pending(self) -> int:
@@ -107,7 +113,7 @@ class OpenLane:
         """
         if self.returned:
             return self.returned.popleft()
-        taken = self.later.take() if self.parked < _PARKED_LATER else None
+        taken = self.later.take() if self._takes_due else None
         if taken is None and self._takes_new:
             taken = self.main.take()
         if taken is not None:
@@ -116,7 +122,7 @@ class OpenLane:
 
     def refill_wait_s(self) -> float:
         """How long it is worth waiting for what a reader knows to be on its way."""
-        if self.parked >= _PARKED_LATER:
+        if not self._takes_due:
             return 0.0
         inlets = (self.later,) if self.brimful else self.inlets
         return max(inlet.refill_wait_s() for inlet in inlets)

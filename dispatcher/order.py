@@ -154,6 +154,7 @@ class Order:
     def _end(self, one: Parked, now_s: float) -> list[Parked]:
         """It is finished already: those that waited for it."""
         one.lane.parked -= 1
+        self._jams.went(one.lane)
         self._settler.ack(one.lane, one.taken, one.push)
         return self._chains.finished(one.place, now_s)
 
@@ -176,13 +177,16 @@ class Order:
                 self._give_back(one, one.taken)
 
     def _make_room(self, now_s: float) -> None:
-        """The later lane takes some of those that fill a stuck lane: not the lowest seqs, which
-        are the likeliest to be next.
+        """The later lane takes some of those that overfill a lane: not the lowest seqs, which are
+        the likeliest to be next.
         """
         by_lane: dict[OpenLane, list[Parked]] = defaultdict(list)
         for one in self._chains.parked():
             by_lane[one.lane].append(one)
-        for lane, delay_s in self._jams.stuck(by_lane, now_s).items():
+        overfull = self._jams.stuck(by_lane, now_s)
+        for lane in by_lane:
+            self._released(lane)
+        for lane, delay_s in overfull.items():
             by_lane[lane].sort(key=lambda one: one.push.seq)
             for one in by_lane[lane][len(by_lane[lane]) // 4 :]:
                 self._chains.remove(one)

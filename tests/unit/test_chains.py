@@ -212,8 +212,12 @@ class FullLane(OpenLane):
     def __init__(self, in_flight: int = 0) -> None:
         super().__init__(TASK.lane, TASK.level)
         self.main.fed = True
-        self.parked = 1_000
-        self.in_hand = self.parked + in_flight
+        self.in_flight = in_flight
+        self.fill()
+
+    def fill(self) -> None:
+        self.parked = self.room
+        self.in_hand = self.parked + self.in_flight
 
 
 class EndlessReader:
@@ -229,12 +233,35 @@ class EndlessReader:
     async def close(self) -> None: ...
 
 
-def test_a_full_lane_on_which_nothing_goes_is_stuck_each_time_for_longer() -> None:
+def fill_up(jams: Jams, lane: FullLane) -> float:
+    """Stuck over and over, until it has all the room it may have; when that is."""
+    now_s = 0.0
+    while not jams.stuck([lane], now_s):
+        lane.fill()
+        now_s += 0.4
+    return now_s
+
+
+def test_a_full_lane_on_which_nothing_goes_gets_more_room() -> None:
     jams, lane = Jams(), FullLane()
 
-    found = [jams.stuck([lane], now_s) for now_s in (0, 0.9, 1.1, 1.2, 2.2)]
+    rooms = []
+    for now_s in (0.0, 0.2, 0.4, 0.5, 0.8):
+        assert jams.stuck([lane], now_s) == {}
+        rooms.append(lane.room)
+        lane.fill()
 
-    assert found == [{}, {}, {lane: 1.0}, {}, {lane: 2.0}]
+    assert rooms == [1_000, 1_000, 2_000, 2_000, 3_000]
+
+
+def test_one_that_has_too_much_has_some_put_off_each_time_for_longer() -> None:
+    jams, lane = Jams(), FullLane()
+    now_s = fill_up(jams, lane)
+
+    again = [jams.stuck([lane], now_s + more_s) for more_s in (0.2, 0.4, 0.8)]
+
+    assert lane.room == 10_000
+    assert again == [{}, {lane: 2.0}, {lane: 4.0}]
 
 
 def test_a_lane_of_which_something_went_is_not_stuck() -> None:
@@ -242,14 +269,28 @@ def test_a_lane_of_which_something_went_is_not_stuck() -> None:
     jams.stuck([lane], 0)
 
     jams.went(lane)
+    jams.stuck([lane], 0.4)
 
-    assert jams.stuck([lane], 1.1) == {}
+    assert lane.room == 1_000
 
 
 def test_a_lane_of_which_something_is_in_flight_is_not_stuck() -> None:
     jams, lane = Jams(), FullLane(in_flight=1)
 
-    assert jams.stuck([lane], 0) == jams.stuck([lane], 5) == {}
+    jams.stuck([lane], 0)
+    jams.stuck([lane], 5)
+
+    assert lane.room == 1_000
+
+
+def test_room_that_is_no_longer_needed_goes_again() -> None:
+    jams, lane = Jams(), FullLane()
+    fill_up(jams, lane)
+
+    lane.parked = 1_500
+    jams.stuck([lane], 100)
+
+    assert lane.room == 2_500
 
 
 def test_what_came_due_leaves_the_main_lane_some_room() -> None:
