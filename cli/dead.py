@@ -19,10 +19,12 @@ from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
 from lanes.life import now_ms
 from lanes.push import DeadPush
+from lanes.settings import Settings
 from producers.dead import NO_TASK, DeadLetters, Found, Selection, task_of_push
 from producers.retry_dead import DeadRetry, Retried
 
 _LISTED = 100
+_PREFETCH = 2_000
 
 Pushes = Annotated[list[str] | None, typer.Argument(metavar="[TASK-SEQ]...", help="Just these.")]
 TaskOption = Annotated[
@@ -106,7 +108,7 @@ def list_dead(
     async def load(backend: Backend) -> Found:
         return await DeadLetters(backend).find(await wanted.selection(backend))
 
-    found = on_backend(flags.settings(), load)
+    found = on_backend(_settings(flags), load)
     dead = [letter.dead for letter in found.letters]
     shown = dead[:limit] if limit else dead
     if wants_json:
@@ -131,7 +133,7 @@ def show(
     """Show one dead push: why it died, and on request what it holds."""
     task_of_push(push)
     selection = Selection(pushes=frozenset([push]))
-    found = on_backend(flags.settings(), lambda backend: DeadLetters(backend).find(selection))
+    found = on_backend(_settings(flags), lambda backend: DeadLetters(backend).find(selection))
     dead = _last(push, found)
     if wants_json:
         print_json(shown_json(dead, reveal))
@@ -158,7 +160,7 @@ def retry(
         selection = await wanted.selection(backend)
         return await DeadRetry(backend, DeadLetters(backend)).run(selection)
 
-    retried = on_backend(flags.settings(), work)
+    retried = on_backend(_settings(flags), work)
     if wants_json:
         print_json([_retried_json(one) for one in retried])
     for one in retried:
@@ -189,7 +191,7 @@ def purge(
     """Delete dead pushes for good."""
     wanted = _Filter(task, reason, older_than, newer_than, limit, tuple(pushes or ()))
     wanted.refuse_unbounded(take_all, "purge")
-    settings = flags.settings()
+    settings = _settings(flags)
     if dry_run or not yes:
         found = on_backend(settings, lambda backend: _find(backend, wanted))
         count = _count(len(found.letters)) + (" or more" if found.cut else "")
@@ -204,6 +206,11 @@ def purge(
         raise UserError(_nothing(wanted, "nothing is purged"))
     note(f"{_count(purged)} purged")
     _tell_missing(wanted, purged)
+
+
+def _settings(flags: Flags) -> Settings:
+    """A look at a lane reads all of it: many at a time is faster, and harms nobody."""
+    return flags.also(prefetch=_PREFETCH).settings()
 
 
 async def _find(backend: Backend, wanted: _Filter) -> Found:
