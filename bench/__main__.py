@@ -10,7 +10,7 @@ import sys
 
 from lanes.errors import PushlaneError
 
-BENCHMARKS = ("fairness", "faults", "pick", "soak")
+BENCHMARKS = ("fairness", "faults", "modes", "pick", "soak")
 
 
 def main() -> int:
