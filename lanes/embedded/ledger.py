@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-
-import msgspec
 
 from lanes.embedded.database import Database
 from lanes.life import now_ms
 from lanes.ports import ClaimResult
 from lanes.push import Push
 
+# Pushes come as the seqs of each task: less to read than a pair for each.
 _NEW = """
 INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), :owner, 0, :until_ms, :forget_at_ms
-FROM json_each(:pushes) WHERE true
+SELECT task.key, seq.value, :owner, 0, :until_ms, :forget_at_ms
+FROM json_each(:pushes) AS task JOIN json_each(task.value) AS seq WHERE true
 ON CONFLICT (task_id, seq) DO"""
 
 # Nearly always no push was ever claimed, and there is nothing more to ask.
@@ -38,27 +38,27 @@ WHERE forget_at_ms <= :now_ms OR owner = :owner OR (owner <> '' AND until_ms <= 
 """
 
 _RESULTS = """
-SELECT json_group_object(key, CASE
+SELECT json_group_object(task_id || '-' || ledger.seq, CASE
     WHEN owner = '' THEN 'confirmed'
     WHEN owner <> :owner THEN 'held'
     WHEN is_unknown THEN 'unknown'
     ELSE 'won'
 END)
-FROM json_each(:pushes)
-JOIN ledger ON task_id = json_extract(value, '$[0]') AND seq = json_extract(value, '$[1]')
+FROM json_each(:pushes) AS task JOIN json_each(task.value) AS seq
+JOIN ledger ON task_id = task.key AND ledger.seq = seq.value
 """
 
 # It is forgotten when its claim would have been: to move it would cost as much as a claim.
 _CONFIRM = """
 INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
-SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), '', 0, 0, :forget_at_ms
-FROM json_each(:pushes) WHERE true
+SELECT task.key, seq.value, '', 0, 0, :forget_at_ms
+FROM json_each(:pushes) AS task JOIN json_each(task.value) AS seq WHERE true
 ON CONFLICT (task_id, seq) DO UPDATE SET owner = ''
 """
 
 _RELEASE = """
 DELETE FROM ledger WHERE owner = :owner AND (task_id, seq) IN (
-    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:pushes)
+    SELECT task.key, seq.value FROM json_each(:pushes) AS task JOIN json_each(task.value) AS seq
 )
 """
 
@@ -66,7 +66,7 @@ DELETE FROM ledger WHERE owner = :owner AND (task_id, seq) IN (
 _SWEEP = """
 DELETE FROM ledger WHERE (task_id, seq) IN (
     SELECT task_id, seq FROM ledger WHERE forget_at_ms <= :now_ms
-    ORDER BY forget_at_ms LIMIT 2 * json_array_length(:pushes) + 64
+    ORDER BY forget_at_ms LIMIT 2 * :count + 64
 )
 """
 
@@ -91,8 +91,8 @@ class EmbeddedLedger:
                 return [ClaimResult.WON] * len(pushes)
             connection.execute(_CLAIM, values)
             [results] = connection.execute(_RESULTS, values).fetchone()
-            by_place = json.loads(results)
-            return [ClaimResult(by_place[str(place)]) for place in range(len(pushes))]
+            by_push = json.loads(results)
+            return [ClaimResult(by_push[push.push_id]) for push in pushes]
 
         return await self._database.write(job, durable=durable)
 
@@ -107,8 +107,12 @@ class EmbeddedLedger:
 
     def _values(self, pushes: Sequence[Push], ttl_ms: int = 0) -> dict[str, str | int]:
         now = self._clock_ms()
+        seqs: dict[str, list[int]] = defaultdict(list)
+        for push in pushes:
+            seqs[push.task_id].append(push.seq)
         return {
-            "pushes": msgspec.json.encode([(push.task_id, push.seq) for push in pushes]).decode(),
+            "pushes": json.dumps(seqs),
+            "count": len(pushes),
             "now_ms": now,
             "until_ms": now + ttl_ms,
             "forget_at_ms": now + ttl_ms + self._window_ms,
