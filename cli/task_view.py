@@ -9,8 +9,9 @@ import msgspec
 from cli.render import Column
 from cli.times import age_text, time_text
 from cli.words import SCHEDULED, shown_state
+from lanes.backend import Backend
 from lanes.life import now_ms
-from lanes.ports import Registry
+from lanes.naming import submit_lease
 from lanes.task import DeliveryMode, Progress, Task, settled
 
 COLUMNS = (
@@ -29,16 +30,25 @@ COLUMNS = (
 )
 
 
+_JUST_BEGUN_MS = 10_000
+_STALLED = "its submit stopped half-way: run it again with the same --key, or cancel the task"
+
+
 class TaskView(msgspec.Struct, frozen=True):
     """The two halves that the registry keeps of a task, as they were at a time."""
 
     task: Task
     progress: Progress
     at_ms: int
+    is_stalled: bool = False
 
     @property
     def state(self) -> str:
-        return shown_state(self.task, self.at_ms)
+        return "stalled" if self.is_stalled else shown_state(self.task, self.at_ms)
+
+    @property
+    def reason(self) -> str:
+        return _STALLED if self.is_stalled else self.task.reason
 
     @property
     def left(self) -> int | None:
@@ -76,7 +86,7 @@ class TaskView(msgspec.Struct, frozen=True):
             f"{progress.dead:,}",
             self._percent_text(),
             age_text(task.created_at_ms, self.at_ms),
-            task.reason or self._start_text(),
+            self.reason or self._start_text(),
         ]
 
     def as_fields(self) -> list[tuple[str, str]]:
@@ -90,7 +100,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("level", task.level),
             ("quota", "- (shares a pool lane)" if task.pooled else str(task.quota)),
             ("state", self.state),
-            ("reason", task.reason or "-"),
+            ("reason", self.reason or "-"),
             ("lane", task.lane),
             ("total", self._total_text()),
             ("finished", f"{progress.finished:,} ({self._percent_text()} %)"),
@@ -135,17 +145,25 @@ def task_fields(task: Task) -> dict[str, Any]:
     return fields
 
 
-async def view_of(registry: Registry, task: Task) -> TaskView:
+async def view_of(backend: Backend, task: Task) -> TaskView:
     """The task with its progress."""
-    [progress] = await registry.progress([task.id])
-    return TaskView(task, settled(task, progress), now_ms())
+    [view] = await views_of(backend, [task])
+    return view
 
 
-async def views_of(registry: Registry, tasks: list[Task]) -> list[TaskView]:
+async def views_of(backend: Backend, tasks: list[Task]) -> list[TaskView]:
     """The tasks with their progress, in the same order."""
-    progress = await registry.progress([task.id for task in tasks])
+    progress = await backend.registry.progress([task.id for task in tasks])
     at_ms = now_ms()
     return [
-        TaskView(task, settled(task, counts), at_ms)
+        TaskView(task, settled(task, counts), at_ms, await _is_stalled(backend, task, at_ms))
         for task, counts in zip(tasks, progress, strict=True)
     ]
+
+
+async def _is_stalled(backend: Backend, task: Task, at_ms: int) -> bool:
+    """Whether its submit has stopped half-way: nobody holds the lease that a submit keeps."""
+    if task.total is not None or task.state.is_terminal:
+        return False
+    is_young = at_ms - task.created_at_ms < _JUST_BEGUN_MS
+    return not is_young and not await backend.lease.is_held(submit_lease(task.id))

@@ -60,7 +60,7 @@ def tasks(
     wanted = _states(words, show_all)
 
     async def load(backend: Backend) -> list[TaskView]:
-        return await views_of(backend.registry, await backend.registry.list(wanted))
+        return await views_of(backend, await backend.registry.list(wanted))
 
     views = on_backend(flags.settings(), load)
     views = [view for view in views if not words or view.state in words]
@@ -204,7 +204,7 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
 
 
 async def _view(backend: Backend, task_id: str) -> TaskView:
-    return await view_of(backend.registry, await backend.registry.get(task_id))
+    return await view_of(backend, await backend.registry.get(task_id))
 
 
 def _change(flags: Flags, task_id: str, edit: life.Edit) -> Task:

@@ -32,6 +32,11 @@ def later_lane(lane: str) -> str:
     return lane + _LATER
 
 
+def submit_lease(task_id: str) -> str:
+    """The lease that a submit of the task holds while it runs."""
+    return f"submit-{task_id}"
+
+
 def task_of(lane: str) -> str | None:
     """The id of the task that has this lane to itself; None for lanes that are shared."""
     if not lane.startswith(_TASK):

@@ -215,6 +215,9 @@ class Lease(Protocol):
     async def release(self, name: str, holder: str) -> None:
         """Let go, if it is still this holder's."""
 
+    async def is_held(self, name: str) -> bool:
+        """Whether anybody holds it now."""
+
 
 class ClaimResult(StrEnum):
     """What the ledger says to who wants to deliver a push."""

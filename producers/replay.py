@@ -21,7 +21,7 @@ from lanes.backend import Backend
 from lanes.errors import InvalidChange, MalformedPush
 from lanes.life import now_ms
 from lanes.marks import collapse_mark
-from lanes.naming import is_pool, own_lane
+from lanes.naming import is_pool, own_lane, submit_lease
 from lanes.ports import Source
 from lanes.push import Push, decode, encode
 from lanes.settings import Settings
@@ -106,7 +106,7 @@ class _Replay:
         await self._refuse_untold(old, since_ms)
         new = await self._backend.registry.add(_heir(old))
         busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
-        hold = Hold(self._backend.lease, f"submit-{new.id}", busy, self._sleep)
+        hold = Hold(self._backend.lease, submit_lease(new.id), busy, self._sleep)
         return await hold.run(lambda: self._publish(old, new, since_ms), lambda: None)
 
     async def _refuse_untold(self, old: Task, since_ms: int) -> None:

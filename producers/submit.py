@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from lanes.backend import Backend
 from lanes.errors import TaskConflict
+from lanes.naming import submit_lease
 from lanes.settings import Settings
 from lanes.task import Task
 from producers.check import CheckedRows, check_rows, fingerprint
@@ -95,7 +96,7 @@ class _Submit:
             f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
             "run this again to see that it is complete"
         )
-        return Hold(self._backend.lease, f"submit-{task.id}", busy, self._sleep)
+        return Hold(self._backend.lease, submit_lease(task.id), busy, self._sleep)
 
 
 def _refuse_other(task: Task, kept: Task) -> None:

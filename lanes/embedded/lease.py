@@ -27,6 +27,13 @@ class EmbeddedLease:
 
         return await self._database.write(job)
 
+    async def is_held(self, name: str) -> bool:
+        def job(connection: sqlite3.Connection) -> bool:
+            held = "SELECT 1 FROM leases WHERE name = ? AND until_ms > ?"
+            return connection.execute(held, (name, self._clock_ms())).fetchone() is not None
+
+        return await self._database.read(job)
+
     async def release(self, name: str, holder: str) -> None:
         await self._database.write(
             lambda connection: (

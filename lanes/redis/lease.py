@@ -44,5 +44,8 @@ class RedisLease:
         fence = await self._client.run(_ACQUIRE, keys, [holder, ttl_ms])
         return None if fence is None else int(fence)
 
+    async def is_held(self, name: str) -> bool:
+        return bool(await self._client.call("EXISTS", self._keys.lease(name)))
+
     async def release(self, name: str, holder: str) -> None:
         await self._client.run(_RELEASE, [self._keys.lease(name)], [holder])

@@ -82,6 +82,18 @@ async def test_keeping_a_lease_starts_its_time_anew(connections):
         assert await there.lease.acquire("janitor", "b", LONG_S) is None
 
 
+async def test_it_tells_whether_anybody_holds_it(connections):
+    async with connections:
+        here, there = await connections.two()
+        assert not await there.lease.is_held("janitor")
+
+        await here.lease.acquire("janitor", "a", LONG_S)
+        assert await there.lease.is_held("janitor")
+
+        await here.lease.release("janitor", "a")
+        assert not await there.lease.is_held("janitor")
+
+
 def _a_short_while_is_over():
     end_s = time.monotonic() + 2 * SHORT_S
 

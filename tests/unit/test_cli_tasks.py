@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from lanes.backend import connect
+from lanes.life import now_ms
+from lanes.naming import submit_lease
+from lanes.settings import Settings
+from lanes.task import Level, Task, new_task_id
 from tests.unit.command import Command
 
 
@@ -261,3 +269,39 @@ def test_a_replay_since_no_time_that_has_passed_is_refused(command: Command, sin
 
     assert ran.exit_code == 1
     assert since in ran.stderr
+
+
+def half_submitted(data_dir: Path, holder: str = "") -> str:
+    """A task whose submit was begun a minute ago; `holder` still works on it."""
+
+    async def make() -> str:
+        async with connect(Settings(data_dir=data_dir)) as backend:
+            task = Task(
+                id=new_task_id(),
+                level=Level.HIGH,
+                lane="task-x",
+                created_at_ms=now_ms() - 60_000,
+            )
+            await backend.registry.add(task)
+            if holder:
+                await backend.lease.acquire(submit_lease(task.id), holder, 600)
+            return task.id
+
+    return asyncio.run(make())
+
+
+def test_a_task_whose_submit_stopped_half_way_is_stalled_and_says_what_to_do(
+    command: Command,
+) -> None:
+    task = half_submitted(command.folder / "data")
+
+    shown = command("task", "show", task).stdout
+
+    assert "stalled" in shown
+    assert "run it again with the same --key, or cancel" in shown
+
+
+def test_a_task_that_is_being_submitted_is_not_stalled(command: Command) -> None:
+    task = half_submitted(command.folder / "data", holder="submit")
+
+    assert "stalled" not in command("task", "show", task).stdout
