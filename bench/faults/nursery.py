@@ -82,6 +82,11 @@ class Nursery:
         theirs.close()
         return Fork(process, ours)
 
+    def has_begun(self, fork: Fork) -> bool:
+        """Whether it has said that it dispatches; before that, a signal just ends it."""
+        said = f'"pid": {fork.pid}, "action": "started"'
+        return said.encode() in self._log.read_bytes()
+
 
 def _dispatch(
     leash: Connection, command: Sequence[str], environment: Mapping[str, str], log: Path

@@ -103,7 +103,7 @@ class Row(NamedTuple):
 
     `recovery_s` is the worst, infinite when it never went on. `buried` pushes are on the
     dead-letter lane, `unfinished` tasks have not ended, and `deaths` are dispatchers that ended by
-    themselves.
+    themselves, or badly when they were told to stop.
     """
 
     fault: str
@@ -135,7 +135,7 @@ class Row(NamedTuple):
         if self.unfinished:
             found.append(f"{self.unfinished} tasks did not end")
         if self.deaths:
-            found.append(f"{self.deaths} dispatchers ended by themselves")
+            found.append(f"{self.deaths} dispatchers ended by themselves, or badly")
         if self.recovery_s == float("inf"):
             found.append("did not go on after a fault")
         return found
