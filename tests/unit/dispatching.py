@@ -140,6 +140,16 @@ async def drain(backend: Backend, sink: Sink, settings: Settings) -> None:
         await Dispatcher(backend, sink, settings, drain=True).run()
 
 
+async def until(condition: Callable[[], Any]) -> None:
+    """For a condition of this process that has no signal: look again and again.
+
+    A thread gets to run in between: a loop that never idles can keep SQLite's waiting for seconds.
+    """
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.to_thread(int)
+
+
 async def until_task(backend: Backend, task: Task, condition: Callable[[Task], bool]) -> Task:
     """Wait, by the registry's own notices, until the task is so."""
     version = 0

@@ -18,12 +18,12 @@ from lanes.push import Push, encode
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
-    DEADLINE_S,
     MemorySink,
     add_task,
     dispatching,
     drain,
     in_backend,
+    until,
     until_state,
 )
 
@@ -160,9 +160,7 @@ def test_lanes_full_of_waiting_pushes_hold_up_nobody_while_they_are_put_off(
         sink = MemorySink()
 
         async with dispatching(held, sink, settings) as dispatcher:
-            async with asyncio.timeout(DEADLINE_S):
-                while dispatcher.stats.deferred < 5_000:
-                    await asyncio.sleep(0)
+            await until(lambda: dispatcher.stats.deferred >= 5_000)
             for level in (Level.HIGH, Level.MEDIUM, Level.LOW):
                 await add_task(backend, level, 500)
             await sink.until_received(1_500)

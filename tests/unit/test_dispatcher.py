@@ -28,6 +28,7 @@ from tests.unit.dispatching import (
     dispatching,
     drain,
     in_backend,
+    until,
     until_state,
     until_task,
 )
@@ -65,7 +66,7 @@ def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> No
 
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(settings.slots)
-            await _until(lambda: all(dispatcher.is_fed(task.lane) for task in tasks))
+            await until(lambda: all(dispatcher.is_fed(task.lane) for task in tasks))
             sink.gate.set()
             await sink.until_received(110)
 
@@ -83,7 +84,7 @@ def test_a_late_high_task_is_the_next_of_its_level(tmp_path: Path) -> None:
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(settings.slots)
             late = await add_task(backend, Level.HIGH, 10)
-            await _until(lambda: dispatcher.is_fed(late.lane))
+            await until(lambda: dispatcher.is_fed(late.lane))
             sink.gate.set()
             await sink.until(lambda: len(sink.pushes(late)) == 10)
 
@@ -92,13 +93,6 @@ def test_a_late_high_task_is_the_next_of_its_level(tmp_path: Path) -> None:
         assert sink.pushes(early)
 
     in_backend(tmp_path, work)
-
-
-async def _until(condition: Any) -> None:
-    """For a condition of this process that has no signal: look again whenever the loop is free."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_path: Path) -> None:
@@ -110,7 +104,7 @@ def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_path: 
             await sink.until_received(200)
             sink.gate.clear()
             await backend.registry.change(two.id, life.set_quota(3))
-            await _until(lambda: dispatcher.quota(two.lane) == 3)
+            await until(lambda: dispatcher.quota(two.lane) == 3)
             start = len(sink.received) + settings.slots
             sink.gate.set()
             await sink.until_received(start + 400)
@@ -173,7 +167,7 @@ def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) -> Non
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(settings.slots)
             await backend.registry.change(task.id, life.cancel)
-            await _until(lambda: not dispatcher.reads(task.lane))
+            await until(lambda: not dispatcher.reads(task.lane))
             sink.gate.set()
             await until_task(backend, task, lambda now: now.lane_dropped)
 
@@ -446,9 +440,9 @@ def test_level_weights_changed_on_the_way_hold_at_once(tmp_path: Path) -> None:
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(200)
             sink.gate.clear()
-            await _until(lambda: all(dispatcher.is_fed(task.lane) for task in tasks))
+            await until(lambda: all(dispatcher.is_fed(task.lane) for task in tasks))
             await backend.registry.set_weights(Weights(1, 1, 8))
-            await _until(lambda: dispatcher.weights()[Level.LOW] == 8)
+            await until(lambda: dispatcher.weights()[Level.LOW] == 8)
             start = len(sink.received) + settings.slots
             sink.gate.set()
             await sink.until_received(start + 500)
@@ -515,9 +509,9 @@ def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path: Path
         sink.gate.clear()
 
         async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
-            await _until(lambda: broker.reader is not None and dispatcher.is_fed(medium.lane))
+            await until(lambda: broker.reader is not None and dispatcher.is_fed(medium.lane))
             sink.gate.set()
-            await _until(lambda: not dispatcher.is_fed(high.lane) and len(sink.pushes(high)) == 6)
+            await until(lambda: not dispatcher.is_fed(high.lane) and len(sink.pushes(high)) == 6)
             waiting = len(sink.received)
             assert broker.reader is not None
             broker.reader.refill(bodies[6:])

@@ -35,13 +35,6 @@ from tests.unit.dispatching import (
 )
 
 
-async def until(condition: Any) -> None:
-    """For a condition of this process that has no signal: look again whenever the loop is free."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0)
-
-
 class SlowCounts(Wrapped):
     """A registry whose first answer about progress is held back after it was read."""
 

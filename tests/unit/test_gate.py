@@ -26,6 +26,7 @@ from tests.unit.dispatching import (
     dispatching,
     drain,
     in_backend,
+    until,
     until_state,
 )
 
@@ -160,8 +161,7 @@ def test_a_push_that_is_on_its_lane_twice_is_sent_once(tmp_path: Path, batch_siz
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(1)
             sink.gate.set()
-            while dispatcher.stats.outcomes[task.level, "delivered"] < 1:
-                await asyncio.sleep(0)
+            await until(lambda: dispatcher.stats.outcomes[task.level, "delivered"])
 
         assert sink.pushes() == [(task.id, 1)]
 
@@ -333,8 +333,7 @@ def test_a_push_confirmed_meanwhile_is_not_sent_when_it_comes_again(tmp_path: Pa
         await backend.ledger.claim(mine(task, 1), "another", LONG_S)
         sink = MemorySink()
         async with dispatching(backend, sink, settings) as dispatcher:
-            while not dispatcher.stats.claims[ClaimResult.HELD]:
-                await asyncio.sleep(0)
+            await until(lambda: dispatcher.stats.claims[ClaimResult.HELD])
             await backend.ledger.confirm(mine(task, 1))
             await until_state(backend, task, State.DONE)
 
@@ -365,8 +364,7 @@ def test_claims_of_many_flights_go_in_one_call(tmp_path: Path) -> None:
         async with dispatching(
             with_other(backend, ledger=ledger), MemorySink(), settings, registry=registry
         ):
-            while registry.get_sample_value("pushlane_in_flight") != 8:
-                await asyncio.sleep(0)
+            await until(lambda: registry.get_sample_value("pushlane_in_flight") == 8)
             ledger.answer.set()
 
         assert (len(ledger.sizes), sum(ledger.sizes)) == (2, 8)
@@ -382,8 +380,7 @@ def test_without_a_ledger_pushes_wait_for_it_and_it_is_said_once(
         task = await add(backend, DeliveryMode.ONCE, 3)
         sink = MemorySink()
         async with dispatching(with_other(backend, ledger=ledger), sink, settings):
-            while ledger.asked < 3:
-                await asyncio.sleep(0)
+            await until(lambda: ledger.asked >= 3)
             assert sink.received == []
             ledger.back = True
             await until_state(backend, task, State.DONE)

@@ -22,12 +22,12 @@ from lanes.push import DELIVERED, Outcome
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
-    DEADLINE_S,
     MemorySink,
     add_task,
     dispatching,
     drain,
     in_backend,
+    until,
     until_state,
     until_task,
 )
@@ -289,9 +289,7 @@ def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) 
         broker = NoMoreAcks(backend.broker)
         lost = Dispatcher(with_other(backend, broker=broker), MemorySink(busy_at_first), settings)
         running = asyncio.create_task(lost.run())
-        async with asyncio.timeout(DEADLINE_S):
-            while broker.published[later_lane(task.lane)] < 20:
-                await asyncio.sleep(0)
+        await until(lambda: broker.published[later_lane(task.lane)] >= 20)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         sink = MemorySink()

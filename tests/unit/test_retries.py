@@ -14,8 +14,7 @@ from lanes.ports import Delivery
 from lanes.push import DELIVERED, Outcome
 from lanes.settings import Settings
 from lanes.task import Level, State
-from tests.unit.dispatching import MemorySink, add_task, dispatching, in_backend, until_state
-from tests.unit.test_dispatcher_faults import until
+from tests.unit.dispatching import MemorySink, add_task, dispatching, in_backend, until, until_state
 
 
 @pytest.mark.parametrize(("attempt", "most_s"), [(1, 2), (2, 4), (3, 8), (4, 10), (99, 10)])
