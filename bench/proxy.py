@@ -118,5 +118,15 @@ def proxies(ways: Sequence[Way]) -> Iterator[list[Proxy]]:
             asyncio.run_coroutine_threadsafe(proxy.open(), loop).result()
         yield opened
     finally:
+        asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        loop.close()
+
+
+async def _end_all() -> None:
+    """What is connected ends with its proxy."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
