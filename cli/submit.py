@@ -99,7 +99,7 @@ Expires = Annotated[
 ]
 Retention = Annotated[
     str,
-    typer.Option(metavar="2h", help="How long its lane is kept after its end, for a replay."),
+    typer.Option(metavar="2h", help="How long its lane is kept after its end for a replay, or 0."),
 ]
 MaxAttempts = Annotated[int | None, typer.Option(help="Deliveries tried before a push is dead.")]
 Delivery = Annotated[

@@ -81,10 +81,10 @@ def parse_since(text: str, now_ms: int) -> int:
 
 
 def parse_retention(text: str) -> float:
-    """Seconds. Raises BadInput for what is no duration."""
-    length_ms = _duration_ms(text)
+    """Seconds; 0 keeps nothing. Raises BadInput for what is no duration."""
+    length_ms = 0 if text == "0" else _duration_ms(text)
     if length_ms is None:
-        raise BadInput(f"retention {text!r} is not a duration like 90s, 2h or 7d")
+        raise BadInput(f"retention {text!r} is not a duration like 90s, 2h or 7d, nor 0 for none")
     return length_ms / 1000
 
 

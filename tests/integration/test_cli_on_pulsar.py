@@ -116,8 +116,8 @@ def test_a_quota_and_level_weights_are_kept(pushlane) -> None:
     assert weights == {"high": 5, "medium": 3, "low": 2}
 
 
-def test_the_lanes_of_ended_tasks_go(pushlane, receiver, pulsar_urls) -> None:
-    task = pushlane.submit("high", 10)
+def test_a_lane_goes_when_its_task_has_ended_and_nothing_retains_it(pushlane, receiver) -> None:
+    task = pushlane.submit("high", 10, "--retention", "0")
     running = pushlane.dispatch("--sink", receiver.sink)
 
     until(lambda: pushlane.task(task)["lane_dropped"])

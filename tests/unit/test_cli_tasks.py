@@ -254,6 +254,13 @@ def test_a_finished_task_changes_its_level_no_more(command: Command, verb: tuple
     assert "submit a new one" in ran.stderr
 
 
+@pytest.mark.parametrize(("retention", "kept_s"), [("0", 0), ("90s", 90), ("2h", 7_200)])
+def test_a_retention_is_kept_with_the_task(command: Command, retention: str, kept_s: float) -> None:
+    task = command.submit("high", 1, "--retention", retention)
+
+    assert command("task", "show", task, "--json").json["retention_s"] == kept_s
+
+
 def test_a_retention_that_is_no_duration_is_refused(command: Command) -> None:
     path = command.file("rows.csv", "recipient\na\n")
 
