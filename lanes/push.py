@@ -17,6 +17,7 @@ MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
+SeqOrNone = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)]
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -40,7 +41,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int = 1
     not_before_ms: int = 0
     zone: str = ""
-    after_seq: int = 0
+    after_seq: SeqOrNone = 0
     collapse: str = ""
 
     @property
@@ -69,7 +70,7 @@ def decode(body: bytes) -> Push:
     """
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedPush(f"{len(body)} bytes on a lane are not a push") from error
 
 

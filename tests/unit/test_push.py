@@ -46,6 +46,24 @@ def test_bytes_that_are_no_push_are_malformed(body):
         decode(body)
 
 
+def test_what_nests_too_deep_is_malformed():
+    deep = (
+        b"\x96"
+        + msgspec.msgpack.encode(["t1", 7, "r", "", ""])[1:]
+        + b"\x81\xa1a"
+        + b"\x91" * 60_000
+    )
+
+    with pytest.raises(MalformedPush):
+        decode(deep)
+
+
+@pytest.mark.parametrize("after_seq", [-1, 2**32])
+def test_a_predecessor_that_can_be_none_is_malformed(after_seq):
+    with pytest.raises(MalformedPush):
+        decode(encode(msgspec.structs.replace(PUSH, after_seq=after_seq)))
+
+
 def test_bytes_that_are_no_dead_push_are_malformed():
     with pytest.raises(MalformedPush):
         decode_dead(b"\x91\x01")
