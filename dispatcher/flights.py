@@ -158,4 +158,18 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
     for outcome in outcomes:
         if not (isinstance(outcome, Outcome) and isinstance(outcome.kind, Kind)):
             return f"sink answered a {type(outcome).__name__} that is no outcome"
+        if not _is_text(outcome.reason):
+            return f"sink answered a reason that is no valid text ({type(outcome.reason).__name__})"
+        if not isinstance(outcome.after_s, int | float | None):
+            return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
     return ""
+
+
+def _is_text(reason: object) -> bool:
+    """Whether it can be written down: a text may hold halves of characters."""
+    if not isinstance(reason, str):
+        return False
+    try:
+        return reason.isascii() or bool(reason.encode())
+    except UnicodeEncodeError:
+        return False

@@ -307,6 +307,32 @@ def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
     assert "to-1" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("outcome", "wrong"),
+    [
+        (Outcome.dead(ValueError("to-1 is no device")), "reason that is no valid text"),
+        (Outcome.dead("half a character: \udc80"), "reason that is no valid text"),
+        (Outcome.pause(ValueError("to-1 is no device")), "reason that is no valid text"),
+        (Outcome.retry("busy", "5"), "wait that is no number"),
+    ],
+    ids=["no-text", "half-text", "pause", "wait"],
+)
+def test_an_outcome_that_cannot_be_used_means_a_retry(
+    outcome: Outcome, wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend, Level.HIGH, 1, max_attempts=2)
+        sink = MemorySink(lambda one: outcome if one.push.attempt == 1 else DELIVERED)
+
+        await drain(backend, sink, settings)
+
+        assert [delivery.push.attempt for delivery in sink.received] == [1, 2]
+
+    in_backend(tmp_path, work, retry_first_s=0.01)
+    assert wrong in caplog.text
+    assert "to-1" not in caplog.text
+
+
 def test_never_more_in_flight_than_slots(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
         await add_task(backend, Level.HIGH, 200)
