@@ -144,7 +144,8 @@ class _Replay:
             if marks:
                 await self._patiently(partial(backend.marks.announce, marks))
             published += len(pushes)
-            refuse_ended(await backend.registry.get(new.id), published)
+            known = await self._patiently(partial(backend.registry.get, new.id))
+            refuse_ended(known, published)
         seal = life.seal(published)
         task = await self._patiently(lambda: backend.registry.change(new.id, seal))
         return Replayed(task, published)

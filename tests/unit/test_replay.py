@@ -9,7 +9,7 @@ import pytest
 
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import InvalidChange
+from lanes.errors import InvalidChange, Unreachable
 from lanes.push import Push, decode, encode
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
@@ -125,6 +125,33 @@ def test_a_task_that_is_still_submitted_is_no_whole_to_clone(tmp_path: Path) -> 
             await clone(backend, settings, "young")
 
     in_backend(tmp_path, work)
+
+
+def test_a_replay_goes_on_when_the_registry_was_away_meanwhile(tmp_path: Path) -> None:
+    async def no_wait(_: float) -> None:
+        return None
+
+    async def work(backend: Backend, settings: Settings) -> None:
+        await kept_task(backend, Push("old", 1, "a"))
+        shaky = with_other(backend, registry=_AwayOnce(backend.registry))
+
+        made = await replay(shaky, settings, "old", 0, sleep=no_wait)
+
+        assert (made.published, made.task.total) == (1, 1)
+
+    in_backend(tmp_path, work)
+
+
+class _AwayOnce(Wrapped):
+    """A registry that is away when a replay first looks at its new task."""
+
+    was_away = False
+
+    async def get(self, task_id: str) -> Task:
+        if task_id != "old" and not self.was_away:
+            self.was_away = True
+            raise Unreachable("away")
+        return await self._real.get(task_id)
 
 
 class _Trimmed(Wrapped):
