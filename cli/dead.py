@@ -75,8 +75,18 @@ class _Filter:
         if given and take_all:
             raise BadInput("--all and a choice of pushes exclude each other; give one of them")
 
+    def refuse_empty(self) -> None:
+        if not (self.older_than and self.newer_than):
+            return
+        if parse_age(self.older_than) >= parse_age(self.newer_than):
+            raise BadInput(
+                f"nothing is dead for longer than {self.older_than} and for less than "
+                f"{self.newer_than}; give --newer-than the longer age, or leave one out"
+            )
+
     async def selection(self, backend: Backend) -> Selection:
         """Raises UnknownTask, BadInput."""
+        self.refuse_empty()
         for push in self.pushes:
             task_of_push(push)
         now = now_ms()
@@ -168,7 +178,7 @@ def retry(
             note(f"{_count(one.count)} of task {one.task_id} cannot be retried: {one.problem}")
         elif not wants_json:
             typer.echo(one.retried_as)
-            note(f"{_count(one.count)} of task {one.task_id} are now task {one.retried_as}")
+            note(f"{_count(one.count)} of task {one.task_id}: sent again as task {one.retried_as}")
     if not retried:
         raise UserError(_nothing(wanted, "nothing is retried"))
     if not any(one.retried_as for one in retried):
@@ -199,11 +209,13 @@ def purge(
             note(f"{count} would be purged")
             return
         if not found.letters:
-            raise UserError(_nothing(wanted, "nothing is purged"))
+            _purged_nothing(wanted)
+            return
         _confirm(count)
     purged = on_backend(settings, lambda backend: _purge(backend, wanted))
     if not purged:
-        raise UserError(_nothing(wanted, "nothing is purged"))
+        _purged_nothing(wanted)
+        return
     note(f"{_count(purged)} purged")
     _tell_missing(wanted, purged)
 
@@ -231,8 +243,17 @@ def _last(push: str, found: Found) -> DeadPush:
     return found.letters[-1].dead
 
 
+def _purged_nothing(wanted: _Filter) -> None:
+    """An error for pushes that were named; else what was wanted is so, as in a nightly purge."""
+    if wanted.pushes:
+        raise UserError(_nothing(wanted, "nothing is purged"))
+    note(_nothing(wanted, "nothing is purged"))
+
+
 def _nothing(wanted: _Filter, what: str) -> str:
-    which = ", ".join(wanted.pushes) if wanted.pushes else "that fits"
+    if not wanted.pushes:
+        return f"{what}: no dead push fits (any more); `pushlane dead list` shows what there is"
+    which = ", ".join(wanted.pushes)
     return (
         f"{what}: there is no dead push {which} (any more); it was retried or purged, or has not "
         "died. See `pushlane dead list`"

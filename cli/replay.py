@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
 
-from cli.errors import note
+from cli.errors import INTERRUPTED, note
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
 from cli.tasks import TaskId
 from cli.times import parse_since
+from cli.words import pushes_text
+from lanes.backend import Backend
 from lanes.life import now_ms
+from lanes.settings import Settings
+from lanes.task import Task
 from producers import replay as replays
-from producers.replay import Replayed
+from producers.replay import Begun, Replayed
 
 
 def register(app: typer.Typer) -> None:
@@ -34,19 +39,46 @@ def replay(
     """Send again what a task has published since a time, as a new task, and print its id."""
     since_ms = parse_since(since, now_ms())
     settings = flags.settings()
-    made = on_backend(settings, lambda backend: replays.replay(backend, settings, task, since_ms))
-    _show(made, as_json)
+    _run(
+        settings,
+        lambda backend, begun: replays.replay(backend, settings, task, since_ms, begun=begun),
+        as_json,
+    )
 
 
 def clone(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Send all pushes of a task again, as a new task, and print its id."""
     settings = flags.settings()
-    made = on_backend(settings, lambda backend: replays.clone(backend, settings, task))
-    _show(made, as_json)
+    _run(
+        settings,
+        lambda backend, begun: replays.clone(backend, settings, task, begun=begun),
+        as_json,
+    )
+
+
+def _run(
+    settings: Settings, work: Callable[[Backend, Begun], Awaitable[Replayed]], as_json: bool
+) -> None:
+    made: list[Task] = []
+    try:
+        _show(on_backend(settings, lambda backend: work(backend, made.append)), as_json)
+    except KeyboardInterrupt:
+        note(_left(made))
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _left(made: list[Task]) -> str:
+    if not made:
+        return "interrupted; nothing was submitted"
+    [new] = made
+    return (
+        f"interrupted; task {new.id} is not complete and goes on sending what it has. It cannot "
+        f"be continued: pushlane cancel {new.id}, and start over"
+    )
 
 
 def _show(made: Replayed, as_json: bool) -> None:
-    note(f"{made.published:,} pushes on the lane, level {made.task.level}")
+    note(f"{pushes_text(made.published)} on the lane, level {made.task.level}")
     if as_json:
         task = task_fields(made.task)
         print_json({"task_id": made.task.id, "published": made.published, "task": task})

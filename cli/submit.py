@@ -16,7 +16,7 @@ from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
 from cli.times import parse_expiry, parse_retention, parse_start, time_text
-from cli.words import parse_delivery, parse_level, parse_on_unknown
+from cli.words import parse_dedupe, parse_delivery, parse_level, parse_on_unknown, pushes_text
 from lanes.life import now_ms
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, Task
@@ -46,7 +46,7 @@ OrderedBy = Annotated[
     ),
 ]
 Dedupe = Annotated[
-    Literal["", "recipient"],
+    str,
     typer.Option(metavar="recipient", help="Send only the first of a recipient's pushes."),
 ]
 Collapse = Annotated[
@@ -99,7 +99,11 @@ Expires = Annotated[
 ]
 Retention = Annotated[
     str,
-    typer.Option(metavar="2h", help="How long its lane is kept after its end for a replay, or 0."),
+    typer.Option(
+        metavar="2h",
+        help="How long its lane is kept after its end for a replay, or 0; on Pulsar at most "
+        "retention_s.",
+    ),
 ]
 MaxAttempts = Annotated[int | None, typer.Option(help="Deliveries tried before a push is dead.")]
 Delivery = Annotated[
@@ -179,7 +183,7 @@ def submit(
         data=tuple(data or ()),
         format=format_,
         ordered_by=ordered_by,
-        dedupe=dedupe,
+        dedupe=parse_dedupe(dedupe) if dedupe else "",
         collapse=collapse,
         quota=quota,
         name=name,
@@ -241,10 +245,11 @@ def _start(task: Task) -> str:
 def _remark(result: SubmitResult) -> None:
     task = result.task
     if result.already_done:
-        note(f"the key's task is complete already: {task.total:,} pushes, nothing submitted now")
+        total = pushes_text(task.total or 0)
+        note(f"the key's task is complete already: {total}, nothing submitted now")
     elif result.resumed:
         note(f"went on with an earlier submit: {result.published:,} of {task.total:,} sent now")
     else:
-        note(f"{result.published:,} pushes on the lane, level {task.level}{_start(task)}")
+        note(f"{pushes_text(result.published)} on the lane, level {task.level}{_start(task)}")
     if result.rejected:
         note(f"{result.rejected:,} bad rows left out; see {result.rejects}")

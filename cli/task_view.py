@@ -32,6 +32,7 @@ COLUMNS = (
 
 _JUST_BEGUN_MS = 10_000
 _STALLED = "its submit stopped half-way: run it again with the same --key, or cancel the task"
+_STALLED_FOR_GOOD = "its submit stopped half-way, and cannot go on without a --key: cancel the task"
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -48,7 +49,9 @@ class TaskView(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        return _STALLED if self.is_stalled else self.task.reason
+        if not self.is_stalled:
+            return self.task.reason
+        return _STALLED if self.task.key else _STALLED_FOR_GOOD
 
     @property
     def left(self) -> int | None:
@@ -109,6 +112,8 @@ class TaskView(msgspec.Struct, frozen=True):
             ("  expired", f"{progress.expired:,}"),
             ("  dropped", f"{progress.dropped:,}"),
             ("delivery", _delivery_text(task)),
+            ("order", "by key" if task.ordered else "-"),
+            ("dedupe", "recipient" if task.dedupe else "-"),
             ("attempts", f"at most {task.max_attempts} a push"),
             ("retention", f"{task.retention_s:g} s after its end"),
             ("created", time_text(task.created_at_ms)),

@@ -13,7 +13,7 @@ from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import print_fields, print_json, print_table
 from cli.run import on_backend
 from cli.task_view import COLUMNS, TaskView, view_of, views_of
-from cli.words import SCHEDULED, parse_level, parse_state, shown_state
+from cli.words import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
@@ -21,7 +21,7 @@ from lanes.life import now_ms
 from lanes.task import ACTIVE_STATES, Level, State, Task, Weights
 
 TaskId = Annotated[
-    str, typer.Argument(metavar="TASK", help="Its id.", autocompletion=complete_task)
+    str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)
 ]
 
 # A negative number is then an argument, and the answer says what is wrong with it.
@@ -143,7 +143,10 @@ def cancel(
 
     view = on_backend(settings, lambda backend: _view(backend, task))
     life.cancel(view.task)  # refuse before anybody is asked
-    if not yes and not view.task.state.is_terminal:
+    if view.task.state is State.CANCELLED:
+        note(f"task {view.task.id} is cancelled already")
+        return
+    if not yes:
         _confirm_cancel(view)
     on_backend(settings, lambda backend: backend.registry.change(view.task.id, life.cancel))
     note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
@@ -236,4 +239,4 @@ def _confirm_cancel(view: TaskView) -> None:
 def _unsent(view: TaskView) -> str:
     if view.left is None:
         return "what it has not sent yet"
-    return "1 push" if view.left == 1 else f"{view.left:,} pushes"
+    return pushes_text(view.left)

@@ -6,6 +6,7 @@ Read here rather than by typer, so that a wrong one is answered with the nearest
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from lanes.errors import BadInput
 from lanes.nearest import did_you_mean
@@ -39,6 +40,16 @@ def parse_delivery(word: str) -> DeliveryMode:
 def parse_on_unknown(word: str) -> OnUnknown:
     """Raises BadInput for a word that says nothing of unknown pushes."""
     return OnUnknown(_known(word, "on-unknown", [word.value for word in OnUnknown]))
+
+
+def parse_dedupe(word: str) -> Literal["recipient"]:
+    """Raises BadInput for what pushes cannot be compared by."""
+    _known(word, "dedupe", ["recipient"])
+    return "recipient"
+
+
+def pushes_text(number: int) -> str:
+    return "1 push" if number == 1 else f"{number:,} pushes"
 
 
 def _known(word: str, what: str, known: Sequence[str]) -> str:

@@ -53,6 +53,7 @@ def resume(task: Task) -> Task:
     if task.state is State.RUNNING:
         return task
     if task.state is not State.PAUSED:
+        _live(task, "resumed")
         raise InvalidChange(f"task {task.id} is {task.state}: only a paused task can be resumed")
     return replace(task, state=State.RUNNING, reason="")
 
@@ -60,7 +61,12 @@ def resume(task: Task) -> Task:
 def cancel(task: Task) -> Task:
     if task.state is State.CANCELLED:
         return task
-    return _end(_live(task, "cancelled"), State.CANCELLED)
+    if task.state.is_terminal:
+        raise InvalidChange(
+            f"task {task.id} is {task.state}: a finished task cannot be cancelled, and has nothing "
+            f"left to send; its counts: pushlane task show {task.id}"
+        )
+    return _end(task, State.CANCELLED)
 
 
 def set_quota(quota: int) -> Edit:
@@ -84,7 +90,13 @@ def promote(level: Level) -> Edit:
     """Move a task to another level, on a lane of its own; its backlog follows."""
 
     def edit(task: Task) -> Task:
-        return replace(_live(task, "promoted"), level=level, lane=own_lane(task.id))
+        _live(task, "promoted")
+        if _RANK[level] > _RANK[task.level]:
+            raise InvalidChange(
+                f"task {task.id} is {task.level}: {level} is below it; to move it down: "
+                f"pushlane demote {task.id} --to {level}"
+            )
+        return replace(task, level=level, lane=own_lane(task.id))
 
     return edit
 
@@ -133,7 +145,8 @@ def lane_dropped(task: Task) -> Task:
 def _live(task: Task, verb: str) -> Task:
     if task.state.is_terminal:
         raise InvalidChange(
-            f"task {task.id} is {task.state}: a finished task cannot be {verb}; submit a new one"
+            f"task {task.id} is {task.state}: a finished task cannot be {verb}; to send it again: "
+            f"pushlane clone {task.id}, or submit the file again"
         )
     return task
 

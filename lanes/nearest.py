@@ -5,6 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from lanes.errors import UnknownTask
+
+
+def unknown_task(wanted: str, known: Iterable[str]) -> UnknownTask:
+    """No task has this id, key or name."""
+    return UnknownTask(
+        f"there is no task {wanted!r}{did_you_mean(wanted, known)} "
+        "(`pushlane tasks --all` lists them)"
+    )
+
+
+def ambiguous_task(name: str, ids: Iterable[str]) -> UnknownTask:
+    """Several tasks have this name."""
+    some = ", ".join(ids)
+    return UnknownTask(f"several tasks are named {name!r}; say which by its id, like {some}")
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the nearest known word, an empty text when none is near."""

@@ -32,6 +32,11 @@ from producers.patience import patiently
 from producers.publish import refuse_ended
 
 Result = TypeVar("Result")
+Begun = Callable[[Task], None]
+
+
+def _untold(new: Task) -> None:
+    """Nobody wants to know of the new task before it is complete."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,9 @@ class Seqs:
         return self._new[old] if old < len(self._new) else 0
 
 
-async def clone(backend: Backend, settings: Settings, task_id: str) -> Replayed:
+async def clone(
+    backend: Backend, settings: Settings, task_id: str, *, begun: Begun = _untold
+) -> Replayed:
     """All pushes of a task, in a new task of the same options.
 
     Raises:
@@ -76,7 +83,7 @@ async def clone(backend: Backend, settings: Settings, task_id: str) -> Replayed:
             f"task {task.id} is not submitted completely: there is no whole to clone; replay what "
             f"there is with: pushlane replay {task.id} --since 1h"
         )
-    return await replay(backend, settings, task.id, 0)
+    return await replay(backend, settings, task.id, 0, begun=begun)
 
 
 async def replay(
@@ -85,26 +92,31 @@ async def replay(
     task_id: str,
     since_ms: int,
     *,
+    begun: Begun = _untold,
     sleep: Sleep = asyncio.sleep,
 ) -> Replayed:
     """The pushes of a task that were published since then, in a new task of the same options.
 
+    `begun` is told of the new task before any push is on its lane.
+
     Raises:
         InvalidChange: part of it is no longer retained (says what is), or there was nothing.
     """
-    return await _Replay(backend, settings, sleep).run(task_id, since_ms)
+    return await _Replay(backend, settings, begun, sleep).run(task_id, since_ms)
 
 
 class _Replay:
-    def __init__(self, backend: Backend, settings: Settings, sleep: Sleep) -> None:
+    def __init__(self, backend: Backend, settings: Settings, begun: Begun, sleep: Sleep) -> None:
         self._backend = backend
         self._settings = settings
+        self._begun = begun
         self._sleep = sleep
 
     async def run(self, task_id: str, since_ms: int) -> Replayed:
         old = await self._backend.registry.get(task_id)
         await self._refuse_untold(old, since_ms)
         new = await self._backend.registry.add(_heir(old))
+        self._begun(new)
         busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
         hold = Hold(self._backend.lease, submit_lease(new.id), busy, self._sleep)
         return await hold.run(lambda: self._publish(old, new, since_ms), lambda: None)

@@ -44,4 +44,5 @@ def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool =
         from dispatcher.sinks.processor import ProcessorSink, load
 
         return ProcessorSink(load(spec), slots, timeout_s, retry_timeouts)
-    raise BadInput(f"sink {spec!r} is not one of {_FORMS}{did_you_mean(kind, _KINDS)}")
+    hint = "" if kind in _KINDS else did_you_mean(kind, _KINDS)
+    raise BadInput(f"sink {spec!r} is not one of {_FORMS}{hint}")

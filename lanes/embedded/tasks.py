@@ -13,9 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from lanes.embedded.schema import bump, current
-from lanes.errors import UnknownTask
 from lanes.life import Edit
-from lanes.nearest import did_you_mean
+from lanes.nearest import ambiguous_task, unknown_task
 from lanes.ports import Changes
 from lanes.task import ACTIVE_STATES, State, Task, Weights
 
@@ -42,9 +41,8 @@ def find(connection: sqlite3.Connection, word: str) -> Task:
     if len(named) == 1:
         return _decode(named[0][0])
     if named:
-        ids = ", ".join(_decode(body).id for (body,) in named)
-        raise UnknownTask(f"several tasks are named {word!r}; say which by its id: {ids}")
-    raise UnknownTask(f"there is no task {word!r}{did_you_mean(word, _words(connection))}")
+        raise ambiguous_task(word, (_decode(body).id for (body,) in named))
+    raise unknown_task(word, _words(connection))
 
 
 def _words(connection: sqlite3.Connection) -> Iterable[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lanes.errors import UnknownTask
-from lanes.nearest import did_you_mean
+from lanes.nearest import ambiguous_task, unknown_task
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.stored import decode
@@ -80,10 +80,7 @@ class Reads:
             return decode(body)
         ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
         if len(ids) > 1:
-            some = ", ".join(sorted(task_id.decode() for task_id in ids))
-            raise UnknownTask(
-                f"several tasks are named {wanted!r}: name one by its id, like {some}"
-            )
+            raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
         return next(iter(await self._tasks(ids)), None)
 
     async def unknown(self, wanted: str) -> UnknownTask:
@@ -94,7 +91,4 @@ class Reads:
             for word in (task.id, task.key, task.name)
             if word
         }
-        return UnknownTask(
-            f"there is no task {wanted!r}{did_you_mean(wanted, words)} "
-            "(`pushlane tasks` lists them)"
-        )
+        return unknown_task(wanted, words)

@@ -120,6 +120,16 @@ def test_a_purge_deletes_what_is_meant(command: Command, died: str) -> None:
     assert listed(command) == [f"{died}-3"]
 
 
+@pytest.mark.parametrize("yes", [[], ["--yes"]])
+def test_a_purge_by_age_that_finds_nothing_is_no_error(
+    command: Command, died: str, yes: list[str]
+) -> None:
+    ran = command("dead", "purge", "--older-than", "30d", *yes)
+
+    assert ran.exit_code == 0
+    assert "nothing is purged" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -131,6 +141,9 @@ def test_a_purge_deletes_what_is_meant(command: Command, died: str) -> None:
         (["show", "nobody-1"], "there is no dead push nobody-1"),
         (["list", "--older-than", "soon"], "age 'soon'"),
         (["list", "--task", "nobody"], "nobody"),
+        (["list", "--older-than", "2h", "--newer-than", "1h"], "longer than 2h and for less than"),
+        (["retry", "--reason", "HTTP 410"], "nothing is retried: no dead push fits"),
+        (["purge", "nobody-1", "--yes"], "there is no dead push nobody-1"),
     ],
 )
 def test_what_cannot_be_meant_is_told(

@@ -83,6 +83,7 @@ def test_skipped_rows_are_counted_and_their_list_named(command: Command) -> None
         (["{rows}", "--level", "high", "--quiet", "22-8"], "try 22:00-08:00"),
         (["{rows}", "--level", "high", "--quiet", "1:00-2:00", "--zone", "Mars"], "unknown time z"),
         (["-", "--level", "high"], "--format"),
+        (["{rows}", "--level", "high", "--dedupe", "name"], "unknown dedupe 'name'; use recipient"),
     ],
 )
 def test_what_cannot_be_used_is_one_error_line(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import producers.replay
 from lanes.backend import connect
 from lanes.life import now_ms
 from lanes.naming import submit_lease
@@ -191,6 +192,35 @@ def test_cancel_says_how_many_will_not_go_out(command: Command) -> None:
     assert "3 pushes will not go out" in ran.stderr
 
 
+def test_cancelling_again_says_that_it_is_so_already(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("cancel", task, "--yes")
+
+    ran = command("cancel", task)
+
+    assert ran.exit_code == 0
+    assert "cancelled already" in ran.stderr
+
+
+def test_order_and_dedupe_are_shown(command: Command) -> None:
+    task = command.submit("high", 3, "--ordered-by", "recipient", "--dedupe", "recipient")
+
+    shown = command("task", "show", task).stdout.splitlines()
+
+    assert [line.split() for line in shown if line.startswith(("order", "dedupe"))] == [
+        ["order", "by", "key"],
+        ["dedupe", "recipient"],
+    ]
+
+
+def test_an_unknown_task_is_told_with_where_to_look(command: Command) -> None:
+    ran = command("pause", "nobody")
+
+    assert ran.exit_code == 1
+    assert "there is no task 'nobody'" in ran.stderr
+    assert "pushlane tasks --all" in ran.stderr
+
+
 def test_a_cancelled_tasks_counts_add_up_to_its_total(command: Command) -> None:
     task = command.submit("high", 3)
     command("cancel", task, "--yes")
@@ -251,7 +281,7 @@ def test_a_finished_task_changes_its_level_no_more(command: Command, verb: tuple
 
     assert ran.exit_code == 1
     assert "is cancelled" in ran.stderr
-    assert "submit a new one" in ran.stderr
+    assert f"pushlane clone {task}" in ran.stderr
 
 
 @pytest.mark.parametrize(("retention", "kept_s"), [("0", 0), ("90s", 90), ("2h", 7_200)])
@@ -278,7 +308,25 @@ def test_a_replay_since_no_time_that_has_passed_is_refused(command: Command, sin
     assert since in ran.stderr
 
 
-def half_submitted(data_dir: Path, holder: str = "") -> str:
+async def _interrupted(backend, settings, task_id, *args, begun):
+    begun(await backend.registry.get(task_id))
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command_line", [["clone"], ["replay", "--since", "1h"]])
+def test_an_interrupted_replay_names_the_task_it_leaves(
+    command: Command, monkeypatch: pytest.MonkeyPatch, command_line: list[str]
+) -> None:
+    task = command.submit()
+    monkeypatch.setattr(producers.replay, command_line[0], _interrupted)
+
+    ran = command(*command_line, task)
+
+    assert ran.exit_code == 130
+    assert f"pushlane cancel {task}" in ran.stderr
+
+
+def half_submitted(data_dir: Path, holder: str = "", key: str = "") -> str:
     """A task whose submit was begun a minute ago; `holder` still works on it."""
 
     async def make() -> str:
@@ -287,6 +335,7 @@ def half_submitted(data_dir: Path, holder: str = "") -> str:
                 id=new_task_id(),
                 level=Level.HIGH,
                 lane="task-x",
+                key=key,
                 created_at_ms=now_ms() - 60_000,
             )
             await backend.registry.add(task)
@@ -297,15 +346,22 @@ def half_submitted(data_dir: Path, holder: str = "") -> str:
     return asyncio.run(make())
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("k", "run it again with the same --key, or cancel"),
+        ("", "cannot go on without a --key: cancel the task"),
+    ],
+)
 def test_a_task_whose_submit_stopped_half_way_is_stalled_and_says_what_to_do(
-    command: Command,
+    command: Command, key: str, told: str
 ) -> None:
-    task = half_submitted(command.folder / "data")
+    task = half_submitted(command.folder / "data", key=key)
 
     shown = command("task", "show", task).stdout
 
     assert "stalled" in shown
-    assert "run it again with the same --key, or cancel" in shown
+    assert told in shown
 
 
 def test_a_task_that_is_being_submitted_is_not_stalled(command: Command) -> None:

@@ -89,6 +89,23 @@ def test_a_pooled_task_has_no_quota_and_is_told_to_be_promoted():
         life.set_quota(2)(POOLED)
 
 
+def test_promoting_downwards_is_refused_and_names_the_way():
+    with pytest.raises(InvalidChange, match="pushlane demote t1 --to low"):
+        life.promote(Level.LOW)(RUNNING)
+
+
+@pytest.mark.parametrize("state", [State.DONE, State.EXPIRED])
+def test_an_ended_task_has_nothing_left_to_cancel(state):
+    with pytest.raises(InvalidChange, match=f"task t1 is {state}.*nothing left to send"):
+        life.cancel(replace(TASK, state=state))
+
+
+@pytest.mark.parametrize("task", TERMINAL)
+def test_an_ended_task_is_not_resumed_but_cloned(task):
+    with pytest.raises(InvalidChange, match="pushlane clone t1"):
+        life.resume(task)
+
+
 def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():
     promoted = life.promote(Level.HIGH)(POOLED)
 
