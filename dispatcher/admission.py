@@ -17,7 +17,7 @@ from dispatcher.stats import Stats
 from lanes.errors import MalformedPush
 from lanes.life import now_ms
 from lanes.ports import Taken
-from lanes.push import Kind, Push, decode
+from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode
 from lanes.task import State
 
 
@@ -42,7 +42,8 @@ class Admission:
             push = decode(taken.body)
         except MalformedPush as error:
             self._stats.malformed += 1
-            self._settler.bury(lane, taken, dead_push("", 0, 0, f"malformed: {error}", taken.body))
+            start = taken.body[:MAX_PUSH_BYTES]  # all of it might not fit on the dead-letter lane
+            self._settler.bury(lane, taken, dead_push("", 0, 0, f"malformed: {error}", start))
             return None
         task = self._roster.find(push.task_id)
         if task is None:

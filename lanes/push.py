@@ -66,8 +66,10 @@ def decode(body: bytes) -> Push:
     """The push in these bytes.
 
     Raises:
-        MalformedPush: the bytes are not a push.
+        MalformedPush: the bytes are not a push, or more than a push may have.
     """
+    if len(body) > MAX_PUSH_BYTES:
+        raise MalformedPush(f"{len(body)} bytes on a lane, over the limit of {MAX_PUSH_BYTES}")
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -17,7 +17,7 @@ from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.naming import own_lane
 from lanes.ports import LaneReader, OnReady, Taken
-from lanes.push import DELIVERED, DeadPush, Outcome, Push, encode
+from lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import Finished, Level, Progress, State, Weights
 from producers.dead import DeadLetters, Selection
@@ -265,6 +265,26 @@ def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: Path) -
 
         (dead,) = await dead_pushes(backend, 1)
         assert dead.reason.startswith("malformed")
+        assert sink.pushes() == [(task.id, 1)]
+
+    in_backend(tmp_path, work)
+
+
+def test_of_an_oversized_message_the_start_is_buried(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 1, seal=False)
+        oversized = encode(Push(task.id, 2, "to-2", body="x" * 5_000_000))
+        await backend.broker.publish(task.lane, [oversized])
+        await backend.registry.change(task.id, life.seal(1))
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        (dead,) = await dead_pushes(backend, 1)
+        assert (
+            dead.reason == f"malformed: {len(oversized)} bytes on a lane, over the limit of 65536"
+        )
+        assert dead.body == oversized[:MAX_PUSH_BYTES]
         assert sink.pushes() == [(task.id, 1)]
 
     in_backend(tmp_path, work)

@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from lanes.errors import MalformedPush
-from lanes.push import DeadPush, Outcome, Push, decode, decode_dead, encode, encode_dead
+from lanes.push import (
+    MAX_PUSH_BYTES,
+    DeadPush,
+    Outcome,
+    Push,
+    decode,
+    decode_dead,
+    encode,
+    encode_dead,
+)
 
 PUSH = Push(
     "t1",
@@ -44,6 +53,11 @@ def test_a_push_of_a_newer_version_is_read_as_far_as_known():
 def test_bytes_that_are_no_push_are_malformed(body):
     with pytest.raises(MalformedPush, match=f"{len(body)} bytes"):
         decode(body)
+
+
+def test_more_than_a_push_may_have_is_malformed():
+    with pytest.raises(MalformedPush, match=f"over the limit of {MAX_PUSH_BYTES}"):
+        decode(encode(Push("t1", 7, "r", body="x" * MAX_PUSH_BYTES)))
 
 
 def test_what_nests_too_deep_is_malformed():
