@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import Any
 
+from lanes.errors import UnknownLane
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
 from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.link import Link
@@ -66,7 +67,11 @@ class PulsarBroker(Broker):
         delay_s: float = 0.0,
         source: Source | None = None,
     ) -> None:
-        await self._publisher.publish(lane, bodies, delay_s, source)
+        try:
+            await self._publisher.publish(lane, bodies, delay_s, source)
+        except UnknownLane:  # somebody else has removed it
+            self._known.discard(lane)
+            raise
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
         topic = self._topic(lane)
@@ -95,7 +100,8 @@ class PulsarBroker(Broker):
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"
         topics = (await self._admin.call("GET", path, "list the lanes")).value
-        names = (topic.rsplit("/", 1)[1] for topic in topics)
+        names = [topic.rsplit("/", 1)[1] for topic in topics]
+        self._known.intersection_update(names)
         return [name for name in names if not name.startswith(_INTERNAL)]
 
     async def close(self) -> None:

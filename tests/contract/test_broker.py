@@ -229,6 +229,31 @@ async def test_opening_a_lane_again_keeps_what_is_on_it(connections):
         assert bodies(await (await Reading.of(broker)).take(1)) == [b"kept"]
 
 
+async def test_a_lane_that_another_dropped_is_opened_anew_once_it_is_missed(connections):
+    async with connections:
+        here, there = (backend.broker for backend in await connections.two())
+        await here.open_lane(LANE)
+        await there.drop_lane(LANE)
+        assert LANE not in await here.lanes()
+
+        await here.open_lane(LANE)
+
+        assert LANE in await there.lanes()
+
+
+async def test_a_lane_that_a_publish_missed_is_opened_anew(connections):
+    async with connections:
+        here, there = (backend.broker for backend in await connections.two())
+        await here.open_lane(LANE)
+        await there.drop_lane(LANE)
+        with pytest.raises(UnknownLane):
+            await here.publish(LANE, [b"lost"])
+
+        await here.open_lane(LANE)
+
+        await here.publish(LANE, [b"kept"])
+
+
 async def test_all_open_lanes_are_listed(connections):
     async with connections:
         broker = (await connections.one()).broker
