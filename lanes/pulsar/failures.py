@@ -72,6 +72,8 @@ def refusal(status: int, reason: str, url: str, doing: str) -> PushlaneError:
     """The error that a status of the admin REST stands for, when `doing` failed."""
     if status in (401, 403):
         meaning = _DENIED
+    elif status == 412 and "ownership" in reason:  # of a topic that no broker serves right now
+        meaning = _AWAY
     elif status in (400, 405, 406, 412, 422):
         meaning = Meaning(BadInput, "check the namespace, and that this is Pulsar's admin REST")
     elif status == 404:

@@ -77,6 +77,12 @@ def test_a_passing_trouble_of_the_admin_may_be_tried_again(status: int) -> None:
     assert type(refusal(status, "", "http://admin.test", "open lane x")) is Unreachable
 
 
+def test_a_topic_that_no_broker_serves_for_the_moment_may_be_tried_again() -> None:
+    reason = "Failed to find ownership for topic:persistent://a/b/c"
+
+    assert type(refusal(412, reason, "http://admin.test", "open lane x")) is Unreachable
+
+
 def test_an_admin_that_does_not_answer_is_named_with_what_to_do() -> None:
     error = unanswered(TimeoutError(), "http://admin.test", "open lane x")
 
