@@ -112,7 +112,7 @@ def list_dead(
     limit: LimitOption = _LISTED,
     wants_json: JsonFlag = False,
 ) -> None:
-    """List dead pushes, oldest first, without what they hold."""
+    """List dead pushes, lane by lane, oldest first, without what they hold."""
     wanted = _Filter(task, reason, older_than, newer_than, limit + 1 if limit else 0)
 
     async def load(backend: Backend) -> Found:

@@ -137,7 +137,7 @@ def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
     if name not in Settings.model_fields:
         hint = did_you_mean(name, Settings.model_fields)
         return BadInput(
-            f"{CONFIG_FILE}: there is no setting {name!r}{hint}; `pushlane config` lists them"
+            f"{CONFIG_FILE}: there is no setting {name!r}{hint} (`pushlane config` lists them)"
         )
     value = found["input"]
     shown = "" if name == "pulsar_token" else f"={masked(repr(value))}"

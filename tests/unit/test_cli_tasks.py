@@ -46,6 +46,16 @@ def test_tasks_as_a_table_has_a_line_for_each(command: Command) -> None:
     assert [line.split()[0] for line in lines] == [first, second]
 
 
+def test_a_wide_table_shows_what_was_expired_and_dropped(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("cancel", task, "--yes")
+
+    heading, line = (row.split() for row in command("tasks", "--all").stdout.splitlines())
+
+    assert heading[-5:-2] == ["EXPIRED", "DROPPED", "%"]
+    assert line[-4:-1] == ["0", "3", "100"]
+
+
 def test_tasks_leaves_cancelled_ones_out_unless_asked(command: Command) -> None:
     task = command.submit()
     command("cancel", task, "--yes")
