@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import Any
 
+import _pulsar
+
 from lanes.errors import UnknownLane
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
 from lanes.pulsar.admin import Admin, topic_path
@@ -91,8 +93,10 @@ class PulsarBroker(Broker):
         entry: tuple[int, int] = taken.handle.entry
         return entry
 
-    def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
-        return replayed(self._link, self._topic(lane), lane, since_ms)
+    async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
+        start = await self._first_since(lane, since_ms)
+        async for page in replayed(self._link, self._topic(lane), lane, start):
+            yield page
 
     async def retained_since_ms(self, lane: str) -> int | None:
         return await retained_since_ms(self._link, self._topic(lane), lane)
@@ -107,6 +111,16 @@ class PulsarBroker(Broker):
     async def close(self) -> None:
         await self._link.close()
         self._recent.clear()
+
+    async def _first_since(self, lane: str, since_ms: int) -> _pulsar.MessageId:
+        """The first message of a time or later; behind the last one when there is none."""
+        if since_ms <= 0:
+            return _pulsar.MessageId.earliest
+        path, doing = f"{self._path(lane)}/messageid/{since_ms}", f"read lane {lane} again"
+        reply = await self._admin.call("GET", path, doing, allow=(404,))
+        if reply.status == 404:
+            return _pulsar.MessageId.earliest
+        return _pulsar.MessageId(-1, reply.value["ledgerId"], reply.value["entryId"], -1)
 
     async def _make_subscription(self, path: str, doing: str) -> None:
         """Two processes that make it at once get in each other's way (412): then ask again."""

@@ -20,11 +20,17 @@ PAGE = 1_000
 T = TypeVar("T")
 
 
-async def replayed(link: Link, topic: str, lane: str, since_ms: int) -> AsyncIterator[list[bytes]]:
-    """Bodies in the order of the lane, page by page; nothing when there is no such lane."""
+async def replayed(
+    link: Link, topic: str, lane: str, start: _pulsar.MessageId
+) -> AsyncIterator[list[bytes]]:
+    """Bodies from a message on, in the order of the lane, page by page; none without a lane.
+
+    A reader that seeks a time instead may wait for a message that is not there: the client's
+    `has_message_available` is wrong after such a seek (apache/pulsar-client-cpp#498, #556).
+    """
     doing = f"read lane {lane} again"
     try:
-        reader = await _blocking(link, doing, lambda: _open(link, topic, since_ms))
+        reader = await _blocking(link, doing, lambda: _open(link, topic, start))
     except UnknownLane:
         return
     try:
@@ -38,7 +44,7 @@ async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
     """When the oldest message that is still there was published."""
 
     def first() -> int | None:
-        reader = _open(link, topic, 0)
+        reader = _open(link, topic, _pulsar.MessageId.earliest)
         try:
             page = _page(reader, 1)
             return page[0].publish_timestamp() if page else None
@@ -51,12 +57,10 @@ async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
         return None
 
 
-def _open(link: Link, topic: str, since_ms: int) -> _pulsar.Reader:
+def _open(link: Link, topic: str, start: _pulsar.MessageId) -> _pulsar.Reader:
     configuration = _pulsar.ReaderConfiguration()
-    reader = link.raw.create_reader(topic, _pulsar.MessageId.earliest, configuration)
-    if since_ms > 0:
-        reader.seek(since_ms)
-    return reader
+    configuration.start_message_id_inclusive(True)
+    return link.raw.create_reader(topic, start, configuration)
 
 
 def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
