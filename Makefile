@@ -32,7 +32,7 @@ acceptance: .venv/.dev ## Long tests
 	$(BIN)/python -m pytest tests/acceptance $(ARGS)
 
 bench: .venv/.dev ## All benchmarks; one: make bench ARGS="fairness --broker embedded"
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m bench $(or $(ARGS),all)
 
 pins: .venv/.dev ## Renew requirements/*.txt
 	$(BIN)/pip install --quiet pip-tools

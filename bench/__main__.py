@@ -1,38 +1,53 @@
-"""`python -m bench NAME [options]`: run one benchmark; its JSON is the last line printed."""
+"""`python -m bench NAME [options]`: run one benchmark; its JSON is the last line printed.
+
+`make bench` is `python -m bench all`: every one that docs/benchmarks.md shows. A benchmark is a
+module with `add_options`, `run` (its JSON), `figures` (its table), `RUNS` (what `all` runs of it)
+and, where there is one, `plot`. `faults` and `soak` take long and are run by themselves.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import signal
 import sys
+from pathlib import Path
 
+from bench.everything import module_of
+from bench.figures import show
 from lanes.errors import PushlaneError
 
-BENCHMARKS = ("fairness", "faults", "modes", "pick", "soak")
+MEASURED = ("fairness", "modes", "pick")
+APART = {"all": "everything", "faults": "faults", "soak": "soak"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
-    for name in BENCHMARKS:
-        module = importlib.import_module(f"bench.{name.replace('-', '_')}")
+    for name in (*MEASURED, *APART):
+        module = module_of(APART.get(name, name))
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
         command.add_argument("--json", action="store_true", help="print nothing but the JSON")
+        if hasattr(module, "plot"):
+            command.add_argument("--plot", type=Path, metavar="PNG", help="draw it into a file")
         module.add_options(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(module=module)
     options = parser.parse_args()
+    module = options.module
     for number in (signal.SIGINT, signal.SIGTERM):  # either way, what was started is stopped
         signal.signal(number, signal.default_int_handler)
     try:
-        result = options.run(options)
+        result = module.run(options)
     except KeyboardInterrupt:
         print("interrupted; what it had started is stopped", file=sys.stderr)
         return 130
     except PushlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    if hasattr(module, "figures") and not options.json:
+        show(module.__doc__.splitlines()[0], module.figures(result))
+    if getattr(options, "plot", None):
+        module.plot(result, options.plot)
     print(json.dumps(result))
     if result.get("lost"):
         print(f"error: {result['lost']} pushes were lost", file=sys.stderr)

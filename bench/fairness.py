@@ -15,22 +15,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.backends import backend_settings, environment
+from bench.backlog import write_task
 from bench.deliveries import account
 from bench.fairness_of import jain, longest_gap, share_error
+from bench.figures import Figure, at_least, at_most, exactly
 from cli.demo.arrivals import Arrival, Follower
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.naming import own_lane
-from lanes.ports import Source
-from lanes.push import Push, encode
+from lanes.backend import connect
 from lanes.settings import Settings
-from lanes.task import Level, Task, Weights, new_task_id
+from lanes.task import Level, Weights
 
-_PUBLISH_AT_ONCE = 4_096
+RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +44,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         _dispatch(settings, path)
         log = list(Follower(path).read())
     result = judge(log, levels, options.pushes)
-    if not options.json:
-        _show(result)
     return {"broker": options.broker, "tasks_a_level": options.tasks, "pushes": len(log), **result}
 
 
@@ -60,27 +53,8 @@ async def _submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Leve
     async with connect(settings) as backend:
         for _ in range(tasks):
             for level in Level:
-                task_id = new_task_id()
-                levels[task_id] = level
-                await _write(backend, task_id, level, pushes)
+                levels[await write_task(backend, level, pushes)] = level
     return levels
-
-
-async def _write(backend: Backend, task_id: str, level: Level, pushes: int) -> None:
-    """One task on a lane of its own, low ones too: in the pool, tasks would share turns."""
-    lane = own_lane(task_id)
-    await backend.registry.add(
-        Task(id=task_id, level=level, lane=lane, created_at_ms=life.now_ms())
-    )
-    await backend.broker.open_lane(lane)
-    await backend.registry.change(task_id, life.start)
-    bodies = [
-        encode(Push(task_id, seq, f"r{seq}", "title", "x" * 150)) for seq in range(1, pushes + 1)
-    ]
-    for first in range(0, pushes, _PUBLISH_AT_ONCE):
-        source = Source(f"submit-{task_id}", first + 1)
-        await backend.broker.publish(lane, bodies[first : first + _PUBLISH_AT_ONCE], source=source)
-    await backend.registry.change(task_id, life.seal(pushes))
 
 
 def _dispatch(settings: Settings, log: Path) -> None:
@@ -124,12 +98,15 @@ def while_backlogged(tasks: list[str], how_many: int, pushes: int) -> list[str]:
     return tasks[start:]
 
 
-def _show(result: dict[str, Any]) -> None:
-    table = Table("figure", "measured", "goal", title="Fairness at the sink, all tasks backlogged")
-    table.add_row("share error, picks per 100", str(result["share_error_max"]), "≤ 1")
-    for level, goal in zip(Level, (2, 4, 10), strict=True):
-        table.add_row(f"longest gap, {level}", str(result["gap_max"][level.value]), f"≤ {goal}")
-    table.add_row("Jain, tasks within a level", str(result["jain"]), "≥ 0.99")
-    table.add_row("lost", str(result["lost"]), "0")
-    table.add_row("duplicates", str(result["duplicates"]), "0")
-    Console().print(table)
+def figures(result: dict[str, Any]) -> list[Figure]:
+    gaps = [
+        at_most(f"longest gap, {level}", result["gap_max"][level.value], goal)
+        for level, goal in zip(Level, (2, 4, 10), strict=True)
+    ]
+    return [
+        at_most("share error, picks in any 100", result["share_error_max"], 1),
+        *gaps,
+        at_least("Jain's index, tasks within a level (least)", result["jain"], 0.99),
+        exactly("lost", result["lost"], 0),
+        exactly("duplicates", result["duplicates"], 0),
+    ]

@@ -17,10 +17,9 @@ from statistics import median
 from typing import Any
 
 import uvloop
-from rich.console import Console
-from rich.table import Table
 
 from bench.backends import backend_settings
+from bench.figures import Figure, at_least
 from cli.demo.receiver import running
 from dispatcher import Dispatcher
 from dispatcher.sinks import open_sink
@@ -30,6 +29,11 @@ from lanes.task import DeliveryMode, Level
 from producers.request import SubmitRequest
 from producers.submit import submit
 
+RUNS = tuple(
+    ("--broker", broker, "--sink", sink)
+    for broker in ("embedded", "pulsar")
+    for sink in ("null", "webhook")
+)
 _PUSHES = {"null": 40_000, "webhook": 8_000}
 
 
@@ -50,8 +54,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     per_s = {mode.value: round(median(of_mode)) for mode, of_mode in rates.items()}
     base = per_s[DeliveryMode.AT_LEAST_ONCE.value]
     ratios = {mode: round(rate / base, 2) for mode, rate in per_s.items()}
-    if not options.json:
-        _show(per_s, ratios)
     return {
         "broker": options.broker,
         "sink": options.sink,
@@ -98,8 +100,10 @@ async def _drain_s(settings: Settings, spec: str, mode: DeliveryMode, pushes: in
     return took_s
 
 
-def _show(per_s: dict[str, int], ratios: dict[str, float]) -> None:
-    table = Table("mode", "pushes/s", "of at_least_once", title="Delivery modes, one process")
-    for mode, rate in per_s.items():
-        table.add_row(mode, f"{rate:,}", f"{ratios[mode]:.2f}")
-    Console().print(table)
+def figures(result: dict[str, Any]) -> list[Figure]:
+    once = DeliveryMode.ONCE.value
+    return [
+        Figure(mode, f"{rate:,}/s, {result['of_at_least_once'][mode]:.2f}")
+        for mode, rate in result["rate_per_s"].items()
+        if mode != once
+    ] + [at_least("once, of at_least_once's rate", result["of_at_least_once"][once], 0.5)]

@@ -6,12 +6,11 @@ import argparse
 import time
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from bench.figures import Figure
 from dispatcher.scheduler import Scheduler
 from lanes.task import Level
 
+RUNS = ((),)
 _LANES = (60, 1_000, 10_000, 100_000)
 _PICKS = 200_000
 
@@ -22,12 +21,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     best = {lanes: min(_pick_us(lanes) for _ in range(options.rounds)) for lanes in _LANES}
-    if not options.json:
-        table = Table("lanes", "us a pick", title="Scheduler: pick and charge")
-        for lanes, cost_us in best.items():
-            table.add_row(f"{lanes:,}", f"{cost_us:.2f}")
-        Console().print(table)
     return {"pick_us": {str(lanes): round(cost_us, 3) for lanes, cost_us in best.items()}}
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    return [
+        Figure(f"us a pick, {int(lanes):,} lanes", f"{cost_us:.2f}")
+        for lanes, cost_us in result["pick_us"].items()
+    ]
 
 
 def _pick_us(lanes: int) -> float:

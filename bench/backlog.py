@@ -1,0 +1,31 @@
+"""Tasks written straight to their lanes, for benchmarks that are not about submitting."""
+
+from __future__ import annotations
+
+from lanes import life
+from lanes.backend import Backend
+from lanes.naming import own_lane
+from lanes.ports import Source
+from lanes.push import Push, encode
+from lanes.task import Level, Task, new_task_id
+
+_PUBLISH_AT_ONCE = 4_096
+_BODY = "x" * 150
+
+
+async def write_task(backend: Backend, level: Level, pushes: int, quota: int = 1) -> str:
+    """A sealed task on a lane of its own, a low one too: in the pool, tasks would share turns."""
+    task_id = new_task_id()
+    lane = own_lane(task_id)
+    task = Task(id=task_id, level=level, lane=lane, quota=quota, created_at_ms=life.now_ms())
+    await backend.registry.add(task)
+    await backend.broker.open_lane(lane)
+    await backend.registry.change(task_id, life.start)
+    for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
+        last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
+        bodies = [
+            encode(Push(task_id, seq, f"r{seq}", "title", _BODY)) for seq in range(first, last)
+        ]
+        await backend.broker.publish(lane, bodies, source=Source(f"submit-{task_id}", first))
+    await backend.registry.change(task_id, life.seal(pushes))
+    return task_id
