@@ -1,20 +1,22 @@
 """Settings for a benchmark's own, empty backend: embedded in a temporary folder, or a real Pulsar.
 
-Pulsar and Redis are those that the environment names; without them a local pair is started on free
-ports and stopped again.
+Pulsar and Redis are those that the environment names, left as they were; without them a local pair
+is started on free ports and stopped again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.cleanup import remove_namespaces
+from bench.figures import say
 from cli import stack
 from lanes.settings import Settings, load
 
@@ -28,7 +30,11 @@ def backend_settings(broker: str, **given: Any) -> Iterator[Settings]:
             return
         namespace = f"pushlane/bench-{secrets.token_hex(4)}"
         if os.environ.get("PUSHLANE_BROKER"):
-            yield load({"namespace": namespace, **given})
+            settings = load({"namespace": namespace, **given})
+            try:
+                yield settings
+            finally:
+                asyncio.run(remove_namespaces(settings))
             return
         with _own_stack(Path(folder)) as urls:
             yield load({**urls, "namespace": namespace, **given})
@@ -36,9 +42,6 @@ def backend_settings(broker: str, **given: Any) -> Iterator[Settings]:
 
 @contextmanager
 def _own_stack(folder: Path) -> Iterator[dict[str, str]]:
-    def say(step: str) -> None:
-        print(step, file=sys.stderr)
-
     with stack.temporary(folder, say) as urls:
         yield {"broker": urls.broker, "admin_url": urls.admin, "redis_url": urls.redis}
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from bench.backends import backend_settings, environment
+from bench.backends import backend_settings
 from bench.backlog import write_task
 from bench.deliveries import account
+from bench.dispatching import drain
 from bench.fairness_of import jain, longest_gap, share_error
 from bench.figures import Figure, at_least, at_most, exactly
 from cli.demo.arrivals import Arrival, Follower
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     ):
         levels = asyncio.run(_submit(settings, options.tasks, options.pushes))
         path = Path(folder) / "deliveries.jsonl"
-        _dispatch(settings, path)
+        drain(settings, f"log:{path}")
         log = list(Follower(path).read())
     result = judge(log, levels, options.pushes)
     return {"broker": options.broker, "tasks_a_level": options.tasks, "pushes": len(log), **result}
@@ -55,11 +54,6 @@ async def _submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Leve
             for level in Level:
                 levels[await write_task(backend, level, pushes)] = level
     return levels
-
-
-def _dispatch(settings: Settings, log: Path) -> None:
-    command = [sys.executable, "-m", "cli", "dispatch", "--sink", f"log:{log}", "--drain"]
-    subprocess.run(command, env=environment(settings), check=True, timeout=600)
 
 
 def judge(log: list[Arrival], levels: dict[str, Level], pushes: int) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""Removes what a benchmark has left in a Pulsar and Redis that go on: namespaces, topics and keys.
+
+What belongs to a benchmark is told by its name: its namespace, and those that begin with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import quote
+
+from redis.asyncio import Redis
+
+from bench.figures import say
+from lanes.errors import PushlaneError
+from lanes.pulsar.admin import Admin
+from lanes.settings import Settings
+
+_AT_ONCE = 16
+_TRIES = 5
+_AGAIN_S = 1.0
+_KEYS_AT_ONCE = 1_000
+
+
+async def remove_namespaces(settings: Settings) -> None:
+    """Remove the settings' namespace and all whose names begin with it, whoever reads there."""
+    try:
+        async with Admin(settings.admin_url, settings.pulsar_token) as admin:
+            tenant = settings.namespace.split("/", 1)[0]
+            names = (await admin.call("GET", f"/namespaces/{tenant}", "list namespaces")).value
+            for name in (name for name in names if _is_ours(name, settings.namespace)):
+                await _remove(admin, name)
+        await _remove_keys(settings)
+    except PushlaneError as error:
+        say(f"namespaces {settings.namespace}* are left: {error}")
+
+
+def _is_ours(name: str, namespace: str) -> bool:
+    return name == namespace or name.startswith(f"{namespace}-")
+
+
+async def _remove(admin: Admin, namespace: str) -> None:
+    """Its topics first; a client that is just leaving may be in the way for a moment."""
+    path, doing = f"/namespaces/{namespace}", f"remove namespace {namespace}"
+    for left in reversed(range(_TRIES)):
+        await _remove_topics(admin, namespace)
+        allow = (404, 409, 412, 500) if left else (404,)
+        if (await admin.call("DELETE", path, doing, allow=allow)).status < 405:
+            return
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _remove_topics(admin: Admin, namespace: str) -> None:
+    doing = f"empty namespace {namespace}"
+    topics = (await admin.call("GET", f"/persistent/{namespace}", doing)).value
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def remove(topic: str) -> None:
+        path = f"/persistent/{namespace}/{quote(topic.rsplit('/', 1)[1], safe='')}?force=true"
+        async with room:
+            await admin.call("DELETE", path, doing, allow=(404, 409, 412, 500))
+
+    await asyncio.gather(*map(remove, topics))
+
+
+async def _remove_keys(settings: Settings) -> None:
+    redis = Redis.from_url(settings.redis_url)
+    try:
+        names = []
+        async for name in redis.scan_iter(f"{{{settings.namespace}*", count=_KEYS_AT_ONCE):
+            names.append(name)
+        for first in range(0, len(names), _KEYS_AT_ONCE):
+            await redis.unlink(*names[first : first + _KEYS_AT_ONCE])
+    finally:
+        await redis.aclose()
