@@ -181,12 +181,23 @@ async def test_a_delayed_message_is_not_taken_before_its_time(connections):
         reading = await Reading.of(broker)
         published_s = time.time()
         await broker.publish(LANE, [b"later"], delay_s=0.4)
+
+        taken = bodies(await reading.take(1))
+
+        assert taken == [b"later"]
+        assert time.time() - published_s >= 0.4
+
+
+async def test_a_delayed_message_holds_up_none_behind_it(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        reading = await Reading.of(broker)
+        await broker.publish(LANE, [b"later"], delay_s=600)
         await broker.publish(LANE, [b"now"])
 
-        taken = bodies(await reading.take(2))
-
-        assert taken == [b"now", b"later"]
-        assert time.time() - published_s >= 0.4
+        assert bodies(await reading.take(1)) == [b"now"]
+        assert reading.reader.take() is None
 
 
 async def test_a_repeated_batch_of_a_source_is_kept_once(connections):

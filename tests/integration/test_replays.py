@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tests.processes import Pushlane, Received, until
+import pytest
+
+from tests.processes import Pushlane, Received, each_once, until
 
 PUSHES = 200
 
@@ -53,6 +55,21 @@ def test_a_low_task_with_a_retention_can_be_replayed(pushlane, deliveries) -> No
     task = sent(pushlane, deliveries, "low", "--retention", "10m")
 
     assert pushlane.json("clone", task)["published"] == PUSHES
+
+
+@pytest.mark.pulsar
+@pytest.mark.parametrize("pushlane", ["pulsar"], indirect=True)
+def test_pulsar_keeps_what_low_tasks_put_on_the_lane_that_they_share(pushlane, deliveries) -> None:
+    task, moved, other = (pushlane.submit("low", PUSHES) for _ in range(3))
+    pushlane("promote", moved, "--to", "high")
+    pushlane.drain(deliveries.sink)
+
+    again = [pushlane.json("clone", task), pushlane.json("replay", moved, "--since", "1h")]
+    pushlane.drain(deliveries.sink)
+
+    assert [one["published"] for one in again] == [PUSHES, PUSHES]
+    totals = dict.fromkeys([task, moved, other, *(one["task_id"] for one in again)], PUSHES)
+    assert deliveries.pushes == each_once(totals)
 
 
 def test_what_is_no_longer_retained_is_not_replayed(pushlane, deliveries) -> None:

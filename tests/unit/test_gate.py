@@ -165,7 +165,7 @@ def test_a_push_that_is_on_its_lane_twice_is_sent_once(tmp_path: Path, batch_siz
 
         assert sink.pushes() == [(task.id, 1)]
 
-    in_backend(tmp_path, work, sink_timeout_s=0.05, claim_timeout_s=0.05)
+    in_backend(tmp_path, work)
 
 
 STRICT = (DeliveryMode.AT_MOST_ONCE, OnUnknown.RESEND)

@@ -172,7 +172,7 @@ def test_a_failed_push_that_was_replaced_meanwhile_is_not_tried_again(tmp_path: 
 
         sink = MemorySink(busy)
         sink.gate.clear()
-        async with dispatching(backend, sink, settings, drain=True):
+        async with dispatching(backend, sink, settings):
             older = await add(backend, "anna", at_ms=1)
             await sink.until_received(1)
             newer = await add(backend, "anna", at_ms=2)
@@ -205,7 +205,7 @@ def test_while_the_marks_are_away_pushes_wait_for_them(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
         marks = Away(backend.marks)
         sink = MemorySink()
-        async with dispatching(replace(backend, marks=marks), sink, settings, drain=True):
+        async with dispatching(replace(backend, marks=marks), sink, settings):
             task = await add(backend, "anna", "anna", dedupe=True)
             await marks.asked.wait()
             assert sink.received == []

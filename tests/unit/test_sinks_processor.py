@@ -13,7 +13,7 @@ from lanes.ports import Delivery
 from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.task import Level
 
-DEADLINE_S = 10
+DEADLINE_S = 30
 
 
 def unheard(reason):
@@ -25,7 +25,7 @@ def deliveries(count=1):
     return [Delivery(Push("task", seq, "x@y", "t", "b"), Level.LOW) for seq in range(1, count + 1)]
 
 
-def deliver(function, count=1, *, timeout_s=5.0, **options):
+def deliver(function, count=1, *, timeout_s=DEADLINE_S, **options):
     async def scenario():
         sink = ProcessorSink(function, 2, timeout_s, **options)
         try:

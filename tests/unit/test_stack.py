@@ -198,7 +198,7 @@ class TestProcesses:
         health.wait_until(
             lambda: not ours.is_running("sleeper"),
             what="the end",
-            deadline_s=10,
+            deadline_s=60,
             is_running=lambda: True,
             log_tail=lambda: "",
         )

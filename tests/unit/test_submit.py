@@ -22,7 +22,7 @@ from lanes.task import Level, State
 from producers.request import Stage, SubmitRequest
 from producers.submit import submit
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 class Fixture:
