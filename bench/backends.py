@@ -46,6 +46,17 @@ def _own_stack(folder: Path) -> Iterator[dict[str, str]]:
         yield {"broker": urls.broker, "admin_url": urls.admin, "redis_url": urls.redis}
 
 
+def anew(settings: Settings) -> Settings:
+    """The same backend with a store or namespace that nothing has used before."""
+    name = secrets.token_hex(4)
+    return settings.model_copy(
+        update={
+            "data_dir": settings.data_dir / name,
+            "namespace": f"{settings.namespace}-{name}",
+        }
+    )
+
+
 def environment(settings: Settings) -> dict[str, str]:
     """What a child process needs to use the same backend."""
     named = {

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from bench.figures import say
 from cli.demo.arrivals import Arrival
+
+_LOST_TOLD = 20
 
 
 class Account(NamedTuple):
@@ -30,3 +33,9 @@ def account(log: Iterable[Arrival], totals: dict[str, int]) -> Account:
         if seq not in seen[task]
     ]
     return Account(lost, duplicates)
+
+
+def tell_lost(lost: list[tuple[str, int]]) -> None:
+    """Name the first ones."""
+    for task, seq in lost[:_LOST_TOLD]:
+        say(f"lost: task {task}, seq {seq}")

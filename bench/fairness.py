@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.backends import backend_settings
 from bench.backlog import write_task
-from bench.deliveries import account
+from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fairness_of import jain, longest_gap, share_error
 from bench.figures import Figure, at_least, at_most, exactly
@@ -59,6 +59,7 @@ async def _submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Leve
 def judge(log: list[Arrival], levels: dict[str, Level], pushes: int) -> dict[str, Any]:
     """The figures of one run, over the part of the log in which every task had a backlog."""
     lost, duplicates = account(log, dict.fromkeys(levels, pushes))
+    tell_lost(lost)
     measured = while_backlogged([arrival.task for arrival in log], len(levels), pushes)
     by_level = [levels[task].value for task in measured]
     weights = Weights().by_level()

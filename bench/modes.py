@@ -7,7 +7,6 @@ else the machine does falls on all. The dispatcher runs in this process, the web
 from __future__ import annotations
 
 import argparse
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 
 import uvloop
 
-from bench.backends import backend_settings
+from bench.backends import anew, backend_settings
 from bench.figures import Figure, at_least
 from cli.demo.receiver import running
 from dispatcher import Dispatcher
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with backend_settings(options.broker) as settings, _sink(options) as sink:
         for _ in range(options.rounds):
             for mode, of_mode in rates.items():
-                of_mode.append(pushes / uvloop.run(_drain_s(_own(settings), sink, mode, pushes)))
+                of_mode.append(pushes / uvloop.run(_drain_s(anew(settings), sink, mode, pushes)))
     per_s = {mode.value: round(median(of_mode)) for mode, of_mode in rates.items()}
     base = per_s[DeliveryMode.AT_LEAST_ONCE.value]
     ratios = {mode: round(rate / base, 2) for mode, rate in per_s.items()}
@@ -73,17 +72,6 @@ def _sink(options: argparse.Namespace) -> Iterator[str]:
         running(Path(folder) / "arrivals.jsonl", options.delay_ms) as url,
     ):
         yield f"webhook:{url}"
-
-
-def _own(settings: Settings) -> Settings:
-    """A store or namespace that no round has used before."""
-    name = secrets.token_hex(4)
-    return settings.model_copy(
-        update={
-            "data_dir": settings.data_dir / name,
-            "namespace": f"{settings.namespace}-{name}",
-        }
-    )
 
 
 async def _drain_s(settings: Settings, spec: str, mode: DeliveryMode, pushes: int) -> float:
