@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dispatcher.backoff import Backoff, whenever
 from lanes import life
-from lanes.errors import UnknownTask
+from lanes.errors import TaskConflict, UnknownTask, Unreachable
 from lanes.ports import Registry
 from lanes.task import Progress, State, Task
 
@@ -59,6 +60,11 @@ class Completion:
     async def run(self) -> None:
         await whenever(self._due, self._check_and_finish, Backoff(log, "the registry"))
 
+    async def conclude(self) -> None:
+        """Do now what is due, at a stop. Whoever leads makes up for what does not get through."""
+        with suppress(Unreachable, TaskConflict):
+            await self._check_and_finish()
+
     async def _check_and_finish(self) -> None:
         await self._check()
         await self._finish()
@@ -67,7 +73,7 @@ class Completion:
         if unchecked := list(self._unchecked):
             progress = await self._registry.progress(unchecked)
             for task_id in unchecked:  # not those that came in meanwhile
-                del self._unchecked[task_id]
+                self._unchecked.pop(task_id, None)
             self.on_progress(progress)
 
     async def _finish(self) -> None:
@@ -75,7 +81,7 @@ class Completion:
             some = list(self._full)[:_AT_ONCE]
             await asyncio.gather(*(self._done(task_id) for task_id in some))
             for task_id in some:
-                del self._full[task_id]
+                self._full.pop(task_id, None)
 
     async def _done(self, task_id: str) -> None:
         try:

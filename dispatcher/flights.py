@@ -129,7 +129,9 @@ class Flights:
         try:
             outcomes = await self._sink.deliver(batch)
             fault = _fault(outcomes, len(batch))
-        except Exception as error:  # noqa: BLE001 - a sink is somebody else's code
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
+            if _is_given_up():
+                raise
             log.warning(
                 "sink %s raised %s",
                 self._sink.name,
@@ -145,6 +147,12 @@ class Flights:
 
 def _is_asked_about(job: Job) -> bool:
     return is_guarded(job) or is_sieved(job)
+
+
+def _is_given_up() -> bool:
+    """Whether this flight was cancelled: a sink may raise a cancellation of its own, too."""
+    flight = asyncio.current_task()
+    return flight is not None and flight.cancelling() > 0
 
 
 def _unheard(reason: str) -> Outcome:

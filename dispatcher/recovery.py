@@ -1,15 +1,15 @@
 """Brings registry and broker together again after one of them has lost something.
 
 Run by whoever leads: lanes that no task knows are dropped after a grace, a running task whose lane
-is missing gets it anew, and a task whose counts were lost ends once nothing of it is left. It
-never drops what a task that is under way may still need.
+is missing gets it anew, one that nobody was left to call done is done, and a task whose counts were
+lost ends once nothing of it is left. It never drops what a task that is under way may still need.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from lanes import life
 from lanes.backend import Backend
@@ -63,7 +63,8 @@ class Recovery:
 
     async def _reconcile(self, now: int) -> None:
         active = list(self._active.values())  # before the lanes: theirs were made earlier
-        lanes = await self._backend.broker.lanes()
+        await self._end_counted(active)
+        lanes = set(await self._backend.broker.lanes())
         for task in active:
             missing = [lane for lane in _lanes_of(task) if lane not in lanes]
             if missing and task.state is not State.SUBMITTED:
@@ -74,6 +75,14 @@ class Recovery:
             if now - since_ms >= GRACE_MS and await self._backend.broker.drop_lane(lane):
                 del self._orphans[lane]
                 log.warning("lane %s had no task: dropped", lane, extra={"action": "orphan_lane"})
+
+    async def _end_counted(self, active: Sequence[Task]) -> None:
+        """Who counts a task's last push calls it done, and may be killed or stopped in between."""
+        sealed = [(task, task.total) for task in active if task.total is not None]
+        counts = await self._backend.registry.progress([task.id for task, _ in sealed])
+        for (task, total), progress in zip(sealed, counts, strict=True):
+            if progress.finished >= total:
+                await self._change(task, life.finish(State.DONE))
 
     async def _reopen(self, task: Task, missing: list[str]) -> None:
         known = await self._registered(task.id)

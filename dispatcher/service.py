@@ -197,6 +197,7 @@ class Dispatcher:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._settler.drain()
+                await self._completion.conclude()
         except TimeoutError:
             log.warning(
                 "%d outcomes are not acked: their pushes will be repeated",

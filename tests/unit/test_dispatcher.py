@@ -380,6 +380,19 @@ def test_a_batch_mixes_tasks_only_where_the_sink_allows_it(tmp_path: Path) -> No
     in_backend(tmp_path, work)
 
 
+def test_a_stop_after_the_last_push_leaves_the_task_done(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, Level.HIGH, 3)
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings):
+            await sink.until_received(3)
+
+        assert (await backend.registry.get(task.id)).state is State.DONE
+
+    in_backend(tmp_path, work)
+
+
 def test_a_gentle_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
         task = await add_task(backend, Level.HIGH, 1_000)

@@ -18,7 +18,7 @@ from dispatcher.janitor import Janitor
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
-from lanes.ports import LaneReader, OnReady
+from lanes.ports import Delivery, LaneReader, OnReady
 from lanes.push import DELIVERED, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import Progress, State, Task
@@ -321,6 +321,26 @@ def test_a_sink_that_answers_nonsense_means_a_retry(tmp_path: Path, wrong: Any) 
         assert progress.dead == 1
 
     in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+def test_what_ends_only_the_sinks_own_work_means_a_retry(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        def answer(delivery: Delivery) -> Outcome:
+            if delivery.push.attempt == 1:
+                raise error
+            return DELIVERED
+
+        task = await add_task(backend, pushes=2)
+
+        await drain(backend, MemorySink(answer), settings)
+
+        (progress,) = await backend.registry.progress([task.id])
+        assert progress.delivered == 2
+
+    in_backend(tmp_path, work, retry_first_s=0.01)
 
 
 def answer_with(wrong: Any) -> Any:

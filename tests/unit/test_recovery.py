@@ -115,6 +115,24 @@ def test_a_running_task_without_a_lane_gets_it_anew_and_says_so(tmp_path: Path) 
     in_backend(tmp_path, work)
 
 
+def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task, other = await add_task(backend, pushes=3), await add_task(backend, pushes=3)
+        recovering = Recovering(backend)
+        recovering.know(task)
+        recovering.know(other)
+        await recovering.step()
+        await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2, 3])])
+        await backend.registry.record([Finished(other.id, Kind.DELIVERED, [1, 2])])
+
+        await recovering.step(MINUTE_MS)
+
+        assert (await backend.registry.get(task.id)).state is State.DONE
+        assert (await backend.registry.get(other.id)).state is State.RUNNING
+
+    in_backend(tmp_path, work)
+
+
 async def lost_counts(backend: Backend, **options: Any) -> tuple[Task, Recovering]:
     """A task of ten pushes of which four are counted, with an empty lane."""
     task = await add_task(backend, pushes=0, seal=False, **options)
