@@ -28,19 +28,20 @@ _KIB = 1024
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (default 5)")
+    parser.add_argument("--answer-ms", type=float, default=10.0, help="of the sink, 20 slots")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     with worlds(options.broker) as new_world, new_world() as world:
-        result = asyncio.run(_soak(world, options.minutes))
+        result = asyncio.run(_soak(world, options.minutes, Load(answer_ms=options.answer_ms)))
     if not options.json:
         _show(result)
     return {"broker": options.broker, "minutes": options.minutes, **result}
 
 
-async def _soak(world: World, minutes: float) -> dict[str, Any]:
+async def _soak(world: World, minutes: float, load: Load) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="pushlane-soak-") as folder:
-        async with streaming(world, AT_LEAST_ONCE, Load(), Path(folder)) as stream:
+        async with streaming(world, AT_LEAST_ONCE, load, Path(folder)) as stream:
             async with stream.flowing():
                 await stream.went_on(time.time())
                 sizes = await _sizes(stream, minutes * 60)
