@@ -13,6 +13,7 @@ from dispatcher.job import Job
 from dispatcher.outcomes import Outcomes
 from dispatcher.sieve import Sieve, is_sieved
 from dispatcher.stats import Stats
+from dispatcher.suspects import Suspects
 from lanes.ports import Delivery, Sink
 from lanes.push import Arrival, Kind, Outcome
 
@@ -28,6 +29,7 @@ class Flights:
         self,
         sink: Sink,
         slots: int,
+        suspects: Suspects,
         sieve: Sieve,
         gate: Gate,
         outcomes: Outcomes,
@@ -37,6 +39,7 @@ class Flights:
         self._sink = sink
         self._slots = slots
         self._free = slots
+        self._suspects = suspects if sink.hosts_code else None
         self._sieve = sieve
         self._gate = gate
         self._outcomes = outcomes
@@ -86,10 +89,17 @@ class Flights:
 
     def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
         """Only jobs that may share a call; a push that needs no answer waits for none."""
+        if self._suspects is not None:
+            yield from ([job] for job in jobs if job.push.strikes)
+            jobs = [job for job in jobs if not job.push.strikes]
+        if not jobs:
+            return
         if len(jobs) == 1 or (self._sink.mixes_tasks and not any(map(_is_asked_about, jobs))):
-            return [jobs]
+            yield jobs
+            return
         key = self._shares_with
-        return [list(batch) for _, batch in groupby(sorted(jobs, key=key), key=key)]
+        for _, batch in groupby(sorted(jobs, key=key), key=key):
+            yield list(batch)
 
     def _shares_with(self, job: Job) -> tuple[bool, bool, str]:
         task_id = "" if self._sink.mixes_tasks else job.task.id
@@ -98,13 +108,21 @@ class Flights:
     async def _fly(self, jobs: list[Job]) -> None:
         count = len(jobs)
         try:
-            if not is_sieved(jobs[0]):
-                await self._go(jobs)
-            elif jobs := await self._sieve.admit(jobs):
-                await self._go(jobs)
-                await self._sieve.conclude(jobs)
+            suspects = self._suspects
+            if suspects is None or not suspects.watches(jobs):
+                await self._sift(jobs)
+            elif jobs := await suspects.admit(jobs):
+                await self._sift(jobs)
+                await suspects.conclude(jobs)
         finally:
             self._free += count
+
+    async def _sift(self, jobs: list[Job]) -> None:
+        if not is_sieved(jobs[0]):
+            await self._go(jobs)
+        elif jobs := await self._sieve.admit(jobs):
+            await self._go(jobs)
+            await self._sieve.conclude(jobs)
 
     async def _go(self, jobs: list[Job]) -> None:
         if not is_guarded(jobs[0]):

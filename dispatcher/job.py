@@ -15,7 +15,7 @@ from lanes.task import Task
 class Job(msgspec.Struct):
     """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could.
 
-    `turn_of` is the same for its recipient's turn.
+    `turn_of` is the same for its recipient's turn, `watched_by` for the watch over its process.
     """
 
     lane: OpenLane
@@ -24,6 +24,7 @@ class Job(msgspec.Struct):
     task: Task
     owner: str = ""
     turn_of: str = ""
+    watched_by: str = ""
 
 
 def parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:

@@ -52,7 +52,8 @@ class Outcomes:
 
     def later(self, job: Job, wait_s: float) -> None:
         """It was not sent: it comes again as it is."""
-        self._again(job, job.taken.body, wait_s)
+        body = encode(job.push) if job.push.strikes else job.taken.body
+        self._again(job, body, wait_s)
 
     def _retry(self, job: Job, outcome: Outcome) -> None:
         if outcome.pause_task:

@@ -32,6 +32,7 @@ from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
 from dispatcher.sieve import Sieve
 from dispatcher.stats import Gauges, Stats, StatsCollector
+from dispatcher.suspects import Suspects
 from lanes.backend import Backend
 from lanes.errors import PushlaneError
 from lanes.life import now_ms
@@ -105,8 +106,16 @@ class Dispatcher:
         )
         self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
         self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
+        self._suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
         self._flights = Flights(
-            sink, settings.slots, self._sieve, self._gate, outcomes, self.stats, self._wake
+            sink,
+            settings.slots,
+            self._suspects,
+            self._sieve,
+            self._gate,
+            outcomes,
+            self.stats,
+            self._wake,
         )
         self._loop = Loop(
             scheduler,
@@ -162,6 +171,7 @@ class Dispatcher:
                 ("openers", self._roster.run_openers()),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
+                ("suspects", self._suspects.run()),
                 ("sieve", self._sieve.run()),
                 ("gate", self._gate.run()),
                 ("settle moves", self._settler.run_moves()),

@@ -307,12 +307,14 @@ class Sink(Protocol):
     """Where pushes are delivered.
 
     `batch_size` is the most that one call takes. `mixes_tasks` says whether one batch may hold
-    pushes of several tasks.
+    pushes of several tasks, `hosts_code` whether it runs somebody's own code in this process, which
+    a push could bring to end it.
     """
 
     name: str
     batch_size: int
     mixes_tasks: bool
+    hosts_code: bool
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """One outcome for each push, in the same order.

@@ -28,6 +28,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     before `not_before_ms`, nor in its recipient's quiet hours, whose time zone is `zone` (an IANA
     name). In an ordered task `after_seq` is the push of the same key before this one, 0 for the
     first. Of the pushes with the same `collapse` key and recipient only the newest is sent.
+    `strikes` counts the processes that are known to have died while delivering it.
     """
 
     task_id: str
@@ -43,6 +44,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     zone: str = ""
     after_seq: SeqOrNone = 0
     collapse: str = ""
+    strikes: int = 0
 
     @property
     def push_id(self) -> str:

@@ -229,6 +229,7 @@ def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
         seq=seq,
         after_seq=after_seq,
         attempt=1,
+        strikes=0,
         expires_at_ms=own_expiry,
         submitted_at_ms=new.created_at_ms,
         not_before_ms=0,

@@ -37,6 +37,7 @@ class LogSink:
     name = "log"
     batch_size = 64
     mixes_tasks = True
+    hosts_code = False
 
     def __init__(self, path: Path) -> None:
         self._encode = msgspec.json.Encoder().encode_lines

@@ -12,6 +12,7 @@ class NullSink:
     name = "null"
     batch_size = 256
     mixes_tasks = True
+    hosts_code = False
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [DELIVERED] * len(batch)

@@ -68,6 +68,7 @@ class ProcessorSink:
     """
 
     name = "processor"
+    hosts_code = True
 
     def __init__(
         self,

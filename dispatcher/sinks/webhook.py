@@ -58,6 +58,7 @@ class WebhookSink:
     name = "webhook"
     batch_size = 1
     mixes_tasks = False
+    hosts_code = False
 
     def __init__(
         self,

@@ -40,9 +40,11 @@ class MemorySink:
         answer: Callable[[Delivery], Outcome] = lambda _: DELIVERED,
         batch_size: int = 1,
         mixes_tasks: bool = True,
+        hosts_code: bool = False,
     ) -> None:
         self.batch_size = batch_size
         self.mixes_tasks = mixes_tasks
+        self.hosts_code = hosts_code
         self.received: list[Delivery] = []
         self.batches: list[list[Delivery]] = []
         self.gate = asyncio.Event()

@@ -1,0 +1,138 @@
+"""Finds the push that ends every process which delivers it, where a sink runs somebody's own code.
+
+A young process claims what it delivers, until it has lived for a while: so the next one knows what
+was in flight when one died. That is a strike. A push with strikes is delivered apart from others,
+and buried after the last: a poison ends its crash loop, and what only flew beside it is delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from dispatcher.gathered import Gathered
+from dispatcher.job import Job, parted
+from dispatcher.outcomes import Outcomes
+from dispatcher.reach import Reach
+from dispatcher.stats import Stats
+from lanes.ports import ClaimResult, Ledger
+from lanes.push import Outcome, Push
+from lanes.settings import Settings
+
+log = logging.getLogger("pushlane.suspects")
+
+STRIKES = 3
+YOUNG_S = 30.0
+_AT_ONCE = 10  # with one strike: in one of so many slots; with more, one at a time
+_AGAIN_S = 1.0
+
+
+class Suspects:
+    """`admit` before a delivery, `conclude` after it; both are answered while `run` runs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        outcomes: Outcomes,
+        stats: Stats,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._ttl_s = settings.sink_timeout_s + settings.claim_timeout_s
+        self._most = max(1, settings.slots // _AT_ONCE)
+        self._outcomes = outcomes
+        self._reach = Reach(stats, waits=settings.ledger_away == "wait")
+        self._clock_s = clock_s
+        self._old_at_s = clock_s() + YOUNG_S
+        self._process = secrets.token_hex(6)
+        self._calls = itertools.count(1)
+        self._flying = 0
+        self._claims = Gathered(self._claim)
+        self._releases = Gathered(self._release)
+
+    async def run(self) -> None:
+        await asyncio.gather(self._claims.run(), self._releases.run())
+
+    def watches(self, jobs: Sequence[Job]) -> bool:
+        """Whether these need to be admitted. One with strikes comes alone."""
+        return bool(jobs[0].push.strikes) or self._clock_s() < self._old_at_s
+
+    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those to deliver now. The others are taken care of."""
+        jobs, repeats = parted(jobs)
+        for job in repeats:
+            self._outcomes.later(job, _AGAIN_S)
+        strikes = jobs[0].push.strikes
+        if strikes and self._flying >= (self._most if strikes == 1 else 1):
+            self._outcomes.later(jobs[0], _AGAIN_S * random.uniform(0.5, 1.5))
+            return []
+        self._flying += bool(strikes)
+        results = await self._claims.ask(jobs)
+        going = [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
+        self._flying -= bool(strikes and not going)
+        return going
+
+    async def conclude(self, jobs: Sequence[Job]) -> None:
+        """They are no longer on their way, and this process lives."""
+        self._flying -= bool(jobs[0].push.strikes)
+        await self._releases.ask(jobs)
+
+    def _goes(self, job: Job, result: ClaimResult | None) -> bool:
+        """A claim that is still there is that of a process which let go of the push: the broker
+        gives a message to one at a time.
+        """
+        if result in (None, ClaimResult.WON):
+            return True
+        self._strike(job)
+        return False
+
+    def _strike(self, job: Job) -> None:
+        strikes = job.push.strikes + 1
+        log.warning(
+            "push %s was in flight when a dispatcher died, %d of %d times",
+            job.push.push_id,
+            strikes,
+            STRIKES,
+            extra={"action": "push_strike", "task": job.push.task_id},
+        )
+        job.push = replace(job.push, strikes=strikes)
+        if strikes < STRIKES:
+            self._outcomes.later(job, 0.0)
+            return
+        reason = f"poison: {STRIKES} dispatchers died while delivering it"
+        self._outcomes.settle(job, Outcome.dead(reason))
+
+    async def _claim(self, jobs: list[Job]) -> Sequence[ClaimResult | None]:
+        owner = f"{self._process}-{next(self._calls)}"
+        claims = [_claim_of(job) for job in jobs]
+        results = await self._reach.ask(
+            lambda: self._ledger.claim(claims, owner, self._ttl_s), len(jobs)
+        )
+        for job in jobs:
+            job.watched_by = owner
+        return [None] * len(jobs) if results is None else results
+
+    async def _release(self, jobs: list[Job]) -> Sequence[None]:
+        claims: dict[str, list[Push]] = defaultdict(list)
+        for job in jobs:
+            claims[job.watched_by].append(_claim_of(job))
+        for owner, pushes in claims.items():
+            await self._release_of(owner, pushes)
+        return [None] * len(jobs)
+
+    async def _release_of(self, owner: str, pushes: list[Push]) -> None:
+        await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
+
+
+def _claim_of(job: Job) -> Push:
+    """What is claimed: for each strike anew, and apart from the push's own delivery."""
+    return Push(f"{job.push.task_id}~{job.push.strikes}", job.push.seq, "")

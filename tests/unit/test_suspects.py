@@ -1,0 +1,111 @@
+"""Poison: a push that was in flight when dispatchers died is delivered apart, or buried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dispatcher.job import Job
+from dispatcher.stats import Stats
+from dispatcher.suspects import STRIKES, YOUNG_S, Suspects
+from lanes.backend import Backend
+from lanes.ports import ClaimResult
+from lanes.push import Push
+from lanes.settings import Settings
+from lanes.task import Progress, Task
+from producers.dead import DeadLetters, Selection
+from tests.unit.dispatching import MemorySink, add_task, drain, in_backend
+
+LONG_S = 600.0
+
+
+def claim_of(task: Task, seq: int, strikes: int) -> Push:
+    return Push(f"{task.id}~{strikes}", seq, "")
+
+
+async def died_with(backend: Backend, task: Task, seq: int, times: int) -> None:
+    """So many processes have died while this push was in flight, one after the other."""
+    claims = [claim_of(task, seq, strikes) for strikes in range(times)]
+    assert set(await backend.ledger.claim(claims, "dead", LONG_S)) == {ClaimResult.WON}
+
+
+async def progress_of(backend: Backend, task: Task) -> Progress:
+    [progress] = await backend.registry.progress([task.id])
+    return progress
+
+
+def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=20)
+        await died_with(backend, task, 3, times=1)
+        sink = MemorySink(batch_size=8, hosts_code=True)
+
+        await drain(backend, sink, settings)
+
+        of_3 = [batch for batch in sink.batches if 3 in {one.push.seq for one in batch}]
+        assert [len(batch) for batch in of_3] == [1]
+        assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(1, 21)]
+        assert (await progress_of(backend, task)).delivered == 20
+
+    in_backend(tmp_path, work)
+
+
+def test_a_push_that_ended_its_processes_again_and_again_is_buried(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=20)
+        await died_with(backend, task, 3, times=STRIKES)
+        sink = MemorySink(hosts_code=True)
+
+        await drain(backend, sink, settings)
+
+        found = await DeadLetters(backend).find(Selection())
+        assert [(one.dead.seq, one.dead.reason[:6]) for one in found.letters] == [(3, "poison")]
+        assert (task.id, 3) not in sink.pushes()
+        progress = await progress_of(backend, task)
+        assert (progress.delivered, progress.dead) == (19, 1)
+
+    in_backend(tmp_path, work)
+
+
+def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=5)
+
+        await drain(backend, MemorySink(hosts_code=True), settings)
+
+        claims = [claim_of(task, seq, 0) for seq in range(1, 6)]
+        assert set(await backend.ledger.claim(claims, "next", LONG_S)) == {ClaimResult.WON}
+
+    in_backend(tmp_path, work)
+
+
+def test_a_sink_that_runs_nobodys_code_claims_nothing(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=5)
+        await died_with(backend, task, 3, times=STRIKES)
+        sink = MemorySink(hosts_code=False)
+
+        await drain(backend, sink, settings)
+
+        assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(1, 6)]
+
+    in_backend(tmp_path, work)
+
+
+def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        now_s = 100.0
+        suspects = Suspects(backend.ledger, settings, None, Stats(), clock_s=lambda: now_s)
+        calm = [_job(Push("t", 1, ""))]
+        suspect = [_job(Push("t", 2, "", strikes=1))]
+        assert suspects.watches(calm)
+
+        now_s += YOUNG_S
+
+        assert not suspects.watches(calm)
+        assert suspects.watches(suspect)
+
+    in_backend(tmp_path, work)
+
+
+def _job(push: Push) -> Job:
+    return Job(None, None, push, None)
