@@ -73,57 +73,25 @@ class Dispatcher:
         self._clock_ms = clock_ms
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
-        scheduler: Scheduler[OpenLane] = Scheduler()
-        self._scheduler = scheduler
-        self._roster = Roster(backend, scheduler, self._wake, self._on_task, clock_ms)
+        self._scheduler: Scheduler[OpenLane] = Scheduler()
+        self._roster = Roster(backend, self._scheduler, self._wake, self._on_task, clock_ms)
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
-        self._settler = Settler(
-            backend,
-            Laters(backend, self._roster.find, self._roster.apply),
-            self._completion.on_progress,
-            self._roster.released,
-            self._wake,
-            self._on_durable,
-        )
-        self._order = Order(
-            backend.registry,
-            self._settler,
-            self._roster.find,
-            self._on_movable,
-            self.stats,
-            settings.order_timeout_s,
-            settings.sink_timeout_s + _LANDING_S,
-        )
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
+        self._settler = self._new_settler()
+        self._order = self._new_order()
         outcomes = Outcomes(
             self._settler,
             self.stats,
             self._pauses.ask,
             backoff(settings.retry_first_s, settings.retry_longest_s),
         )
+        self._suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
+        self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
+        self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
+        self._flights = self._new_flights(sink, outcomes)
+        self._loop = self._new_loop()
         self._brim = Brim(
             backend.broker, settings.later_max, self._roster.lanes.values, self._on_movable
-        )
-        self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
-        self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
-        self._suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
-        self._flights = Flights(
-            sink,
-            settings.slots,
-            self._suspects,
-            self._sieve,
-            self._gate,
-            outcomes,
-            self.stats,
-            self._wake,
-        )
-        self._loop = Loop(
-            scheduler,
-            self._roster,
-            Admission(self._roster, self._settler, self._order, self.stats, clock_ms),
-            self._flights,
-            self._settler,
-            self._awake,
         )
         self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
         if registry is not None:
@@ -192,6 +160,49 @@ class Dispatcher:
             await _end(work)
             await self._let_go()
         _raise_first(work)
+
+    def _new_settler(self) -> Settler:
+        return Settler(
+            self._backend,
+            Laters(self._backend, self._roster.find, self._roster.apply),
+            self._completion.on_progress,
+            self._roster.released,
+            self._wake,
+            self._on_durable,
+        )
+
+    def _new_order(self) -> Order:
+        return Order(
+            self._backend.registry,
+            self._settler,
+            self._roster.find,
+            self._on_movable,
+            self.stats,
+            self._settings.order_timeout_s,
+            self._settings.sink_timeout_s + _LANDING_S,
+        )
+
+    def _new_flights(self, sink: Sink, outcomes: Outcomes) -> Flights:
+        return Flights(
+            sink,
+            self._settings.slots,
+            self._suspects,
+            self._sieve,
+            self._gate,
+            outcomes,
+            self.stats,
+            self._wake,
+        )
+
+    def _new_loop(self) -> Loop:
+        return Loop(
+            self._scheduler,
+            self._roster,
+            Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
+            self._flights,
+            self._settler,
+            self._awake,
+        )
 
     async def _settle_all(self) -> None:
         """What flies lands, then outcomes become durable and acked: each as far as time allows."""
