@@ -18,7 +18,7 @@ from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
 from lanes.errors import PushlaneError, UnknownLane, UnknownTask, Unreachable
 from lanes.life import now_ms
-from lanes.naming import later_lane, own_lane, pool_lanes
+from lanes.naming import is_pool, own_lane, pool_lanes
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
 
@@ -65,12 +65,10 @@ class Roster:
         """The task, if this process has heard of it."""
         return self.tasks.get(task_id) or self._ended.get(task_id)
 
-    async def open_pool(self, count: int) -> None:
+    def open_pool(self, count: int) -> None:
         """Read every lane that low tasks share, with its later lane."""
         for name in pool_lanes(count):
-            await self._backend.broker.open_lane(name)
-            await self._backend.broker.open_lane(later_lane(name))
-            self._read(lane := self._open(name, Level.LOW, quota=1), lane.later)
+            self._open(name, Level.LOW, quota=1)
 
     async def follow(self) -> None:
         """Apply what changes in the registry, for ever."""
@@ -103,9 +101,16 @@ class Roster:
             self._end(task)
         else:
             self.tasks[task.id] = task
+            self._open_shared(task)
             if not task.pooled and task.state is not State.SUBMITTED:
                 self._place(task)
         self._on_task(task)
+
+    def _open_shared(self, task: Task) -> None:
+        """A task may have begun on a pool lane that by this process's settings there is none of."""
+        for name in (task.first_lane, task.lane):
+            if is_pool(name) and name not in self.lanes:
+                self._open(name, Level.LOW, quota=1)
 
     def _place(self, task: Task) -> None:
         """Give a task's own lane its level, its quota, and leave to move unless it has to wait."""
@@ -155,6 +160,8 @@ class Roster:
             if lane.retired:
                 continue
             try:
+                if inlet is lane.main and is_pool(lane.name):
+                    await self._make_shared(lane)
                 inlet.reader = await self._backend.broker.read(
                     inlet.name, self._feeder(lane, inlet)
                 )
@@ -168,6 +175,13 @@ class Roster:
             backoff.reset()
             self.released(lane)
             self._wake()
+
+    async def _make_shared(self, lane: OpenLane) -> None:
+        """Its later lane before it is read: what comes off it may have to wait there."""
+        for inlet in lane.inlets:
+            await self._backend.broker.open_lane(inlet.name)
+        if not lane.later.wanted:
+            self._read(lane, lane.later)
 
     def _feeder(self, lane: OpenLane, inlet: Inlet) -> OnReady:
         def feed(_: LaneReader) -> None:

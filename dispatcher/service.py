@@ -129,7 +129,7 @@ class Dispatcher:
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
-        await self._roster.open_pool(self._settings.pool_lanes)
+        self._roster.open_pool(self._settings.pool_lanes)
         work = [
             _supervised(name, part)
             for name, part in (

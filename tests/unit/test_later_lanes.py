@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher import Dispatcher
 from dispatcher.lane import OpenLane
@@ -18,7 +19,7 @@ from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.naming import later_lane, own_lane
 from lanes.ports import Delivery, Source, Taken
-from lanes.push import DELIVERED, Outcome
+from lanes.push import DELIVERED, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
@@ -301,3 +302,26 @@ def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) 
         assert {seq for _, seq in sink.pushes(task)} == set(range(1, 21))
 
     in_backend(tmp_path, work)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_pool_lane_that_is_over_our_own_number_is_drained_too(
+    tmp_path: Path, moves: bool
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await backend.broker.open_lane("pool-7")
+        task = await add_task(backend, Level.LOW, 0, seal=False)
+        await backend.registry.change(
+            task.id, lambda now: replace(now, lane="pool-7", first_lane="pool-7")
+        )
+        await backend.broker.publish("pool-7", [encode(Push(task.id, 1, "to-1"))])
+        if moves:
+            await backend.promote(task.id, Level.HIGH)
+        await backend.registry.change(task.id, life.seal(1))
+        sink = MemorySink(busy_at_first)
+
+        await drain(backend, sink, settings)
+
+        assert sink.pushes(task) == [(task.id, 1)] * 2
+
+    in_backend(tmp_path, work, pool_lanes=1)
