@@ -17,7 +17,7 @@ from bench.everything import module_of
 from bench.figures import show
 from lanes.errors import PushlaneError
 
-MEASURED = ("fairness", "late-task", "modes", "pick", "quota-change")
+MEASURED = ("fairness", "late-task", "modes", "peers", "pick", "quota-change")
 APART = {"all": "everything", "faults": "faults", "soak": "soak"}
 
 

@@ -1,0 +1,35 @@
+"""What every Python system does with a push: a line in the log, then 100 ms of work.
+
+Standard library only, since it runs in each rival's own environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import time
+
+WORK_S = 0.1
+
+
+@functools.cache
+def _log() -> int:
+    return os.open(os.environ["PEERS_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def write(task: str, seq: int, level: str) -> None:
+    at_ms = time.time_ns() / 1e6
+    line = f'{{"task":"{task}","seq":{seq},"level":"{level}","at_ms":{at_ms:.3f}}}\n'
+    os.write(_log(), line.encode())
+
+
+def work(task: str, seq: int, level: str) -> None:
+    """For systems that work in threads."""
+    write(task, seq, level)
+    time.sleep(WORK_S)
+
+
+async def work_async(task: str, seq: int, level: str) -> None:
+    write(task, seq, level)
+    await asyncio.sleep(WORK_S)
