@@ -160,17 +160,17 @@ class Roster:
             if lane.retired:
                 continue
             try:
-                if inlet is lane.main and is_pool(lane.name):
+                if is_pool(lane.name):
                     await self._make_shared(lane)
                 inlet.reader = await self._backend.broker.read(
                     inlet.name, self._feeder(lane, inlet)
                 )
-            except Unreachable as error:
+            except (Unreachable, UnknownLane) as error:
+                if isinstance(error, UnknownLane) and not is_pool(lane.name):
+                    self._retire(lane)  # dropped with its task, of whose end we are about to hear
+                    continue
                 self._opening.put_nowait((rank, turn, lane, inlet))
                 await backoff.wait(error)
-                continue
-            except UnknownLane:  # dropped with its task, of whose end we are about to hear
-                self._retire(lane)
                 continue
             backoff.reset()
             self.released(lane)
@@ -178,8 +178,8 @@ class Roster:
 
     async def _make_shared(self, lane: OpenLane) -> None:
         """Its later lane before it is read: what comes off it may have to wait there."""
-        for inlet in lane.inlets:
-            await self._backend.broker.open_lane(inlet.name)
+        for name in (lane.later.name, lane.name):
+            await self._backend.broker.open_lane(name)
         if not lane.later.wanted:
             self._read(lane, lane.later)
 

@@ -37,6 +37,7 @@ _CLAIM = f"""{_NEW} UPDATE SET
 WHERE forget_at_ms <= :now_ms OR owner = :owner OR (owner <> '' AND until_ms <= :now_ms)
 """
 
+# In this order: else all that the ledger knows of a task is compared with each push.
 _RESULTS = """
 SELECT json_group_object(task_id || '-' || ledger.seq, CASE
     WHEN owner = '' THEN 'confirmed'
@@ -44,8 +45,8 @@ SELECT json_group_object(task_id || '-' || ledger.seq, CASE
     WHEN is_unknown THEN 'unknown'
     ELSE 'won'
 END)
-FROM json_each(:pushes) AS task JOIN json_each(task.value) AS seq
-JOIN ledger ON task_id = task.key AND ledger.seq = seq.value
+FROM json_each(:pushes) AS task CROSS JOIN json_each(task.value) AS seq
+CROSS JOIN ledger ON task_id = task.key AND ledger.seq = seq.value
 """
 
 # It is forgotten when its claim would have been: to move it would cost as much as a claim.

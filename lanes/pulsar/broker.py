@@ -77,7 +77,11 @@ class PulsarBroker(Broker):
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
         topic = self._topic(lane)
-        return await subscribe(self._link, topic, lane, self._consumers, self._recent, on_ready)
+        try:
+            return await subscribe(self._link, topic, lane, self._consumers, self._recent, on_ready)
+        except UnknownLane:  # somebody else has removed it
+            self._known.discard(lane)
+            raise
 
     async def ack(self, taken: Sequence[Taken]) -> None:
         acknowledge(taken)

@@ -265,6 +265,19 @@ async def test_a_lane_that_a_publish_missed_is_opened_anew(connections):
         await here.publish(LANE, [b"kept"])
 
 
+async def test_a_lane_that_a_reader_missed_is_opened_anew(connections):
+    async with connections:
+        here, there = (backend.broker for backend in await connections.two())
+        await here.open_lane(LANE)
+        await there.drop_lane(LANE)
+        with pytest.raises(UnknownLane):
+            await Reading.of(here)
+
+        await here.open_lane(LANE)
+
+        await Reading.of(here)
+
+
 async def test_all_open_lanes_are_listed(connections):
     async with connections:
         broker = (await connections.one()).broker

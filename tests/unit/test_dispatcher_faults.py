@@ -21,7 +21,7 @@ from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, 
 from lanes.ports import Delivery, LaneReader, OnReady
 from lanes.push import DELIVERED, Outcome, Push, encode
 from lanes.settings import Settings
-from lanes.task import Progress, State, Task
+from lanes.task import Level, Progress, State, Task
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
@@ -202,6 +202,18 @@ def test_a_lane_that_is_gone_before_it_is_read_disturbs_nobody(tmp_path: Path) -
             await until_state(backend, other, State.DONE)
 
     in_backend(tmp_path, work)
+
+
+def test_a_pool_lane_that_is_gone_before_it_is_read_is_made_anew(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        broker = FailsOnce(backend.broker, "read", UnknownLane("there is no lane pool-0"))
+        while (task := await add_task(backend, Level.LOW)).lane != "pool-0":
+            pass
+
+        async with dispatching(with_other(backend, broker=broker), MemorySink(), settings):
+            await until_state(backend, task, State.DONE)
+
+    in_backend(tmp_path, work, pool_lanes=2)
 
 
 class DeafRegistry(Wrapped):
