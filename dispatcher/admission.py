@@ -18,7 +18,7 @@ from lanes.errors import MalformedPush
 from lanes.life import now_ms
 from lanes.ports import Taken
 from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode
-from lanes.task import State
+from lanes.task import State, Task
 
 
 class Admission:
@@ -49,31 +49,41 @@ class Admission:
         if task is None:
             self._roster.ask(push.task_id, lane, taken)
             return None
-        if task.state.is_terminal:
-            kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
-            self._finish(lane, taken, push, kind)
+        is_plain = task.state is State.RUNNING and task.lane == lane.name and not task.expires_at_ms
+        if not (is_plain or self._may_move(lane, taken, push, task)):
             return None
-        if self._is_past(task.expires_at_ms):
-            self._finish(lane, taken, push, Kind.EXPIRED)
-            return None
-        if task.lane != lane.name:
-            self._stats.forwarded += 1
-            self._settler.move(lane, taken, push, task.lane, taken.body)
-            return None
-        if task.state is State.PAUSED:
-            self._roster.hold(lane, taken)
-            return None
-        is_over = self._is_past(push.expires_at_ms)
-        if not is_over and (due := due_ms(task, push, now := self._clock_ms())) > now:
-            self._stats.deferred += 1
-            self._settler.later(lane, taken, push, taken.body, hop_s(due, now))
-            return None
+        is_over = push.expires_at_ms != 0 and self._is_past(push.expires_at_ms)
+        if not is_over and (task.not_before_ms or push.not_before_ms or task.quiet):
+            now = self._clock_ms()
+            if (due := due_ms(task, push, now)) > now:
+                self._stats.deferred += 1
+                self._settler.later(lane, taken, push, taken.body, hop_s(due, now))
+                return None
         if task.ordered and not self._order.may_go(lane, taken, push, task):
             return None
         if is_over:  # in its turn: what comes after it waits for that, too
             self._finish(lane, taken, push, Kind.EXPIRED)
             return None
         return Job(lane, taken, push, task)
+
+    def _may_move(self, lane: OpenLane, taken: Taken, push: Push, task: Task) -> bool:
+        """Whether the task's state, expiry and lane let its pushes go; if not, it is taken care of.
+
+        Asked only of a task with which something is the matter, as most pushes are of none.
+        """
+        if task.state.is_terminal:
+            kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
+            self._finish(lane, taken, push, kind)
+        elif self._is_past(task.expires_at_ms):
+            self._finish(lane, taken, push, Kind.EXPIRED)
+        elif task.lane != lane.name:
+            self._stats.forwarded += 1
+            self._settler.move(lane, taken, push, task.lane, taken.body)
+        elif task.state is State.PAUSED:
+            self._roster.hold(lane, taken)
+        else:
+            return True
+        return False
 
     def _finish(self, lane: OpenLane, taken: Taken, push: Push, kind: Kind) -> None:
         self._stats.outcomes[lane.level, kind] += 1

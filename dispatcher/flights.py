@@ -14,8 +14,9 @@ from dispatcher.outcomes import Outcomes
 from dispatcher.sieve import Sieve, is_sieved
 from dispatcher.stats import Stats
 from dispatcher.suspects import Suspects
+from lanes.life import now_ms
 from lanes.ports import Delivery, Sink
-from lanes.push import Arrival, Kind, Outcome
+from lanes.push import DELIVERED, Arrival, Kind, Outcome
 
 log = logging.getLogger("pushlane.flights")
 
@@ -139,8 +140,9 @@ class Flights:
         return outcomes
 
     def _settle(self, jobs: list[Job], outcomes: Sequence[Outcome]) -> None:
+        at_ms = now_ms()
         for job, outcome in zip(jobs, outcomes, strict=True):
-            self._outcomes.settle(job, outcome)
+            self._outcomes.settle(job, outcome, at_ms)
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """The sink's outcomes; a sink that fails as a whole means a retry of each."""
@@ -182,6 +184,8 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
     if len(outcomes) != count:
         return f"sink answered {len(outcomes)} outcomes for {count} pushes"
     for outcome in outcomes:
+        if outcome is DELIVERED:
+            continue
         if not (isinstance(outcome, Outcome) and isinstance(outcome.kind, Kind)):
             return f"sink answered a {type(outcome).__name__} that is no outcome"
         if not _is_text(outcome.reason):

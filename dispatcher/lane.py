@@ -113,8 +113,10 @@ class OpenLane:
         """
         if self.returned:
             return self.returned.popleft()
-        taken = self.later.take() if self._takes_due else None
-        if taken is None and self._takes_new:
+        taken = None
+        if self.later.fed and self._takes_due:
+            taken = self.later.take()
+        if taken is None and self.main.fed and self._takes_new:
             taken = self.main.take()
         if taken is not None:
             self.in_hand += 1

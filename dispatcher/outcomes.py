@@ -35,7 +35,8 @@ class Outcomes:
         self._pause = pause
         self._backoff_s = backoff_s
 
-    def settle(self, job: Job, outcome: Outcome) -> None:
+    def settle(self, job: Job, outcome: Outcome, at_ms: int = 0) -> None:
+        """`at_ms` is when it was heard of, now unless it is given."""
         kind = outcome.kind
         push = job.push
         if outcome.pause_task:
@@ -44,7 +45,8 @@ class Outcomes:
             return self._retry(job, outcome)
         self._stats.outcomes[job.lane.level, kind] += 1
         if push.attempt == 1 and push.submitted_at_ms:
-            self._stats.waited[job.lane.level].add((now_ms() - push.submitted_at_ms) / 1000)
+            waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
+            self._stats.waited[job.lane.level].add(waited_ms / 1000)
         if kind is Kind.DEAD:
             dead = dead_push(push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body)
             return self._settler.bury(job.lane, job.taken, dead)

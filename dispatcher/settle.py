@@ -13,6 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from dispatcher.backoff import Backoff
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
@@ -36,8 +39,11 @@ OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], Non
 """Hears of pushes, by task and seq: those that are finished now, and those on a lane again."""
 
 
-class _End(NamedTuple):
-    """A message to ack, after its push is counted as finished (unless it lives on elsewhere)."""
+class _End(msgspec.Struct, frozen=True, gc=False):
+    """A message to ack, after its push is counted as finished (unless it lives on elsewhere).
+
+    One is made for every push: a struct takes a sixth of the time of a named tuple.
+    """
 
     lane: OpenLane
     taken: Taken
@@ -173,7 +179,7 @@ class Settler:
                 if is_dead(target):  # made by its first dead push
                     await self._open(target, backoff)
                     continue
-                ends = [move.end._replace(kind=Kind.DROPPED) for move in moves]
+                ends = [replace(move.end, kind=Kind.DROPPED) for move in moves]
                 break
             except Unreachable as error:
                 await backoff.wait(error)

@@ -17,8 +17,7 @@ from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.link import Link
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.reader import SUBSCRIPTION, acknowledge, consumer_configuration, subscribe
-from lanes.pulsar.recent import Recent
+from lanes.pulsar.reader import SUBSCRIPTION, Subscriber
 from lanes.pulsar.replay import replayed, retained_since_ms
 from lanes.settings import Settings
 
@@ -34,8 +33,7 @@ class PulsarBroker(Broker):
         self._link = link
         self._admin = admin
         self._namespace = settings.namespace
-        self._consumers = consumer_configuration(settings.prefetch)
-        self._recent = Recent()
+        self._subscriber = Subscriber(link, settings.prefetch)
         self._known: set[str] = set()
         self._producers = Producers(link, settings.namespace, settings.batch)
         self._publisher = Publisher(link, self._producers, settings.batch)
@@ -76,15 +74,14 @@ class PulsarBroker(Broker):
             raise
 
     async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
-        topic = self._topic(lane)
         try:
-            return await subscribe(self._link, topic, lane, self._consumers, self._recent, on_ready)
+            return await self._subscriber.read(self._topic(lane), lane, on_ready)
         except UnknownLane:  # somebody else has removed it
             self._known.discard(lane)
             raise
 
     async def ack(self, taken: Sequence[Taken]) -> None:
-        acknowledge(taken)
+        self._subscriber.acks.add([one.handle for one in taken])
 
     async def backlog(self, lane: str) -> int:
         """Batches, not messages: how Pulsar counts. 0 for a lane that is not there."""
@@ -113,8 +110,8 @@ class PulsarBroker(Broker):
         return [name for name in names if not name.startswith(_INTERNAL)]
 
     async def close(self) -> None:
+        self._subscriber.close()
         await self._link.close()
-        self._recent.clear()
 
     async def _first_since(self, lane: str, since_ms: int) -> _pulsar.MessageId:
         """The first message of a time or later; behind the last one when there is none."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 
 import _pulsar
 
 from lanes.errors import PushlaneError
 from lanes.ports import OnReady, Taken
+from lanes.pulsar.acks import Acks
 from lanes.pulsar.link import Link, ignore, wake
 from lanes.pulsar.recent import Recent
 
@@ -26,10 +28,13 @@ class PulsarReader:
     """A consumer of the lane's shared subscription."""
 
     __slots__ = (
+        "_acks",
         "_asked",
+        "_buffer",
         "_closed",
         "_consumer",
         "_dry_at",
+        "_few",
         "_full_run",
         "_head",
         "_link",
@@ -48,6 +53,7 @@ class PulsarReader:
         lane: str,
         consumer: _pulsar.Consumer,
         recent: Recent,
+        acks: Acks,
         prefetch: int,
         on_ready: OnReady,
     ) -> None:
@@ -55,8 +61,11 @@ class PulsarReader:
         self._link = link
         self._consumer = consumer
         self._recent = recent
+        self._acks = acks
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
+        self._buffer: deque[Taken] = deque()
+        self._few = _few(prefetch)
         self._head: _pulsar.Message | None = None
         self._asked = False
         self._waiting = False
@@ -72,15 +81,9 @@ class PulsarReader:
         self._ask()
 
     def take(self) -> Taken | None:
-        if self._closed:
-            return None
-        while (message := self._next()) is not None:
-            hold = self._recent.hold(self._consumer, message)
-            if hold is not None:
-                self._run += 1
-                return Taken(message.data(), self.lane, hold)
-        self._ran_dry()
-        return None
+        if self._buffer:
+            return self._buffer.popleft()
+        return None if self._closed else self._fetch()
 
     def refill_wait_s(self) -> float:
         """The client does not tell what the broker still has, so this goes by the past.
@@ -94,17 +97,35 @@ class PulsarReader:
         if self._closed:
             return
         self._closed = True
+        self._buffer.clear()
+        self._acks.send()
         try:
             await self._link.call(f"stop reading lane {self.lane}", self._consumer.close_async)
         except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
             return
 
-    def _next(self) -> _pulsar.Message | None:
-        """The next message at hand; None means that we are told when there is one."""
+    def _fetch(self) -> Taken | None:
+        """Get a few at once, as that costs less than one at a time; the first of them.
+
+        None means that none is at hand, and that we are told when there is one.
+        """
+        buffer = self._buffer
+        while len(buffer) < self._few and (message := self._at_hand(wait=not buffer)) is not None:
+            hold = self._recent.hold(self._consumer, message)
+            if hold is not None:
+                buffer.append(Taken(message.data(), self.lane, hold))
+        if not buffer:
+            self._ran_dry()
+            return None
+        self._run += len(buffer)
+        return buffer.popleft()
+
+    def _at_hand(self, *, wait: bool) -> _pulsar.Message | None:
+        """The next message of the client; with `wait` a None means that we are told of it."""
         if not self._asked:
             self._ask()
         if self._head is None:
-            self._waiting = True
+            self._waiting = wait
             if self._head is None:  # read again: it may have come before the line above
                 return None
         message, self._head = self._head, None
@@ -137,43 +158,51 @@ class PulsarReader:
             self._on_ready(self)
 
 
-def consumer_configuration(prefetch: int) -> _pulsar.ConsumerConfiguration:
+class Subscriber:
+    """Opens the readers of a process, and has what they share."""
+
+    def __init__(self, link: Link, prefetch: int) -> None:
+        self.acks = Acks()
+        self._link = link
+        self._prefetch = prefetch
+        self._configuration = _configuration(prefetch)
+        self._recent = Recent()
+
+    async def read(self, topic: str, lane: str, on_ready: OnReady) -> PulsarReader:
+        """A reader of the topic, waiting for its first message.
+
+        Raises:
+            UnknownLane: there is no such topic.
+            Unreachable: the broker does not answer.
+        """
+        start: Callable[..., None] = self._link.raw.subscribe_async
+        consumer = await self._link.call(
+            f"read lane {lane}",
+            lambda done: start(topic, SUBSCRIPTION, self._configuration, done),
+            discard=lambda late: late.close_async(ignore),
+        )
+        reader = PulsarReader(
+            self._link, lane, consumer, self._recent, self.acks, self._prefetch, on_ready
+        )
+        reader.start()
+        return reader
+
+    def close(self) -> None:
+        """Send the acks that wait; the client is about to close."""
+        self.acks.send()
+        self._recent.clear()
+
+
+def _few(prefetch: int) -> int:
+    """How many of them a reader gets off the client at once."""
+    return max(1, prefetch // 8)
+
+
+def _configuration(prefetch: int) -> _pulsar.ConsumerConfiguration:
     """One for all readers (1 KiB less a reader): they hold at most `prefetch` messages untaken."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
-    configuration.receiver_queue_size(prefetch)
+    configuration.receiver_queue_size(max(1, prefetch - _few(prefetch)))
     configuration.batch_index_ack_enabled(True)
     configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
     return configuration
-
-
-async def subscribe(
-    link: Link,
-    topic: str,
-    lane: str,
-    configuration: _pulsar.ConsumerConfiguration,
-    recent: Recent,
-    on_ready: OnReady,
-) -> PulsarReader:
-    """A reader of the topic, waiting for its first message.
-
-    Raises:
-        UnknownLane: there is no such topic.
-        Unreachable: the broker does not answer.
-    """
-    start: Callable[..., None] = link.raw.subscribe_async
-    consumer = await link.call(
-        f"read lane {lane}",
-        lambda done: start(topic, SUBSCRIPTION, configuration, done),
-        discard=lambda late: late.close_async(ignore),
-    )
-    prefetch = configuration.receiver_queue_size()
-    reader = PulsarReader(link, lane, consumer, recent, prefetch, on_ready)
-    reader.start()
-    return reader
-
-
-def acknowledge(taken: Iterable[Taken]) -> None:
-    """Hand the acks to the client, which sends them within 100 ms. Never blocks."""
-    for one in taken:
-        one.handle.ack()

@@ -7,8 +7,7 @@ before is never held back.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from contextlib import suppress
+from collections import deque
 
 import _pulsar
 import msgspec
@@ -31,9 +30,10 @@ class Hold(msgspec.Struct, gc=False):
 
     def ack(self) -> None:
         """Hand the ack to the client, which sends it within 100 ms. Never blocks."""
-        if self.message is not None:
-            message, self.message = self.message, None
-            _acknowledge(self.consumer, message)
+        message = self.message
+        if message is not None:
+            self.message = None
+            acknowledge(self.consumer, message)
 
 
 class Recent:
@@ -41,7 +41,8 @@ class Recent:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._holds: OrderedDict[bytes, Hold] = OrderedDict()  # a dict finds its first slowly
+        self._holds: dict[bytes, Hold] = {}
+        self._names: deque[bytes] = deque()  # oldest first: a dict is slow to find its first
 
     def hold(self, consumer: _pulsar.Consumer, message: _pulsar.Message) -> Hold | None:
         """The message as one to deliver, or None when this consumer gave it out before.
@@ -50,21 +51,24 @@ class Recent:
         again. If not, it will be.
         """
         name = message.message_id().serialize()
-        known = self._holds.pop(name, None)
+        known = self._holds.get(name)
         if known is not None and known.consumer is consumer:
-            self._holds[name] = known
             if known.message is None:
-                _acknowledge(consumer, message)
+                acknowledge(consumer, message)
             return None
         hold = self._holds[name] = Hold(consumer, name, message)
-        if len(self._holds) > self._most:
-            self._holds.popitem(last=False)
+        self._names.append(name)
+        if len(self._names) > self._most:
+            self._holds.pop(self._names.popleft(), None)  # None: it had come twice
         return hold
 
     def clear(self) -> None:
         self._holds.clear()
+        self._names.clear()
 
 
-def _acknowledge(consumer: _pulsar.Consumer, message: _pulsar.Message) -> None:
-    with suppress(_pulsar.PulsarException):  # its reader is closed: the message comes again
-        consumer.acknowledge(message)
+def acknowledge(consumer: _pulsar.Consumer, acked: _pulsar.Message | _pulsar.MessageId) -> None:
+    try:  # once a push: `suppress` costs as much as the ack
+        consumer.acknowledge(acked)
+    except _pulsar.PulsarException:  # its reader is closed: the message comes again
+        return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import _pulsar
@@ -12,8 +12,9 @@ import pytest
 
 from lanes.ports import LaneReader, Taken
 from lanes.pulsar import reader as reader_module
+from lanes.pulsar.acks import Acks
 from lanes.pulsar.link import Link
-from lanes.pulsar.reader import REFILL_WAIT_S, PulsarReader, acknowledge
+from lanes.pulsar.reader import REFILL_WAIT_S, PulsarReader
 from lanes.pulsar.recent import Hold, Recent
 
 PREFETCH = 4
@@ -81,10 +82,13 @@ class Scene:
         self.told: list[LaneReader] = []
         self.link = Link(None, "pulsar://broker.test:6650")
         self.recent = Recent(MOST_RECENT)
+        self.acks = Acks()
         self.reader = self.read(self.consumer)
 
     def read(self, consumer: Consumer) -> PulsarReader:
-        reader = PulsarReader(self.link, "lane", consumer, self.recent, PREFETCH, self.told.append)
+        reader = PulsarReader(
+            self.link, "lane", consumer, self.recent, self.acks, PREFETCH, self.told.append
+        )
         reader.start()
         return reader
 
@@ -94,6 +98,11 @@ class Scene:
 
     def take_all(self) -> list[bytes]:
         return [taken.body for taken in iter(self.reader.take, None)]
+
+
+def ack(taken: Iterable[Taken]) -> None:
+    for one in taken:
+        one.handle.ack()
 
 
 def play(scenario: Callable[[Scene], Any]) -> None:
@@ -190,7 +199,7 @@ def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.give(b"1", b"2")
         taken = list(iter(scene.reader.take, None))
-        acknowledge(taken)
+        ack(taken)
 
         assert [message.data() for message in scene.consumer.acked] == [b"1", b"2"]
 
@@ -202,7 +211,7 @@ def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
     closed.closed = True
     taken = [Taken(b"", "lane", Hold(one, b"id", Message(b""))) for one in (closed, open_)]
 
-    acknowledge(taken)
+    ack(taken)
 
     assert len(open_.acked) == 1
 
@@ -224,7 +233,7 @@ def test_what_comes_again_after_its_ack_is_acked_again() -> None:
     async def scenario(scene: Scene) -> None:
         message = Message(b"1")
         scene.consumer.give_message(message)
-        acknowledge(list(iter(scene.reader.take, None)))
+        ack(list(iter(scene.reader.take, None)))
 
         scene.consumer.give_message(message)
 
@@ -266,7 +275,7 @@ def test_only_the_most_recent_are_remembered() -> None:
 
 def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
     with pytest.raises(AttributeError):
-        acknowledge([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
+        ack([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
 
 
 def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> None:
