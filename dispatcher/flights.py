@@ -24,13 +24,16 @@ _GIVE_UP_S = 1.0
 
 
 class Flights:
-    """Holds the slots. `wake` is called when some are free again."""
+    """Holds the slots. `wake` is called when some are free again.
+
+    There are `suspects` where the sink runs somebody's own code.
+    """
 
     def __init__(
         self,
         sink: Sink,
         slots: int,
-        suspects: Suspects,
+        suspects: Suspects | None,
         sieve: Sieve,
         gate: Gate,
         outcomes: Outcomes,
@@ -40,7 +43,7 @@ class Flights:
         self._sink = sink
         self._slots = slots
         self._free = slots
-        self._suspects = suspects if sink.hosts_code else None
+        self._suspects = suspects
         self._sieve = sieve
         self._gate = gate
         self._outcomes = outcomes
@@ -107,16 +110,23 @@ class Flights:
         return is_guarded(job), is_sieved(job), task_id
 
     async def _fly(self, jobs: list[Job]) -> None:
-        count = len(jobs)
+        slots = len(jobs)
         try:
             suspects = self._suspects
             if suspects is None or not suspects.watches(jobs):
                 await self._sift(jobs)
             elif jobs := await suspects.admit(jobs):
                 await self._sift(jobs)
+                slots = self._give_back(slots)  # claims are let go of while the next ones fly
                 await suspects.conclude(jobs)
         finally:
-            self._free += count
+            self._give_back(slots)
+
+    def _give_back(self, slots: int) -> int:
+        """Returns how many are held still: none."""
+        self._free += slots
+        self._wake()
+        return 0
 
     async def _sift(self, jobs: list[Job]) -> None:
         if not is_sieved(jobs[0]):

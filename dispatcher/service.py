@@ -85,7 +85,8 @@ class Dispatcher:
             self._pauses.ask,
             backoff(settings.retry_first_s, settings.retry_longest_s),
         )
-        self._suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
+        suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
+        self._suspects = suspects if sink.hosts_code else None
         self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
         self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
         self._flights = self._new_flights(sink, outcomes)
@@ -139,7 +140,6 @@ class Dispatcher:
                 ("openers", self._roster.run_openers()),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
-                ("suspects", self._suspects.run()),
                 ("sieve", self._sieve.run()),
                 ("gate", self._gate.run()),
                 ("settle moves", self._settler.run_moves()),
@@ -150,6 +150,8 @@ class Dispatcher:
                 ("janitor", self._janitor.run()),
             )
         ]
+        if self._suspects is not None:
+            work.append(_supervised("suspects", self._suspects.run()))
         if self._drain:
             work.append(_supervised("drain", self._stop_when_drained()))
         try:
@@ -233,6 +235,8 @@ class Dispatcher:
         try:
             async with asyncio.timeout(_RELEASE_S):
                 await self._janitor.close()
+                if self._suspects is not None:
+                    await self._suspects.close()
         except (TimeoutError, PushlaneError):
             log.warning("the janitor's lease is left to run out", extra={"action": "lease_left"})
 

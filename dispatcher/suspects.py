@@ -1,8 +1,9 @@
 """Finds the push that ends every process which delivers it, where a sink runs somebody's own code.
 
-A young process claims what it delivers, until it has lived for a while: so the next one knows what
-was in flight when one died. That is a strike. A push with strikes is delivered apart from others,
-and buried after the last: a poison ends its crash loop, and what only flew beside it is delivered.
+A process that starts where another died (dispatcher/alive.py) claims what it delivers, until it has
+lived for a while: so the next one knows what was in flight when this one died. That is a strike. A
+push with strikes is delivered apart from others, and buried after the last: a poison ends its crash
+loop, and what only flew beside it is delivered.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from dispatcher.alive import Alive
 from dispatcher.gathered import Gathered
 from dispatcher.job import Job, parted
 from dispatcher.outcomes import Outcomes
@@ -54,17 +56,24 @@ class Suspects:
         self._clock_s = clock_s
         self._old_at_s = clock_s() + YOUNG_S
         self._process = secrets.token_hex(6)
+        self._alive = Alive(ledger, self._reach, self._process)
         self._calls = itertools.count(1)
         self._flying = 0
         self._claims = Gathered(self._claim)
         self._releases = Gathered(self._release)
 
     async def run(self) -> None:
-        await asyncio.gather(self._claims.run(), self._releases.run())
+        await asyncio.gather(self._alive.keep(), self._claims.run(), self._releases.run())
+
+    async def close(self) -> None:
+        """This process ends well. Raises Unreachable: the next one will not believe it."""
+        await self._alive.take_away()
 
     def watches(self, jobs: Sequence[Job]) -> bool:
         """Whether these need to be admitted. One with strikes comes alone."""
-        return bool(jobs[0].push.strikes) or self._clock_s() < self._old_at_s
+        if jobs[0].push.strikes:
+            return True
+        return not self._alive.found_none and self._clock_s() < self._old_at_s
 
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
         """Those to deliver now. The others are taken care of."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+from dispatcher.alive import MARK
 from dispatcher.job import Job
 from dispatcher.stats import Stats
 from dispatcher.suspects import STRIKES, YOUNG_S, Suspects
@@ -16,6 +18,7 @@ from producers.dead import DeadLetters, Selection
 from tests.unit.dispatching import MemorySink, add_task, drain, in_backend
 
 LONG_S = 600.0
+DEADLINE_S = 10.0
 
 
 def claim_of(task: Task, seq: int, strikes: int) -> Push:
@@ -24,7 +27,7 @@ def claim_of(task: Task, seq: int, strikes: int) -> Push:
 
 async def died_with(backend: Backend, task: Task, seq: int, times: int) -> None:
     """So many processes have died while this push was in flight, one after the other."""
-    claims = [claim_of(task, seq, strikes) for strikes in range(times)]
+    claims = [claim_of(task, seq, strikes) for strikes in range(times)] + [MARK]
     assert set(await backend.ledger.claim(claims, "dead", LONG_S)) == {ClaimResult.WON}
 
 
@@ -69,11 +72,40 @@ def test_a_push_that_ended_its_processes_again_and_again_is_buried(tmp_path: Pat
 def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
         task = await add_task(backend, pushes=5)
+        await backend.ledger.claim([MARK], "dead", LONG_S)
 
         await drain(backend, MemorySink(hosts_code=True), settings)
 
         claims = [claim_of(task, seq, 0) for seq in range(1, 6)]
         assert set(await backend.ledger.claim(claims, "next", LONG_S)) == {ClaimResult.WON}
+
+    in_backend(tmp_path, work)
+
+
+def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        suspects = Suspects(backend.ledger, settings, None, Stats())
+        calm = [_job(Push("t", 1, ""))]
+
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(suspects.run())
+            async with asyncio.timeout(DEADLINE_S):
+                while suspects.watches(calm):
+                    await asyncio.sleep(0)
+            running.cancel()
+
+        assert await backend.ledger.claim([MARK], "next", LONG_S) == [ClaimResult.HELD]
+
+    in_backend(tmp_path, work)
+
+
+def test_a_process_that_ends_well_leaves_no_mark(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        await add_task(backend, pushes=5)
+
+        await drain(backend, MemorySink(hosts_code=True), settings)
+
+        assert await backend.ledger.claim([MARK], "next", LONG_S) == [ClaimResult.WON]
 
     in_backend(tmp_path, work)
 
