@@ -17,7 +17,17 @@ from bench.everything import module_of
 from bench.figures import show
 from lanes.errors import PushlaneError
 
-MEASURED = ("fairness", "late-task", "modes", "peers", "pick", "quota-change")
+MEASURED = (
+    "fairness",
+    "late-task",
+    "memory",
+    "modes",
+    "peers",
+    "pick",
+    "quota-change",
+    "throughput",
+    "topics",
+)
 APART = {"all": "everything", "faults": "faults", "soak": "soak"}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from lanes import life
 from lanes.backend import Backend
 from lanes.naming import own_lane
@@ -10,6 +13,7 @@ from lanes.push import Push, encode
 from lanes.task import Level, Task, new_task_id
 
 _PUBLISH_AT_ONCE = 4_096
+_TASKS_AT_ONCE = 24
 _BODY = "x" * 150
 
 
@@ -23,9 +27,24 @@ async def write_task(backend: Backend, level: Level, pushes: int, quota: int = 1
     await backend.registry.change(task_id, life.start)
     for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
         last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
-        bodies = [
-            encode(Push(task_id, seq, f"r{seq}", "title", _BODY)) for seq in range(first, last)
-        ]
+        bodies = [encode(push_of(task_id, seq)) for seq in range(first, last)]
         await backend.broker.publish(lane, bodies, source=Source(f"submit-{task_id}", first))
     await backend.registry.change(task_id, life.seal(pushes))
     return task_id
+
+
+def push_of(task_id: str, seq: int) -> Push:
+    return Push(task_id, seq, f"r{seq}", "title", _BODY)
+
+
+async def write_tasks(
+    backend: Backend, count: int, pushes: int, levels: Sequence[Level] = tuple(Level)
+) -> dict[str, int]:
+    """So many tasks, several at once, with levels in turn; how many pushes each has."""
+    room = asyncio.Semaphore(_TASKS_AT_ONCE)
+
+    async def write(number: int) -> str:
+        async with room:
+            return await write_task(backend, levels[number % len(levels)], pushes)
+
+    return dict.fromkeys(await asyncio.gather(*map(write, range(count))), pushes)

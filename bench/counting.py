@@ -1,0 +1,78 @@
+"""Counts what a dispatcher hands to a sink that does nothing: how fast, what is lost or doubled.
+
+The sink is in the dispatcher's process, as nothing outside would keep up with it. It keeps what was
+delivered by task and seq, not a sum, so a push that came twice cannot stand for one that never did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lanes.ports import Delivery
+from lanes.push import DELIVERED, Outcome
+
+
+class Mark(NamedTuple):
+    """So many had been delivered by then."""
+
+    at_s: float
+    count: int
+
+
+class CountingSink:
+    """`totals` says how many pushes each task has, seqs from 1."""
+
+    name = "counting"
+    batch_size = 256
+    mixes_tasks = True
+    hosts_code = False
+
+    def __init__(self, totals: Mapping[str, int]) -> None:
+        self._seen = {task: bytearray(total + 1) for task, total in totals.items()}
+        self._count = 0
+        self._unseen = len(totals)
+        self.duplicates = 0
+        self.marks: list[Mark] = []
+        self.all_seen_at = 0
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        for delivery in batch:
+            push = delivery.push
+            seqs = self._seen[push.task_id]
+            if seqs[push.seq]:
+                self.duplicates += 1
+                continue
+            if not seqs[0]:
+                self._first_of(seqs)
+            seqs[push.seq] = 1
+        self._count += len(batch)
+        self.marks.append(Mark(time.perf_counter(), self._count))
+        return [DELIVERED] * len(batch)
+
+    async def close(self) -> None:
+        return
+
+    def lost(self) -> list[tuple[str, int]]:
+        return [
+            (task, seq)
+            for task, seqs in self._seen.items()
+            for seq in range(1, len(seqs))
+            if not seqs[seq]
+        ]
+
+    def _first_of(self, seqs: bytearray) -> None:
+        """Place 0 tells whether a task was seen at all, as no seq is 0."""
+        seqs[0] = 1
+        self._unseen -= 1
+        if not self._unseen:
+            self.all_seen_at = self._count
+
+
+def steady_rate(marks: Sequence[Mark], start: int, end: int) -> float:
+    """Deliveries a second between the first mark of `start` or more and the last up to `end`."""
+    inside = [mark for mark in marks if start <= mark.count <= end]
+    if len(inside) < 2 or inside[-1].at_s <= inside[0].at_s:
+        return 0.0
+    return (inside[-1].count - inside[0].count) / (inside[-1].at_s - inside[0].at_s)

@@ -1,0 +1,108 @@
+"""What others reach on the same topics: `pulsar-perf consume`, and PyPI's pulsar-dispatcher.
+
+Each reads through a subscription of its own from the first message, acks, and does nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import mean
+
+from bench.counting import Mark, steady_rate
+from bench.peers.programs import APPS
+from bench.peers.venv import MissingPeer, peer_python
+from cli.stack import default_cache_dir, tools
+from lanes.errors import UserError
+from lanes.naming import own_lane
+from lanes.settings import Settings
+
+_EVERY_SECOND = re.compile(
+    r"\[(persistent://\S+)\] .* Consume throughput received: ([\d.]+) msgs/s"
+)
+_COLD_S = 2
+_PERF_S = 120.0
+_PEER_S = 20.0
+_PEER_STARTS_S = 60.0
+_LAST_CHARACTERS = 300
+
+
+def topics(settings: Settings, task_ids: Iterable[str]) -> list[str]:
+    """What the lanes of tasks are called in Pulsar."""
+    return [f"persistent://{settings.namespace}/{own_lane(task_id)}" for task_id in task_ids]
+
+
+def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:
+    """Messages a second over all topics, once its JVM is warm.
+
+    Raises:
+        MissingPeer: there is no Java, no Pulsar to take it from, or it failed.
+    """
+    try:
+        tools.check_java()
+        home = tools.pulsar_home(default_cache_dir(), lambda _: None)
+    except UserError as error:
+        raise MissingPeer(str(error)) from error
+    queue = settings.prefetch
+    options = f"-u {settings.broker} -i 1 -q {queue} -p {queue * len(names)} -st Shared -ss perf"
+    options += f" -sp Earliest --batch-index-ack -t {len(names)} -m {messages}"
+    command = [str(home / "bin" / "pulsar-perf"), "consume", *options.split(), *names]
+    rate = steady_sum(_said(command, "", _PERF_S).splitlines())
+    if not rate:
+        raise MissingPeer("pulsar-perf was done before its JVM was warm")
+    return rate
+
+
+def steady_sum(lines: Iterable[str]) -> float:
+    """The rates of all topics together: each without its first seconds, and its last."""
+    by_topic: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        if found := _EVERY_SECOND.search(line):
+            by_topic[found[1]].append(float(found[2]))
+    return sum(mean(rates[_COLD_S:-1]) for rates in by_topic.values() if len(rates) > _COLD_S + 1)
+
+
+def peer_rate(settings: Settings, names: Sequence[str], messages: int, queue: int = 1) -> float:
+    """Messages a second of pulsar-dispatcher: of so many, or of those of 20 s.
+
+    A receiver queue of 1 is what it uses unless it is told otherwise.
+
+    Raises:
+        MissingPeer: it cannot be installed, or it failed.
+    """
+    order = {
+        "url": settings.broker,
+        "topics": list(names),
+        "slots": settings.slots,
+        "queue": queue,
+        "subscription": f"peer-{queue}",
+        "messages": messages,
+        "seconds": _PEER_S,
+    }
+    command = [str(peer_python("pulsar-dispatcher")), str(APPS / "pulsar_dispatcher_rate.py")]
+    said = _said(command, json.dumps(order), _PEER_S + _PEER_STARTS_S)
+    marks = [Mark(*mark) for mark in json.loads(said.splitlines()[-1])]
+    handled = marks[-1].count
+    return steady_rate(marks, handled // 10, handled * 9 // 10)
+
+
+def _said(command: list[str], given: str, timeout_s: float) -> str:
+    """What a rival printed; subprocess.run kills it when we are told to stop."""
+    try:
+        ended = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise MissingPeer(f"not done after {timeout_s:g} s") from error
+    if ended.returncode:
+        last = " ".join((ended.stderr or ended.stdout)[-_LAST_CHARACTERS:].split())
+        raise MissingPeer(f"it ended with exit code {ended.returncode}: {last}")
+    return ended.stdout
