@@ -17,6 +17,7 @@ def start_submit(pushlane: Pushlane, level: str, count: int) -> Running:
 @pytest.mark.parametrize("level", ["high", "low"])
 def test_a_killed_submit_goes_on_where_it_stopped(pushlane, deliveries, level: str) -> None:
     dispatcher = pushlane.dispatch("--sink", deliveries.sink)
+    dispatcher.until("started")
     cut_off = start_submit(pushlane, level, COUNT)
     deliveries.until(1, dispatcher, cut_off)
     cut_off.kill()
