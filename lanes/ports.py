@@ -67,8 +67,8 @@ class Broker(Protocol):
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Make the lane, with the subscription that keeps its messages. Harmless when there.
 
-        With `keep` it also keeps what is acked, for `replay`: as long as the lane is there, and as
-        far as the broker's own retention reaches.
+        With `keep` it also keeps what is acked from now on, for `replay`: as long as the lane is
+        there, and as far as the broker's own retention reaches.
         """
 
     async def drop_lane(self, lane: str, *, force: bool = False) -> bool:

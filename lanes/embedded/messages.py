@@ -29,7 +29,12 @@ def lane_id(connection: sqlite3.Connection, lane: str) -> int:
 
 
 def open_lane(connection: sqlite3.Connection, lane: str, keep: bool = False) -> None:
-    connection.execute("INSERT OR IGNORE INTO lanes (name, kept) VALUES (?, ?)", (lane, keep))
+    """One that is there may be kept from now on; kept before, it stays so."""
+    connection.execute(
+        "INSERT INTO lanes (name, kept) VALUES (?1, ?2) "
+        "ON CONFLICT (name) DO UPDATE SET kept = 1 WHERE ?2 AND NOT kept",
+        (lane, keep),
+    )
 
 
 def retained_since_ms(connection: sqlite3.Connection, lane: str) -> int | None:

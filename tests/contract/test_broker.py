@@ -404,6 +404,19 @@ async def test_what_is_acked_is_replayed_from_a_lane_that_keeps_it(connections):
         assert await replayed(there.broker) == numbered(1, 20)
 
 
+async def test_a_lane_that_somebody_opened_before_is_kept_when_it_is_asked_for(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.open_lane(LANE, keep=True)
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 20))
+        reading = await Reading.of(broker)
+        await broker.ack(await reading.take(20))
+
+        assert await replayed(broker) == numbered(1, 20)
+
+
 async def test_a_replay_takes_nothing(connections):
     async with connections:
         broker = (await connections.one()).broker
