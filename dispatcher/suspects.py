@@ -59,6 +59,7 @@ class Suspects:
         self._alive = Alive(ledger, self._reach, self._process)
         self._calls = itertools.count(1)
         self._flying = 0
+        self._held: set[tuple[str, int]] = set()  # claims of our own that are not let go of yet
         self._claims = Gathered(self._claim)
         self._releases = Gathered(self._release)
 
@@ -78,15 +79,22 @@ class Suspects:
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
         """Those to deliver now. The others are taken care of."""
         jobs, repeats = parted(jobs)
-        for job in repeats:
+        ours = [job for job in jobs if _place(job) in self._held]
+        for job in (*repeats, *ours):
             self._outcomes.later(job, _AGAIN_S)
+        jobs = [job for job in jobs if _place(job) not in self._held]
+        if not jobs:
+            return []
         strikes = jobs[0].push.strikes
         if strikes and self._flying >= (self._most if strikes == 1 else 1):
             self._outcomes.later(jobs[0], _AGAIN_S * random.uniform(0.5, 1.5))
             return []
         self._flying += bool(strikes)
+        places = set(map(_place, jobs))
+        self._held |= places
         results = await self._claims.ask(jobs)
         going = [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
+        self._held -= places.difference(map(_place, going))
         self._flying -= bool(strikes and not going)
         return going
 
@@ -94,6 +102,7 @@ class Suspects:
         """They are no longer on their way, and this process lives."""
         self._flying -= bool(jobs[0].push.strikes)
         await self._releases.ask(jobs)
+        self._held.difference_update(map(_place, jobs))
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
         """A claim that is still there is that of a process which let go of the push: the broker
@@ -140,6 +149,10 @@ class Suspects:
 
     async def _release_of(self, owner: str, pushes: list[Push]) -> None:
         await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
+
+
+def _place(job: Job) -> tuple[str, int]:
+    return job.push.task_id, job.push.seq
 
 
 def _claim_of(job: Job) -> Push:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace as with_other
 from pathlib import Path
 
 from dispatcher.alive import MARK
@@ -10,12 +12,12 @@ from dispatcher.job import Job
 from dispatcher.stats import Stats
 from dispatcher.suspects import STRIKES, YOUNG_S, Suspects
 from lanes.backend import Backend
-from lanes.ports import ClaimResult
-from lanes.push import Push
+from lanes.ports import ClaimResult, Delivery
+from lanes.push import DELIVERED, Outcome, Push
 from lanes.settings import Settings
 from lanes.task import Progress, Task
 from producers.dead import DeadLetters, Selection
-from tests.unit.dispatching import MemorySink, add_task, drain, in_backend
+from tests.unit.dispatching import MemorySink, Wrapped, add_task, drain, in_backend
 
 LONG_S = 600.0
 DEADLINE_S = 10.0
@@ -141,3 +143,29 @@ def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
 
 def _job(push: Push) -> Job:
     return Job(None, None, push, None)
+
+
+class SlowRelease(Wrapped):
+    """A ledger that takes its time to let go of a claim."""
+
+    async def release(self, pushes: Sequence[Push], owner: str) -> None:
+        await asyncio.sleep(0.2)
+        await self._real.release(pushes, owner)
+
+
+def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(tmp_path: Path) -> None:
+    def again(delivery: Delivery) -> Outcome:
+        return Outcome.retry("busy", after_s=0) if delivery.push.attempt < 2 else DELIVERED
+
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=1)
+        await backend.ledger.claim([MARK], "beside", LONG_S)
+        slow = with_other(backend, ledger=SlowRelease(backend.ledger))
+        sink = MemorySink(again, hosts_code=True)
+
+        await drain(slow, sink, settings)
+
+        assert (await progress_of(backend, task)).delivered == 1
+        assert {delivery.push.strikes for delivery in sink.received} == {0}
+
+    in_backend(tmp_path, work)
