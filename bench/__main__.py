@@ -22,9 +22,9 @@ MEASURED = (
     "late-task",
     "memory",
     "modes",
-    "peers",
     "pick",
     "quota-change",
+    "scale",
     "throughput",
     "topics",
 )

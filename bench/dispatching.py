@@ -40,6 +40,12 @@ class Dispatching:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
+    @property
+    def has_started(self) -> bool:
+        """Whether it has said that it dispatches."""
+        self._said.seek(0)
+        return " started: " in self._said.read()
+
     def stop(self) -> None:
         """SIGTERM; raises PushlaneError when it did not end well."""
         if not self.has_ended:
