@@ -22,9 +22,11 @@ MEASURED = (
     "late-task",
     "memory",
     "modes",
+    "peers",
     "pick",
     "quota-change",
     "scale",
+    "sink",
     "throughput",
     "topics",
 )
