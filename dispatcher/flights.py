@@ -21,6 +21,7 @@ from lanes.push import DELIVERED, Arrival, Kind, Outcome
 log = logging.getLogger("pushlane.flights")
 
 _GIVE_UP_S = 1.0
+_AT_ONCE = 64
 
 
 class Flights:
@@ -58,8 +59,8 @@ class Flights:
 
     @property
     def room(self) -> int:
-        """How many pushes may take off now: at most what one batch holds."""
-        return min(self._sink.batch_size, self._free)
+        """How many pushes may take off now: one round of the loop for each would be slow."""
+        return min(max(self._sink.batch_size, _AT_ONCE), self._free)
 
     def raise_failure(self) -> None:
         """Raise what a flight died of: a fault of ours, since a sink's is an outcome."""
@@ -69,7 +70,7 @@ class Flights:
     def launch(self, jobs: list[Job]) -> None:
         self._free -= len(jobs)
         for batch in self._batches(jobs):
-            flight = asyncio.ensure_future(self._fly(batch))
+            flight = asyncio.create_task(self._fly(batch))
             self._flying.add(flight)
             flight.add_done_callback(self._on_landed)
 
@@ -92,6 +93,15 @@ class Flights:
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
+        size = self._sink.batch_size
+        if size == 1:
+            yield from ([job] for job in jobs)
+            return
+        for group in self._groups(jobs):
+            for start in range(0, len(group), size):
+                yield group[start : start + size]
+
+    def _groups(self, jobs: list[Job]) -> Iterable[list[Job]]:
         """Only jobs that may share a call; a push that needs no answer waits for none."""
         if self._suspects is not None:
             yield from ([job] for job in jobs if job.push.strikes)

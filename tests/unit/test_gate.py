@@ -367,7 +367,8 @@ def test_claims_of_many_flights_go_in_one_call(tmp_path: Path) -> None:
             await until(lambda: registry.get_sample_value("pushlane_in_flight") == 8)
             ledger.answer.set()
 
-        assert (len(ledger.sizes), sum(ledger.sizes)) == (2, 8)
+        assert sum(ledger.sizes) == 8
+        assert len(ledger.sizes) <= 2  # the first may have come alone
 
     in_backend(tmp_path, work)
 
