@@ -21,7 +21,7 @@ from lanes.pulsar.link import Link, ignore, wake
 from lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
-REFILL_WAIT_S = 0.02
+REFILL_WAIT_S = 0.1
 
 
 class PulsarReader:
@@ -195,7 +195,7 @@ class Subscriber:
 
 def _few(prefetch: int) -> int:
     """How many of them a reader gets off the client at once."""
-    return max(1, prefetch // 8)
+    return max(1, prefetch // 16)
 
 
 def _configuration(prefetch: int) -> _pulsar.ConsumerConfiguration:
