@@ -14,16 +14,18 @@ BUCKETS = 1 << 20
 
 
 class Predecessors:
-    """The last seq of each bucket of keys: 4 MiB."""
+    """The last seq of each bucket of keys: 4 MiB, from the first key on."""
 
     def __init__(self) -> None:
-        self._last = array("I", bytes(4 * BUCKETS))
+        self._last = array("I")
 
     def of(self, key: str) -> int:
         """The seq before the next one of this key, 0 when that is the first."""
-        return self._last[_bucket(key)]
+        return self._last[_bucket(key)] if self._last else 0
 
     def add(self, key: str, seq: int) -> None:
+        if not self._last:
+            self._last = array("I", bytes(4 * BUCKETS))
         self._last[_bucket(key)] = seq
 
 
