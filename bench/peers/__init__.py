@@ -19,7 +19,7 @@ from bench.peers.judge import change_seen_s, judge, rates, silence_s, skipped
 from bench.peers.play import play
 from bench.peers.show import console, markdown, picture
 from bench.peers.venv import MissingPeer
-from bench.peers.workload import END_AT_S, Times, backlog
+from bench.peers.workload import CHANGE_AT_S, END_AT_S, Times, backlog
 from cli.demo.arrivals import Follower
 from lanes.errors import PushlaneError
 
@@ -50,9 +50,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for system in CATALOGUE
         if any(text.lower() in system.lower() for text in options.only or [""])
     ]
-    limit_s = _FULL_LIMIT_S if options.full else END_AT_S
+    limit_s = _FULL_LIMIT_S if options.full else CHANGE_AT_S
     rows = [_row(system, options.keep, limit_s) for system in chosen]
-    result = {"seconds": limit_s, "rows": rows, "lost": sum(row.get("lost", 0) for row in rows)}
+    result = {
+        "seconds": max(limit_s, END_AT_S),
+        "rows": rows,
+        "lost": sum(row.get("lost", 0) for row in rows),
+    }
     if not options.json:
         console(result)
     return result

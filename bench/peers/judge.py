@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 from bench.fairness_of import WINDOW, jain, longest_gap, share_error
+from bench.peers.apps.handler import work_s
 from bench.peers.workload import (
     AFTER_CHANGE_S,
     BIN_S,
     CHANGE_AT_S,
     LATE,
     SLOTS,
-    WORK_S,
     Order,
     Times,
 )
@@ -82,7 +82,7 @@ def jain_by_level(log: Sequence[Arrival], orders: Sequence[Order]) -> dict[str, 
 
 def utilisation(log: Sequence[Arrival], begin: float, end: float) -> float:
     """The part of the slots' time that went into work."""
-    worked = sum(max(0.0, min(a.at_s + WORK_S, end) - max(a.at_s, begin)) for a in log)
+    worked = sum(max(0.0, min(a.at_s + work_s(a.seq), end) - max(a.at_s, begin)) for a in log)
     return worked / (SLOTS * (end - begin))
 
 
@@ -99,12 +99,12 @@ def late_times(log: Sequence[Arrival], late_at: float) -> tuple[float | None, fl
 
 
 def change_seen_s(log: Sequence[Arrival], changed_at: float) -> float | None:
-    """Seconds from the order to reverse the weights until low tasks get more than high ones."""
+    """Seconds from the order to reverse weights until 50 arrivals hold more of low than of high."""
     after = between(log, changed_at, changed_at + AFTER_CHANGE_S)
-    for place in range(len(after) - _SEEN_IN + 1):
-        counts = Counter(arrival.level for arrival in after[place : place + _SEEN_IN])
+    for end in range(_SEEN_IN, len(after) + 1):
+        counts = Counter(arrival.level for arrival in after[end - _SEEN_IN : end])
         if counts[Level.LOW] > counts[Level.HIGH]:
-            return round(after[place].at_s - changed_at, 3)
+            return round(after[end - 1].at_s - changed_at, 3)
     return None
 
 

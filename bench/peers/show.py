@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers.catalogue import OURS
-from bench.peers.workload import BIN_S, CHANGE_AT_S, END_AT_S, LATE_AT_S
+from bench.peers.workload import BIN_S, CHANGE_AT_S, END_AT_S, LATE_AT_S, NEW_WEIGHTS
 from lanes.task import Level
 
 Row = dict[str, Any]
@@ -28,6 +28,7 @@ _HEADS = (
     "other weights need",
 )
 _COMPARED = ("late_first_push_s", "late_completion_s", "share_error_max")
+_DUE_GAPS = {Level.HIGH: 2, Level.MEDIUM: 4, Level.LOW: 10}
 _COLOURS = {"high": "#c0392b", "medium": "#2471a3", "low": "#7f8c8d", "late": "#111111"}
 
 
@@ -63,10 +64,10 @@ def behind(rows: list[Row]) -> list[str]:
 
 def _compared(row: Row) -> list[tuple[str, float | None, bool]]:
     """What is compared: name, figure, and whether lower is better."""
-    gaps = [(f"gap_max {level}", row["gap_max"][level.value], True) for level in Level]
+    gaps = max(row["gap_max"][level.value] / due for level, due in _DUE_GAPS.items())
     return [
         *((name, row[name], True) for name in _COMPARED),
-        *gaps,
+        ("gaps, times those due", round(gaps, 2), True),
         ("jain", row["jain"], False),
         ("utilisation", row["utilisation"], False),
     ]
@@ -131,5 +132,6 @@ def _strip(axes: Any, row: Row) -> None:
     )
     axes.set_ylim(0, 560)
     axes.set_title(f"{row['system']} {row['version']}", fontsize="small", loc="left")
-    for at in (LATE_AT_S, CHANGE_AT_S):
+    for at, what in ((LATE_AT_S, "late task"), (CHANGE_AT_S, f"weights {NEW_WEIGHTS}")):
         axes.axvline(at, color="black", linewidth=0.8, linestyle=":")
+        axes.text(at, 565, what, fontsize="x-small", ha="center", va="bottom")

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from lanes.task import Level
 
 SLOTS = 50
-WORK_S = 0.1
 LATE_AT_S = 10.0
 CHANGE_AT_S = 20.0
 END_AT_S = 30.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.peers.apps.handler import WORK_S, work_s
 from bench.peers.judge import (
     change_seen_s,
     jain_by_level,
@@ -15,7 +16,7 @@ from bench.peers.judge import (
     utilisation,
 )
 from bench.peers.show import behind
-from bench.peers.workload import LATE, NEW_WEIGHTS, SLOTS, WORK_S, Order, Times, backlog
+from bench.peers.workload import LATE, NEW_WEIGHTS, SLOTS, Order, Times, backlog
 from cli.demo.arrivals import Arrival
 from lanes.errors import Unreachable
 from lanes.task import Level, Weights
@@ -62,8 +63,14 @@ def test_tasks_of_a_level_served_one_after_the_other_are_unfair() -> None:
     assert jain_by_level(log, orders)["high"] == pytest.approx(0.2)
 
 
+def test_work_takes_its_time_on_average() -> None:
+    times_s = [work_s(seq) for seq in range(1, 22)]
+    assert sum(times_s) / len(times_s) == pytest.approx(WORK_S)
+    assert (min(times_s), max(times_s)) == pytest.approx((0.09, 0.11))
+
+
 def test_utilisation_counts_work_inside_the_time_only() -> None:
-    log = [Arrival("high", seq, "high", 0.95) for seq in range(SLOTS)]
+    log = [Arrival("high", seq, "high", 1.0 - work_s(seq) + 0.05) for seq in range(SLOTS)]
     assert utilisation(log, 1.0, 1.1) == pytest.approx(0.5)
 
 
@@ -80,7 +87,7 @@ def test_a_late_task_is_incomplete_until_all_its_pushes_came() -> None:
 
 def test_new_weights_show_when_low_gets_more_than_high() -> None:
     log = arrivals(FAIR * 25, begin=20.0) + arrivals(FAIR[:3] + ["low"] * 97, begin=20.5)
-    assert change_seen_s(log, 20.0) == pytest.approx(0.5, abs=0.1)
+    assert change_seen_s(log, 20.0) == pytest.approx(0.54, abs=0.01)
 
 
 def test_new_weights_that_never_show_have_no_time() -> None:

@@ -1,4 +1,4 @@
-"""What every Python system does with a push: a line in the log, then 100 ms of work.
+"""What every Python system does with a push: a line in the log, then 100 ms of work, on average.
 
 Standard library only, since it runs in each rival's own environment.
 """
@@ -11,6 +11,12 @@ import os
 import time
 
 WORK_S = 0.1
+_VARIES_MS = 10
+
+
+def work_s(seq: int) -> float:
+    """From 90 to 110 ms, so that slots do not all become free in the same moment for ever."""
+    return WORK_S + (seq * 37 % (2 * _VARIES_MS + 1) - _VARIES_MS) / 1000
 
 
 @functools.cache
@@ -27,9 +33,9 @@ def write(task: str, seq: int, level: str) -> None:
 def work(task: str, seq: int, level: str) -> None:
     """For systems that work in threads."""
     write(task, seq, level)
-    time.sleep(WORK_S)
+    time.sleep(work_s(seq))
 
 
 async def work_async(task: str, seq: int, level: str) -> None:
     write(task, seq, level)
-    await asyncio.sleep(WORK_S)
+    await asyncio.sleep(work_s(seq))

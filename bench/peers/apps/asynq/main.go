@@ -19,7 +19,6 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-const workFor = 100 * time.Millisecond
 const clients = 8
 
 var body = strings.Repeat("x", 150)
@@ -111,7 +110,7 @@ func work(redis asynq.RedisConnOpt) {
 		if _, err = file.Write(append(text, '\n')); err != nil {
 			return err
 		}
-		time.Sleep(workFor)
+		time.Sleep(workFor(got.Seq))
 		return nil
 	})
 	server := serve(redis, handler, "6:3:1")
@@ -121,6 +120,11 @@ func work(redis asynq.RedisConnOpt) {
 		server = serve(redis, handler, strings.Fields(orders.Text())[1])
 	}
 	server.Shutdown()
+}
+
+// workFor is from 90 to 110 ms, as in handler.py.
+func workFor(seq int) time.Duration {
+	return time.Duration(100+seq*37%21-10) * time.Millisecond
 }
 
 func serve(redis asynq.RedisConnOpt, handler asynq.Handler, weights string) *asynq.Server {

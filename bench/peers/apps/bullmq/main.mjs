@@ -9,7 +9,6 @@ import { Queue, Worker } from "bullmq";
 
 const QUEUE = "pushes";
 const AT_ONCE = 1_000;
-const WORK_MS = 100;
 const BODY = "x".repeat(150);
 const PRIORITIES = { high: 10, medium: 20, low: 30 };
 const FIRST = 5;
@@ -51,7 +50,7 @@ function work() {
   const handle = async ({ data: { task, seq, level } }) => {
     const at_ms = performance.timeOrigin + performance.now();
     writeSync(log, `${JSON.stringify({ task, seq, level, at_ms })}\n`);
-    await sleep(WORK_MS);
+    await sleep(100 + ((seq * 37) % 21) - 10); // as in handler.py
   };
   const worker = new Worker(QUEUE, handle, {
     connection,
