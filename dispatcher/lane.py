@@ -68,7 +68,7 @@ class OpenLane:
         self.level = level
         self.main = Inlet(name, wanted=True)
         self.later = Inlet(later_lane(name), wanted=False)
-        self.returned: deque[Taken] = deque()
+        self.returned: deque[Taken] | None = None  # made when it is needed: most lanes never do
         self.in_hand = 0
         self.parked = 0
         self.room = ROOM
@@ -104,7 +104,7 @@ class OpenLane:
     @property
     def pending(self) -> int:
         """What was taken and is neither settled nor given back."""
-        return self.in_hand - len(self.returned)
+        return self.in_hand - len(self.returned or ())
 
     def take(self) -> Taken | None:
         """The next message at hand: first what was given back, then what came due, then the rest.
@@ -131,4 +131,6 @@ class OpenLane:
 
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""
+        if self.returned is None:
+            self.returned = deque()
         self.returned.append(taken)

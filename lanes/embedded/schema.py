@@ -159,7 +159,7 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -32768")
+    connection.execute("PRAGMA cache_size = -16384")
     if _version(connection) == 0:
         _create(connection)
     if _version(connection) != SCHEMA_VERSION:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 
 import _pulsar
@@ -64,7 +63,7 @@ class PulsarReader:
         self._acks = acks
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
-        self._buffer: deque[Taken] = deque()
+        self._buffer: list[Taken] = []  # the next one last: an empty deque is ten times as large
         self._few = _few(prefetch)
         self._head: _pulsar.Message | None = None
         self._asked = False
@@ -82,7 +81,7 @@ class PulsarReader:
 
     def take(self) -> Taken | None:
         if self._buffer:
-            return self._buffer.popleft()
+            return self._buffer.pop()
         return None if self._closed else self._fetch()
 
     def refill_wait_s(self) -> float:
@@ -118,7 +117,8 @@ class PulsarReader:
             self._ran_dry()
             return None
         self._run += len(buffer)
-        return buffer.popleft()
+        buffer.reverse()
+        return buffer.pop()
 
     def _at_hand(self, *, wait: bool) -> _pulsar.Message | None:
         """The next message of the client; with `wait` a None means that we are told of it."""
