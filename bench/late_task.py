@@ -120,10 +120,11 @@ def plot(result: dict[str, Any], path: Path) -> None:
     drawing = Drawing(figsize=(8, 4), layout="constrained")
     axes = drawing.subplots()
     waits = result["first_pushes_s"]
-    axes.bar(range(1, len(waits) + 1), waits, color="#2471a3", label="pushlane, first push")
+    axes.plot(range(1, len(waits) + 1), waits, "o", color="#2471a3", label="pushlane")
     axes.axhline(result["bound_s"], color="black", linestyle=":", label="bound")
     axes.axhline(result["fifo_first_push_s"], color="#c0392b", label="one lane a level")
-    axes.set(yscale="log", xlabel="late task", ylabel="seconds after it was handed in")
+    axes.set(yscale="log", xlabel="late task", ylabel="first push, seconds after it was handed in")
+    axes.set(xticks=range(1, len(waits) + 1), ylim=(0.01, 4 * result["fifo_first_push_s"]))
     axes.set_title(f"A late high task behind {result['backlog']:,} high pushes")
     axes.legend()
     drawing.savefig(path, dpi=110)
