@@ -24,7 +24,7 @@ from lanes.task import Level, State, Task
 
 log = logging.getLogger("pushlane.roster")
 
-_OPENERS = 16
+OPENERS = 16
 _LOOKUPS = 16
 _ENDED_KEPT = 10_000
 _RANK = {level: rank for rank, level in enumerate(Level)}
@@ -147,13 +147,8 @@ class Roster:
         inlet.wanted = True
         self._opening.put_nowait((_RANK[lane.level], next(self._turn), lane, inlet))
 
-    async def run_openers(self) -> None:
-        """Open readers, high lanes first, several at once."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_OPENERS):
-                group.create_task(self._opener())
-
-    async def _opener(self) -> None:
+    async def run_opener(self) -> None:
+        """Open readers, high lanes first, one at a time: OPENERS of these do so side by side."""
         backoff = Backoff(log, "the broker")
         while True:
             rank, turn, lane, inlet = await self._opening.get()

@@ -27,7 +27,7 @@ from dispatcher.loop import Loop
 from dispatcher.order import Order
 from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
-from dispatcher.roster import Roster
+from dispatcher.roster import OPENERS, Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
 from dispatcher.sieve import Sieve
@@ -137,7 +137,7 @@ class Dispatcher:
                 ("loop", self._loop.run()),
                 ("roster", self._roster.follow()),
                 ("starts", self._roster.run_starts()),
-                ("openers", self._roster.run_openers()),
+                *((f"opener {n}", self._roster.run_opener()) for n in range(OPENERS)),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
                 ("sieve", self._sieve.run()),

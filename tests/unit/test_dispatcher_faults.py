@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,31 @@ def test_a_pool_lane_that_is_gone_before_it_is_read_is_made_anew(tmp_path: Path)
             await until_state(backend, task, State.DONE)
 
     in_backend(tmp_path, work, pool_lanes=2)
+
+
+class SwallowsCancel(Wrapped):
+    """A broker below which a library swallows a cancellation, as Pulsar's admin client may."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.opening = asyncio.Event()
+
+    async def open_lane(self, lane: str) -> None:
+        if lane.startswith("pool-") and not self.opening.is_set():
+            self.opening.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        await self._real.open_lane(lane)
+
+
+def test_it_stops_though_a_library_swallows_the_first_cancellation(tmp_path: Path) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        broker = SwallowsCancel(backend.broker)
+
+        async with dispatching(with_other(backend, broker=broker), MemorySink(), settings):
+            await broker.opening.wait()
+
+    in_backend(tmp_path, work, pool_lanes=1)
 
 
 class DeafRegistry(Wrapped):
