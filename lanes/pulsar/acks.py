@@ -22,6 +22,13 @@ _INDEX_TAG = 0x20
 _SIZE_TAG = 0x30
 
 
+def left_of_batch(name: bytes) -> int:
+    """How many messages come after the one with this serialized id in its batch."""
+    if len(name) < _TAIL or name[-4] != _INDEX_TAG or name[-2] != _SIZE_TAG:
+        return 0
+    return name[-1] - name[-3] - 1
+
+
 class _Batch(msgspec.Struct, gc=False):
     """What is acked of a batch; `missing` has a bit for each message that is not."""
 

@@ -15,7 +15,7 @@ import _pulsar
 
 from lanes.errors import PushlaneError
 from lanes.ports import OnReady, Taken
-from lanes.pulsar.acks import Acks
+from lanes.pulsar.acks import Acks, left_of_batch
 from lanes.pulsar.link import Link, ignore, wake
 from lanes.pulsar.recent import Recent
 
@@ -110,15 +110,31 @@ class PulsarReader:
         """
         buffer = self._buffer
         while len(buffer) < self._few and (message := self._at_hand(wait=not buffer)) is not None:
-            hold = self._recent.hold(self._consumer, message)
-            if hold is not None:
-                buffer.append(Taken(message.data(), self.lane, hold))
+            name = self._keep(message)
+            self._keep_more(min(left_of_batch(name), self._few - len(buffer)))
         if not buffer:
             self._ran_dry()
             return None
         self._run += len(buffer)
         buffer.reverse()
         return buffer.pop()
+
+    def _keep(self, message: _pulsar.Message) -> bytes:
+        """Into the buffer, if it is to be delivered; its id, empty if not."""
+        hold = self._recent.hold(self._consumer, message)
+        if hold is None:
+            return b""
+        self._buffer.append(Taken(message.data(), self.lane, hold))
+        return hold.name
+
+    def _keep_more(self, count: int) -> None:
+        """Messages of the same batch: they came together, and cost less without a callback."""
+        receive = self._consumer.receive
+        try:
+            for _ in range(count):
+                self._keep(receive(0))
+        except _pulsar.PulsarException:  # they are still being unpacked, or were acked before
+            return
 
     def _at_hand(self, *, wait: bool) -> _pulsar.Message | None:
         """The next message of the client; with `wait` a None means that we are told of it."""

@@ -24,14 +24,15 @@ MOST_RECENT = 8
 class Message:
     """It is its own id, as different from every other as real ones are."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, place: bytes = b"") -> None:
         self._body = body
+        self.place = place
 
     def message_id(self) -> Message:
         return self
 
     def serialize(self) -> bytes:
-        return id(self).to_bytes(8, "big")
+        return id(self).to_bytes(8, "big") + self.place
 
     def data(self) -> bytes:
         return self._body
@@ -53,6 +54,12 @@ class Consumer:
             return
         self.receives.append(answer)
         self.most_receives = max(self.most_receives, len(self.receives))
+
+    def receive(self, timeout_ms: int) -> Message:
+        assert timeout_ms == 0
+        if not self.held:
+            raise _pulsar.Timeout
+        return self.held.popleft()
 
     def give(self, *bodies: bytes) -> None:
         for body in bodies:
@@ -314,5 +321,25 @@ def test_a_refill_that_comes_too_late_ends_the_waiting(monkeypatch: pytest.Monke
         scene.take_all()
 
         assert scene.reader.refill_wait_s() == 0
+
+    play(scenario)
+
+
+def test_a_batch_is_taken_whole_and_in_order_though_it_is_still_being_unpacked() -> None:
+    async def scenario(scene: Scene) -> None:
+        places = [bytes([0x20, index, 0x30, 4]) for index in range(4)]
+        batch = [Message(f"{index}".encode(), place) for index, place in enumerate(places)]
+        consumer = Consumer()
+        scene.reader = PulsarReader(
+            scene.link, "lane", consumer, scene.recent, scene.acks, 64, scene.told.append
+        )
+        scene.reader.start()
+        for message in batch[:2]:
+            consumer.give_message(message)
+        first = scene.take_all()
+        for message in batch[2:]:
+            consumer.give_message(message)
+
+        assert first + scene.take_all() == [b"0", b"1", b"2", b"3"]
 
     play(scenario)
