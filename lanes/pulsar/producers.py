@@ -111,9 +111,12 @@ class Producers:
             del self._open[key]
 
     async def _make_room(self) -> None:
-        idle = [key for key, entry in self._open.items() if not entry.users]
-        for key in idle[: max(0, len(self._open) - self._limit)]:
-            await self._close(self._open.pop(key))
+        """Several do this at once: each producer is looked at anew, and let go of before a wait."""
+        while len(self._open) > self._limit:
+            idle = next((key for key, entry in self._open.items() if not entry.users), None)
+            if idle is None:
+                return
+            await self._close(self._open.pop(idle))
 
     async def _close(self, entry: OpenProducer) -> None:
         if entry.raw is None:
