@@ -21,6 +21,7 @@ from dispatcher.settle import Settler
 _VOIDS_A_ROUND = 256
 _VOIDS_IN_A_ROW = 32
 _IN_HAND_A_LANE = 1_000
+_FIRST_LANES_S = 0.25
 
 
 class Loop:
@@ -51,6 +52,7 @@ class Loop:
         self._awake.set()
 
     async def run(self) -> None:
+        await self._roster.first_opened(_FIRST_LANES_S)  # else all slots go to those open first
         while not self._stopping:
             self._flights.raise_failure()
             self._awake.clear()

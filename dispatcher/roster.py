@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
 from dispatcher.backoff import Backoff, whenever
 from dispatcher.lane import Inlet, OpenLane
@@ -26,8 +27,11 @@ log = logging.getLogger("pushlane.roster")
 
 OPENERS = 16
 _LOOKUPS = 16
+_FIRST_FEED_S = 0.05
 _ENDED_KEPT = 10_000
 _RANK = {level: rank for rank, level in enumerate(Level)}
+
+_Opening = tuple[int, int, OpenLane, Inlet]
 
 
 class Roster:
@@ -49,9 +53,7 @@ class Roster:
         self._wake = wake
         self._on_task = on_task
         self._schedule = Schedule(clock_ms)
-        self._opening: asyncio.PriorityQueue[tuple[int, int, OpenLane, Inlet]] = (
-            asyncio.PriorityQueue()
-        )
+        self._opening: asyncio.PriorityQueue[_Opening] = asyncio.PriorityQueue()
         self._turn = itertools.count()
         self._strangers: dict[str, list[tuple[OpenLane, Taken]]] = {}
         self._asked = asyncio.Event()
@@ -147,29 +149,42 @@ class Roster:
         inlet.wanted = True
         self._opening.put_nowait((_RANK[lane.level], next(self._turn), lane, inlet))
 
+    async def first_opened(self, timeout_s: float) -> None:
+        """Wait for the lanes that are there at the start, and a moment for what is on them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.synced.wait()
+                await self._opening.join()
+                await asyncio.sleep(_FIRST_FEED_S)
+
     async def run_opener(self) -> None:
         """Open readers, high lanes first, one at a time: OPENERS of these do so side by side."""
         backoff = Backoff(log, "the broker")
         while True:
-            rank, turn, lane, inlet = await self._opening.get()
-            if lane.retired:
-                continue
+            opening = await self._opening.get()
             try:
-                if is_pool(lane.name):
-                    await self._make_shared(lane)
-                inlet.reader = await self._backend.broker.read(
-                    inlet.name, self._feeder(lane, inlet)
-                )
-            except (Unreachable, UnknownLane) as error:
-                if isinstance(error, UnknownLane) and not is_pool(lane.name):
-                    self._retire(lane)  # dropped with its task, of whose end we are about to hear
-                    continue
-                self._opening.put_nowait((rank, turn, lane, inlet))
-                await backoff.wait(error)
-                continue
-            backoff.reset()
-            self.released(lane)
-            self._wake()
+                await self._open_reader(opening, backoff)
+            finally:
+                self._opening.task_done()
+
+    async def _open_reader(self, opening: _Opening, backoff: Backoff) -> None:
+        rank, turn, lane, inlet = opening
+        if lane.retired:
+            return
+        try:
+            if is_pool(lane.name):
+                await self._make_shared(lane)
+            inlet.reader = await self._backend.broker.read(inlet.name, self._feeder(lane, inlet))
+        except (Unreachable, UnknownLane) as error:
+            if isinstance(error, UnknownLane) and not is_pool(lane.name):
+                self._retire(lane)  # dropped with its task, of whose end we are about to hear
+                return
+            self._opening.put_nowait((rank, turn, lane, inlet))
+            await backoff.wait(error)
+            return
+        backoff.reset()
+        self.released(lane)
+        self._wake()
 
     async def _make_shared(self, lane: OpenLane) -> None:
         """Its later lane before it is read: what comes off it may have to wait there."""
