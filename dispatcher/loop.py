@@ -21,7 +21,7 @@ from dispatcher.settle import Settler
 _VOIDS_A_ROUND = 256
 _VOIDS_IN_A_ROW = 32
 _IN_HAND_A_LANE = 1_000
-_FIRST_LANES_S = 0.25
+_FIRST_LANES_S = 2.0
 
 
 class Loop:
