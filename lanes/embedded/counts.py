@@ -14,7 +14,7 @@ from lanes.push import Kind
 from lanes.task import Finished, Progress
 
 PAGE_SEQS = 8192
-"""Seqs a page: 1 KiB, which SQLite keeps in one place."""
+"""Seqs a page: at most 1 KiB, which SQLite keeps in one place. It is stored as far as it is used."""
 
 
 def record(connection: sqlite3.Connection, finished: Sequence[Finished]) -> list[Progress]:
@@ -47,7 +47,7 @@ def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) 
 
 
 def _is_marked(bits: bytes | None, place: int) -> bool:
-    return bits is not None and bool(bits[place >> 3] & 1 << (place & 7))
+    return bits is not None and place >> 3 < len(bits) and bool(bits[place >> 3] & 1 << (place & 7))
 
 
 def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
@@ -62,7 +62,8 @@ def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[
     row = connection.execute(
         "SELECT bits FROM seen WHERE task_id = ? AND page = ?", (task_id, page)
     ).fetchone()
-    bits = bytearray(row[0] if row else PAGE_SEQS // 8)
+    bits = bytearray(row[0] if row else b"")
+    bits.extend(bytes(max(0, (max(places) >> 3) + 1 - len(bits))))
     new = 0
     for place in places:
         mask = 1 << (place & 7)
