@@ -14,7 +14,7 @@ from lanes.push import Kind
 from lanes.task import Finished, Progress
 
 PAGE_SEQS = 8192
-"""Seqs a page: at most 1 KiB, which SQLite keeps in one place. It is stored as far as it is used."""
+"""Seqs a page: 1 KiB at most, which SQLite keeps in one place; stored as far as it is used."""
 
 
 def record(connection: sqlite3.Connection, finished: Sequence[Finished]) -> list[Progress]:
@@ -47,7 +47,8 @@ def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) 
 
 
 def _is_marked(bits: bytes | None, place: int) -> bool:
-    return bits is not None and place >> 3 < len(bits) and bool(bits[place >> 3] & 1 << (place & 7))
+    at = place >> 3
+    return bits is not None and at < len(bits) and bool(bits[at] & 1 << (place & 7))
 
 
 def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
