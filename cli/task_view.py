@@ -34,6 +34,9 @@ COLUMNS = (
 
 _JUST_BEGUN_MS = 10_000
 _STALLED = "its submit stopped half-way: run it again with the same --key, or cancel the task"
+_UNFED = (
+    "its producer is not running: start that, `pushlane spool send` its spool, or cancel the task"
+)
 _STALLED_FOR_GOOD = "its submit stopped half-way, and cannot go on without a --key: cancel the task"
 
 
@@ -53,6 +56,8 @@ class TaskView(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         if not self.is_stalled:
             return self.task.reason
+        if self.task.is_fed:
+            return _UNFED
         return _STALLED if self.task.key else _STALLED_FOR_GOOD
 
     @property
@@ -132,7 +137,7 @@ class TaskView(msgspec.Struct, frozen=True):
             return f"{self.task.total:,}"
         if self.task.state.is_terminal:
             return f"unknown (it was {self.task.state} before its submit was complete)"
-        return "- (still being submitted)"
+        return "- (its producer goes on)" if self.task.is_fed else "- (still being submitted)"
 
     def _start_text(self) -> str:
         return f"starts {time_text(self.task.not_before_ms)}" if self.state == SCHEDULED else ""

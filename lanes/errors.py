@@ -7,6 +7,7 @@
     │   ├── InvalidChange      the task cannot make this change now (finished, pooled, quota < 1)
     │   ├── BadInput           a file, row, column, template or option that cannot be used
     │   └── OversizedPush      a push over the size limit
+    ├── BufferFull             a producer takes no more for now: its buffer, and its spool, are full
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
     ├── Superseded             a leader's change that came after another had taken over
     ├── UnknownLane            a lane that was never opened, or is dropped (its task has ended)
@@ -47,6 +48,10 @@ class BadInput(UserError):
 
 class OversizedPush(BadInput):
     """A push is over the size limit."""
+
+
+class BufferFull(PushlaneError):
+    """A producer cannot hold another push."""
 
 
 class MalformedPush(PushlaneError):

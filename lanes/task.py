@@ -107,6 +107,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     Nothing is sent before `not_before_ms`. `quiet` is hours like 22:00-08:00 in which recipients
     are left alone, `zone` (an IANA name) where those are whose push does not tell. `has_later`
     tells that its later lane is open, where pushes wait for their time.
+    `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
     `version` grows with every change.
     """
@@ -129,6 +130,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
     ordered: bool = False
     dedupe: bool = False
+    is_fed: bool = False
     has_later: bool = False
     first_lane: str = ""
     retention_s: float = 0.0

@@ -210,6 +210,7 @@ def _heir(old: Task) -> Task:
         state=State.SUBMITTED,
         total=None,
         not_before_ms=0,
+        is_fed=False,
         has_later=False,
         reason=f"replay of {old.id}",
         created_at_ms=now_ms(),

@@ -1,5 +1,5 @@
-"""What a program that uses pushlane imports: `Client` to submit and steer tasks, `Dispatcher` to
-deliver them, and the values that both work with.
+"""What a program that uses pushlane imports: `Client` to submit and steer tasks, `Producer` to push
+one by one, `Dispatcher` to deliver, and the values that they work with.
 
 Re-exports only; everything else is private and may move.
 """
@@ -10,6 +10,7 @@ from dispatcher.sinks.processor import batch
 from lanes.backend import Backend, connect
 from lanes.errors import (
     BadInput,
+    BufferFull,
     InvalidChange,
     OversizedPush,
     PushlaneError,
@@ -25,12 +26,16 @@ from lanes.settings import Settings
 from lanes.settings import load as load_settings
 from lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
 from producers.client import Client
+from producers.feed.options import ProducerOptions
+from producers.feed.stats import ProducerStats
+from producers.producer import Producer
 from producers.request import SubmitProgress, SubmitRequest, SubmitResult
 
 __all__ = [
     "Arrival",
     "Backend",
     "BadInput",
+    "BufferFull",
     "Client",
     "Delivery",
     "DeliveryMode",
@@ -41,6 +46,9 @@ __all__ = [
     "OnUnknown",
     "Outcome",
     "OversizedPush",
+    "Producer",
+    "ProducerOptions",
+    "ProducerStats",
     "Progress",
     "Push",
     "PushlaneError",

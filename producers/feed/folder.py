@@ -1,0 +1,169 @@
+"""A spool's folder: one process has it at a time, and every task in it has a folder of its own.
+
+A task's folder appears and goes whole, by its name. It never looks into batches.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from lanes.errors import BadInput, TaskConflict
+from lanes.task import Task
+from producers.feed.files import sync_folder, write_durably
+from producers.feed.segment import CORRUPT
+from producers.feed.spool import Spool
+from producers.feed.store import Store
+
+log = logging.getLogger("pushlane.producer")
+
+_LOCK = "lock"
+_HEADER = "task.json"
+_COMING = ".coming"
+_GOING = ".going"
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a spool knows of its task: the task as it was made, and the size of a broker's batch.
+
+    `is_sealed` says that nothing more comes: once all is sent the task is sealed.
+    """
+
+    task: Task
+    batch: int
+    is_sealed: bool = False
+
+
+class Stream:
+    """A task and the batches that are to go on its lane."""
+
+    def __init__(self, header: Header, store: Store) -> None:
+        self.header = header
+        self.store = store
+
+    @property
+    def task(self) -> Task:
+        return self.header.task
+
+
+class SpooledStream(Stream):
+    def __init__(self, header: Header, spool: Spool) -> None:
+        super().__init__(header, spool)
+        self.spool = spool
+
+
+class SpoolFolder:
+    """Open until closed. `corrupt` names the files that were set aside.
+
+    Raises:
+        TaskConflict: another producer has it.
+        BadInput: it cannot be used as a folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.corrupt: list[str] = []
+        self._lock = _locked(path)
+        self._tidy()
+        self.streams = [stream for folder in self._folders() if (stream := self._open(folder))]
+
+    @property
+    def bytes(self) -> int:
+        """What its files take; what was set aside does not count."""
+        return sum(stream.spool.bytes for stream in tuple(self.streams))
+
+    @property
+    def lost(self) -> int:
+        return sum(stream.spool.lost for stream in tuple(self.streams))
+
+    def bytes_without(self, store: Store) -> int:
+        return sum(stream.spool.bytes for stream in self.streams if stream.spool is not store)
+
+    def begin(self, task: Task, batch: int) -> SpooledStream:
+        """A new stream, which is there after a power cut too."""
+        header = Header(task, batch)
+        coming = self.path / (task.id + _COMING)
+        coming.mkdir(mode=0o700)
+        write_durably(coming / _HEADER, msgspec.json.encode(header))
+        folder = coming.rename(self.path / task.id)
+        sync_folder(self.path)
+        stream = SpooledStream(header, Spool(folder, self._set_aside))
+        self.streams.append(stream)
+        return stream
+
+    def seal(self, stream: Stream) -> None:
+        """Nothing more comes to it."""
+        stream.header = replace(stream.header, is_sealed=True)
+        write_durably(self._of(stream) / _HEADER, msgspec.json.encode(stream.header))
+
+    def remove(self, stream: Stream) -> None:
+        """It is sealed, or ended: forget it."""
+        [spool] = [one.spool for one in self.streams if one is stream]
+        self.streams = [one for one in self.streams if one is not stream]
+        spool.finish()
+        shutil.rmtree(self._of(stream).rename(self.path / (stream.task.id + _GOING)))
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.spool.close()
+        os.close(self._lock)
+
+    def _of(self, stream: Stream) -> Path:
+        return self.path / stream.task.id
+
+    def _tidy(self) -> None:
+        """Take away what a kill has left half made, or half removed."""
+        for suffix in (_COMING, _GOING):
+            for folder in self.path.glob(f"*{suffix}"):
+                shutil.rmtree(folder)
+
+    def _folders(self) -> list[Path]:
+        """Oldest first: the ids of tasks sort by time."""
+        found = (path.parent for path in self.path.glob(f"*/{_HEADER}"))
+        return sorted(folder for folder in found if folder.suffix != CORRUPT)
+
+    def _open(self, folder: Path) -> SpooledStream | None:
+        try:
+            header = msgspec.json.decode((folder / _HEADER).read_bytes(), type=Header)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            aside = self._set_aside(folder)
+            log.error(
+                "the head of a spool is corrupt, so nothing of it can be sent: set aside as %s",
+                aside,
+                extra={"action": "spool_corrupt"},
+            )
+            return None
+        return SpooledStream(header, Spool(folder, self._set_aside))
+
+    def _set_aside(self, path: Path) -> Path:
+        name = path.name if path.parent == self.path else f"{path.parent.name}-{path.name}"
+        aside = path.rename(self.path / (name + CORRUPT))
+        self.corrupt.append(str(aside))
+        return aside
+
+
+def _locked(path: Path) -> int:
+    """The kernel lets go of it when the process dies, however it does."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be the folder of a spool: {error.strerror}; name a folder that this "
+            "process may write to"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise TaskConflict(
+            f"the spool {path} is used by another producer; give each process, and each producer "
+            "in it, a folder of its own"
+        ) from error
+    return lock

@@ -1,0 +1,48 @@
+"""What a producer may hold, and for how long: every bound of it in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanes.errors import BadInput
+from lanes.push import MAX_PUSH_BYTES
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """The bounds of a producer, with their defaults.
+
+    A batch is sent when it has `max_batch` pushes (the settings' `batch` unless given) or
+    `max_batch_bytes`, or `linger_s` after its first push. `push` waits for room in the buffer for
+    at most `max_block_s`; 0 is never. A spool is synced to its disk at least every `fsync_every_s`,
+    and before anything of it is sent; its files take at most `max_spool_bytes`.
+
+    Raises:
+        BadInput: a bound that cannot be.
+    """
+
+    max_batch: int | None = None
+    max_batch_bytes: int = _MIB // 2
+    linger_s: float = 0.05
+    max_block_s: float = 1.0
+    max_buffer_bytes: int = 32 * _MIB
+    max_spool_bytes: int = 1024 * _MIB
+    fsync_every_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        most = {"max_batch": 10_000, "max_batch_bytes": 4 * _MIB, "linger_s": 60}
+        least = {
+            "max_batch": 1,
+            "max_batch_bytes": 1,
+            "max_buffer_bytes": MAX_PUSH_BYTES,
+            "max_spool_bytes": 4 * (self.max_batch_bytes + MAX_PUSH_BYTES),
+        }
+        for name, value in vars(self).items():
+            if value is None:
+                continue
+            low, high = least.get(name, 0), most.get(name)
+            if value < low or (high is not None and value > high):
+                allowed = f"at least {low}" if high is None else f"from {low} to {high}"
+                raise BadInput(f"{name} {value:g} of a producer cannot be; use {allowed}")

@@ -1,0 +1,189 @@
+"""Sends the batches of one stream: register the task, open its lane, publish, and seal in the end.
+
+A service that is away is waited for. A batch is forgotten only once the broker has it, and one
+that is sent again is the same one, so that it is kept once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
+
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from lanes.naming import is_pool, submit_lease
+from lanes.ports import Source
+from lanes.settings import Settings
+from lanes.task import Task
+from producers.feed.batch import Batch, publishes
+from producers.feed.folder import Stream
+from producers.hold import Hold
+from producers.patience import patiently
+
+log = logging.getLogger("pushlane.producer")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Ended(TaskConflict):
+    """The stream's task has ended, so nothing of it is sent any more."""
+
+
+class Watcher(Protocol):
+    """Is told how it goes."""
+
+    def on_sent(self, batches: Sequence[Batch]) -> None: ...
+
+    def on_idle(self) -> None:
+        """All that is kept is sent."""
+
+    def on_trouble(self, trouble: str) -> None:
+        """A try failed; empty when one succeeded."""
+
+
+class Worker(Protocol):
+    """Calls a store, on the one thread that may."""
+
+    def __call__(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+
+
+class Sender:
+    """Sends one stream. `is_over` says that nothing more will be kept; `news` that something was.
+
+    A stream whose header is sealed then is sealed in the registry.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        stream: Stream,
+        work: Worker,
+        watcher: Watcher,
+        is_over: Callable[[], bool],
+        news: asyncio.Event,
+    ) -> None:
+        self._settings = settings.model_copy(update={"batch": stream.header.batch})
+        self._stream = stream
+        self._work = work
+        self._watcher = watcher
+        self._is_over = is_over
+        self._news = news
+
+    async def run(self) -> None:
+        """Return when it is over and all is sent.
+
+        Raises:
+            Ended: the task has ended.
+            TaskConflict: another process feeds it.
+        """
+        async with AsyncExitStack() as exits:
+            backend = await self._patiently(
+                lambda: exits.enter_async_context(connect(self._settings))
+            )
+            await self._patiently(
+                lambda: self._hold(backend).run(lambda: self._feed(backend), lambda: None)
+            )
+
+    async def _feed(self, backend: Backend) -> None:
+        task = await self._patiently(partial(self._open, backend))
+        if task.total is not None:  # it was sealed, and then the process was killed
+            return
+        while batches := await self._coming():
+            for group in publishes(batches, self._stream.header.batch):
+                await self._patiently(partial(self._publish, backend, group))
+                for batch in group:
+                    await self._work(self._stream.store.ack, batch)
+                self._watcher.on_sent(group)
+        if self._stream.header.is_sealed:
+            seal = life.seal(self._stream.store.published)
+            await self._patiently(lambda: backend.registry.change(task.id, seal))
+
+    async def _coming(self) -> list[Batch]:
+        """The next batches, as soon as there are any; none when it is over."""
+        while True:
+            self._news.clear()
+            is_over = self._is_over()  # asked first: what was kept before it is then found
+            batches = await self._work(self._stream.store.next)
+            if batches:
+                return batches
+            self._watcher.on_idle()
+            if is_over:
+                return []
+            await self._news.wait()
+
+    async def _open(self, backend: Backend) -> Task:
+        task = self._stream.task
+        try:
+            known = await backend.registry.get(task.id)
+        except UnknownTask:
+            known = await backend.registry.add(task)
+        self._refuse_ended(known)
+        if known.total is not None:
+            return known
+        await self._open_lane(backend)
+        return await backend.registry.change(task.id, life.start)
+
+    async def _open_lane(self, backend: Backend) -> None:
+        task = self._stream.task
+        keep = task.retention_s > 0 and not is_pool(task.first_lane)
+        await backend.broker.open_lane(task.first_lane, keep=keep)
+
+    async def _publish(self, backend: Backend, group: list[Batch]) -> None:
+        task = self._stream.task
+        bodies = [body for batch in group for body in batch.bodies]
+        source = Source(f"producer-{task.id}", group[0].first_seq)
+        self._refuse_ended(await backend.registry.get(task.id))
+        try:
+            await backend.broker.publish(task.first_lane, bodies, source=source)
+        except UnknownLane as error:
+            self._refuse_ended(await backend.registry.get(task.id))
+            await self._open_lane(backend)
+            raise Unreachable(f"{error}; it is opened anew") from error
+        except TaskConflict as error:  # the broker has not seen yet that an earlier process died
+            raise Unreachable(str(error)) from error
+
+    def _refuse_ended(self, task: Task) -> None:
+        if task.state.is_terminal and task.total is None:
+            raise Ended(
+                f"task {task.id} of this producer is {task.state}: what it has not sent is never "
+                "sent; open the producer again to go on with a new task"
+            )
+
+    def _hold(self, backend: Backend) -> Hold:
+        task_id = self._stream.task.id
+        busy = (
+            f"task {task_id} is fed by another process, which may have a copy of this spool; end "
+            "one of the two"
+        )
+        return Hold(backend.lease, submit_lease(task_id), busy, asyncio.sleep)
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(partial(self._tried, action), self._tell, asyncio.sleep)
+
+    async def _tried(self, action: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await action()
+        except StorageFull as error:  # others may free space
+            self._watcher.on_trouble(str(error))
+            raise Unreachable(str(error)) from error
+        except Unreachable as error:
+            self._watcher.on_trouble(str(error))
+            raise
+        self._watcher.on_trouble("")
+        return result
+
+    def _tell(self, note: str) -> None:
+        task = self._stream.task
+        log.warning(
+            "producer %s, task %s: %s",
+            task.name,
+            task.id,
+            note,
+            extra={"action": "producer_waits"},
+        )

@@ -1,0 +1,331 @@
+"""Pushes from an application's own code, one at a time, as they happen.
+
+Calls return at once: pushes are numbered, buffered, spooled if there is a spool, and sent by a
+thread of the producer's own. It never delivers anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from msgspec.structs import replace
+from prometheus_client.registry import Collector
+
+from lanes.errors import BadInput, MalformedPush, OversizedPush, PushlaneError, Unreachable
+from lanes.life import now_ms
+from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from lanes.settings import Settings, load
+from lanes.task import DeliveryMode, Level, OnUnknown, Task
+from producers.feed.background import Background
+from producers.feed.buffer import Encode
+from producers.feed.folder import Header, SpooledStream, SpoolFolder, Stream
+from producers.feed.options import ProducerOptions
+from producers.feed.stats import ProducerCollector, ProducerStats
+from producers.feed.store import MemoryStore
+from producers.newtask import new_task
+from producers.request import SubmitRequest
+
+
+class Producer:
+    """Feeds a task of its own; open while it is entered: `with Producer("orders") as producer:`.
+
+    `async with` is the same for an event loop, with `apush` and `aflush`. Without a spool the task
+    is sealed at the end. With one, a folder for this producer alone, pushes outlive the process,
+    and the next producer of that folder goes on with the same task, until `close(seal=True)`;
+    other options than before begin a new one. Settings are those of `PUSHLANE_*` and
+    `pushlane.toml` unless given. Make it after a fork, not before.
+
+    Raises:
+        BadInput: an option that cannot be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        level: Level = Level.MEDIUM,
+        app: str = "default",
+        quota: int = 1,
+        delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE,
+        on_unknown: OnUnknown | None = None,
+        spool: str | Path | None = None,
+        options: ProducerOptions | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._settings = settings or load()
+        self._options = options or ProducerOptions()
+        self._spool = Path(spool) if spool is not None else None
+        self._name = name
+        self._request = SubmitRequest(
+            source=[],
+            level=Level(level),
+            name=name,
+            app=app,
+            quota=quota,
+            delivery=delivery,
+            on_unknown=on_unknown,
+        )
+        self._new_task()  # refuses a bad option at once
+        self._folder: SpoolFolder | None = None
+        self._stream: Stream | None = None
+        self._background: Background | None = None
+        self._first_seq = 1
+        self._pid = 0
+
+    def open(self) -> Producer:
+        """Begin; the broker need not be there yet.
+
+        Raises:
+            TaskConflict: the spool is used by another producer.
+            BadInput: the spool cannot be used as a folder.
+        """
+        if self._background:
+            raise PushlaneError("the producer is open already; make another one")
+        self._stream = self._spooled() if self._spool else self._in_memory()
+        self._first_seq = self._stream.store.next_seq
+        self._background = Background(self._settings, self._options, self._stream, self._folder)
+        self._pid = os.getpid()
+        self._background.start()
+        return self
+
+    def push(
+        self,
+        recipient: str,
+        *,
+        title: str = "",
+        body: str = "",
+        data: Mapping[str, Any] | None = None,
+        expires_at_ms: int = 0,
+    ) -> str:
+        """Accept a push for sending; its id. From any thread; waits at most `max_block_s`.
+
+        Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never.
+
+        Raises:
+            BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
+            BadInput: no recipient, data that cannot travel, or over the size limit.
+            PushlaneError: the producer is not open, or has failed; says why.
+        """
+        return self._put(
+            self._encoder(recipient, title, body, data, expires_at_ms), self._options.max_block_s
+        )
+
+    async def apush(
+        self,
+        recipient: str,
+        *,
+        title: str = "",
+        body: str = "",
+        data: Mapping[str, Any] | None = None,
+        expires_at_ms: int = 0,
+    ) -> str:
+        """The same for an event loop, which goes on meanwhile."""
+        encoder = self._encoder(recipient, title, body, data, expires_at_ms)
+        if self._running.buffer.is_full:
+            return await asyncio.to_thread(self._put, encoder, self._options.max_block_s)
+        return self._put(encoder, 0.0)
+
+    def flush(self, timeout_s: float = 30.0) -> bool:
+        """Whether all that was pushed before is on its lane, waiting for that at most so long.
+
+        Raises:
+            PushlaneError: the producer is not open, or has failed; says why.
+        """
+        return self._running.flush(timeout_s)
+
+    async def aflush(self, timeout_s: float = 30.0) -> bool:
+        """The same for an event loop, which goes on meanwhile."""
+        return await asyncio.to_thread(self.flush, timeout_s)
+
+    def close(self, *, seal: bool | None = None, timeout_s: float = 30.0) -> None:
+        """Accept no more, and wait at most so long until all is sent. Harmless when repeated.
+
+        What is left then stays in the spool. A sealed task is done once all of it was delivered;
+        without a spool it is sealed unless told otherwise. With one, `seal=True` holds even if
+        what is left is sent by a later producer.
+
+        Raises:
+            Unreachable: pushes were left that no spool holds: they are lost. Says how many.
+        """
+        background, stream = self._background, self._stream
+        if background is None or stream is None:
+            return
+        self._background = None
+        background.buffer.refuse(PushlaneError("the producer is closed"))
+        self._seal(stream, seal)
+        background.close(timeout_s)
+        self._refuse_lost(background)
+
+    def stats(self) -> ProducerStats:
+        """How it is now. Cheap, from any thread."""
+        background, buffer = self._running, self._running.buffer
+        streams = list(self._folder.streams) if self._folder else []
+        return ProducerStats(
+            task_id=self.task_id,
+            accepted=buffer.last_seq - self._first_seq + 1,
+            sent=background.sent,
+            refused=buffer.refused,
+            failed_sends=background.failed_sends,
+            buffered=buffer.count,
+            buffered_bytes=buffer.bytes,
+            spooled=sum(stream.spool.waiting for stream in streams),
+            spooled_bytes=self._folder.bytes if self._folder else 0,
+            lost=self._folder.lost if self._folder else 0,
+            corrupt=tuple(self._folder.corrupt) if self._folder else (),
+            longest_block_s=buffer.longest_block_s,
+            trouble=buffer.trouble or background.trouble,
+        )
+
+    def collector(self) -> Collector:
+        """Its stats for a Prometheus registry: `REGISTRY.register(producer.collector())`."""
+        return ProducerCollector(self._name, self.stats)
+
+    @property
+    def task_id(self) -> str:
+        """The task that it feeds."""
+        if self._stream is None:
+            raise PushlaneError(_NOT_OPEN)
+        return self._stream.task.id
+
+    def __enter__(self) -> Producer:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Producer:
+        return await asyncio.to_thread(self.open)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    @property
+    def _running(self) -> Background:
+        if self._background is None:
+            raise PushlaneError(_NOT_OPEN)
+        if self._pid != os.getpid():
+            raise PushlaneError(
+                "the producer was opened in another process, before a fork; open one in each "
+                "process, with a spool of its own"
+            )
+        return self._background
+
+    def _put(self, encoder: Encode, block_s: float) -> str:
+        return f"{self.task_id}-{self._running.buffer.put(encoder, block_s)}"
+
+    def _encoder(
+        self,
+        recipient: str,
+        title: str,
+        body: str,
+        data: Mapping[str, Any] | None,
+        expires_at_ms: int,
+    ) -> Encode:
+        if not isinstance(recipient, str) or not recipient.strip():
+            raise BadInput("a push has no recipient; give a text that is not empty")
+        task_id, submitted_at_ms = self.task_id, now_ms()
+        kept = dict(data) if data is not None else None
+
+        def encoder(seq: int) -> bytes:
+            return _encoded(
+                Push(
+                    task_id,
+                    seq,
+                    recipient.strip(),
+                    title,
+                    body,
+                    kept,
+                    expires_at_ms,
+                    submitted_at_ms,
+                )
+            )
+
+        return encoder
+
+    def _new_task(self) -> Task:
+        return replace(new_task(self._request, self._settings), is_fed=True)
+
+    def _in_memory(self) -> Stream:
+        return Stream(Header(self._new_task(), self._batch), MemoryStore())
+
+    @property
+    def _batch(self) -> int:
+        return self._options.max_batch or self._settings.batch
+
+    def _spooled(self) -> Stream:
+        assert self._spool is not None
+        self._folder = folder = SpoolFolder(self._spool)
+        found = None
+        for stream in folder.streams:
+            if self._goes_on(stream) and found is None:
+                found = stream
+            elif not stream.header.is_sealed:
+                folder.seal(stream)
+        return found or folder.begin(self._new_task(), self._batch)
+
+    def _goes_on(self, stream: SpooledStream) -> bool:
+        """Whether it is open, and was begun with the same options."""
+        return not stream.header.is_sealed and (
+            _options_of(stream.task) == _options_of(self._new_task())
+            and stream.header.batch == self._batch
+        )
+
+    def _seal(self, stream: Stream, seal: bool | None) -> None:
+        if self._folder:
+            if seal:
+                self._folder.seal(stream)
+        elif seal is not False:
+            stream.header = replace(stream.header, is_sealed=True)
+
+    def _refuse_lost(self, background: Background) -> None:
+        lost = background.buffer.count
+        if lost:
+            raise Unreachable(
+                f"{lost:,} pushes of task {self.task_id} were not sent in time and are lost: "
+                f"{background.buffer.trouble or background.trouble or 'the broker is slow'}; give "
+                "the producer a spool, or close it with a longer timeout_s"
+            )
+
+
+_NOT_OPEN = "the producer is not open; use it inside `with Producer(...) as producer:`"
+
+
+def _encoded(push: Push) -> bytes:
+    try:
+        body = encode(push)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadInput(
+            "a push holds text that is not UTF-8, or data that JSON cannot hold"
+        ) from error
+    if len(body) > MAX_PUSH_BYTES:
+        raise OversizedPush(
+            f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
+            "body or data"
+        )
+    try:
+        decode(body)
+    except MalformedPush as error:
+        raise BadInput(
+            "a push holds a value of the wrong type: title and body are texts, data maps texts "
+            "to values, expires_at_ms is a whole number"
+        ) from error
+    return body
+
+
+def _options_of(task: Task) -> tuple[object, ...]:
+    return (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown)
