@@ -269,7 +269,7 @@ class Producer:
 
     def _spooled(self) -> Stream:
         assert self._spool is not None
-        self._folder = folder = SpoolFolder(self._spool)
+        self._folder = folder = SpoolFolder(self._spool, self._options.max_spool_bytes)
         found = None
         for stream in folder.streams:
             if self._goes_on(stream) and found is None:

@@ -17,11 +17,15 @@ from msgspec.structs import replace
 from lanes.errors import BadInput, TaskConflict
 from lanes.task import Task
 from producers.feed.files import sync_folder, write_durably
+from producers.feed.options import MAX_SPOOL_BYTES
 from producers.feed.segment import CORRUPT
-from producers.feed.spool import Spool
+from producers.feed.spool import SEGMENT_BYTES, Spool
 from producers.feed.store import Store
 
 log = logging.getLogger("pushlane.producer")
+
+_SEGMENTS = 8
+"""A full spool has at least so many files, so that sending one of them makes room."""
 
 _LOCK = "lock"
 _HEADER = "task.json"
@@ -59,15 +63,16 @@ class SpooledStream(Stream):
 
 
 class SpoolFolder:
-    """Open until closed. `corrupt` names the files that were set aside.
+    """Open until closed; for at most so many bytes. `corrupt` names the files that were set aside.
 
     Raises:
         TaskConflict: another producer has it.
         BadInput: it cannot be used as a folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_bytes: int = MAX_SPOOL_BYTES) -> None:
         self.path = path
+        self._segment_bytes = min(SEGMENT_BYTES, most_bytes // _SEGMENTS)
         self.corrupt: list[str] = []
         self._lock = _locked(path)
         self._tidy()
@@ -93,7 +98,7 @@ class SpoolFolder:
         write_durably(coming / _HEADER, msgspec.json.encode(header))
         folder = coming.rename(self.path / task.id)
         sync_folder(self.path)
-        stream = SpooledStream(header, Spool(folder, self._set_aside))
+        stream = SpooledStream(header, self._spool(folder))
         self.streams.append(stream)
         return stream
 
@@ -139,7 +144,10 @@ class SpoolFolder:
                 extra={"action": "spool_corrupt"},
             )
             return None
-        return SpooledStream(header, Spool(folder, self._set_aside))
+        return SpooledStream(header, self._spool(folder))
+
+    def _spool(self, folder: Path) -> Spool:
+        return Spool(folder, self._set_aside, self._segment_bytes)
 
     def _set_aside(self, path: Path) -> Path:
         name = path.name if path.parent == self.path else f"{path.parent.name}-{path.name}"

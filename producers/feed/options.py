@@ -8,6 +8,7 @@ from lanes.errors import BadInput
 from lanes.push import MAX_PUSH_BYTES
 
 _MIB = 1024 * 1024
+MAX_SPOOL_BYTES = 1024 * _MIB
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ProducerOptions:
     linger_s: float = 0.05
     max_block_s: float = 1.0
     max_buffer_bytes: int = 32 * _MIB
-    max_spool_bytes: int = 1024 * _MIB
+    max_spool_bytes: int = MAX_SPOOL_BYTES
     fsync_every_s: float = 1.0
 
     def __post_init__(self) -> None:

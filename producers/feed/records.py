@@ -19,7 +19,7 @@ _MAGIC = b"PLR1"
 _HEAD = struct.Struct("<4sIIII")  # magic, first seq, pushes, bytes of bodies, their checksum
 _SUM = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _SUM.size
-_LEAST_PUSH_BYTES = 16
+_LEAST_PUSH_BYTES = 4
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[bytes])
@@ -35,7 +35,7 @@ class Good(NamedTuple):
 class Bad(NamedTuple):
     """Bytes that are no record any more, up to `end`.
 
-    `next_seq` is over every seq that they can have held, where that can be told.
+    `next_seq` is over every seq that they can have held.
     """
 
     next_seq: int
@@ -58,9 +58,9 @@ def pack(batch: Batch) -> bytes:
     return head + _SUM.pack(zlib.crc32(head)) + payload
 
 
-def scan(data: bytes, start: int = 0) -> Iterator[Found]:
-    """What is in these bytes from `start` on; a Torn is the last."""
-    next_seq = 0
+def scan(data: bytes, next_seq: int = 1) -> Iterator[Found]:
+    """What is in these bytes, whose first seq is `next_seq`; a Torn is the last."""
+    start = 0
     while start < len(data):
         found = _record(data, start, next_seq)
         yield found

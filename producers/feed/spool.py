@@ -34,9 +34,7 @@ class Spool(Store):
 
     holds_room = False
 
-    def __init__(
-        self, folder: Path, set_aside: SetAside, segment_bytes: int = SEGMENT_BYTES
-    ) -> None:
+    def __init__(self, folder: Path, set_aside: SetAside, segment_bytes: int) -> None:
         self._folder = folder
         self._set_aside = set_aside
         self._segment_bytes = segment_bytes
@@ -122,7 +120,7 @@ class Spool(Store):
         self.published = sent.published + missing
         last = self._segments[-1]
         self.next_seq = max(last.first_seq, self.acked_seq + 1)
-        for found in scan(last.read(0)):
+        for found in scan(last.read(0), last.first_seq):
             if isinstance(found, Torn):
                 last.cut(found.start)
             elif isinstance(found, Bad):

@@ -1,0 +1,49 @@
+"""What tests of producers share: reading back what a task's lane got."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lanes.backend import Backend, connect
+from lanes.push import Push, decode, encode
+from lanes.settings import Settings
+from lanes.task import Task
+
+_END = "end"
+
+
+def pushes_of(settings: Settings, task_id: str) -> list[Push]:
+    """All that is on the lane of the task, in order."""
+    return asyncio.run(_with_backend(settings, task_id))
+
+
+def task_of(settings: Settings, task_id: str) -> Task:
+    async def get() -> Task:
+        async with connect(settings) as backend:
+            return await backend.registry.get(task_id)
+
+    return asyncio.run(get())
+
+
+async def _with_backend(settings: Settings, task_id: str) -> list[Push]:
+    async with connect(settings) as backend:
+        task = await backend.registry.get(task_id)
+        return await taken_from(backend, task.first_lane)
+
+
+async def taken_from(backend: Backend, lane: str) -> list[Push]:
+    """Takes and acks all there is; a last push of ours marks the end."""
+    await backend.broker.publish(lane, [encode(Push(_END, 1, _END))])
+    ready = asyncio.Event()
+    reader = await backend.broker.read(lane, lambda _: ready.set())
+    found: list[Push] = []
+    while not found or found[-1].task_id != _END:
+        taken = reader.take()
+        if taken is None:
+            await ready.wait()
+            ready.clear()
+            continue
+        found.append(decode(taken.body))
+        await backend.broker.ack([taken])
+    await reader.close()
+    return found[:-1]
