@@ -22,14 +22,19 @@ _STEP_S = TTL_S / 5
 
 
 class Hold:
-    """One holder of one lease. `busy` is what a user reads when another one keeps it."""
+    """One holder of one lease. `busy` is what a user reads when another one keeps it.
 
-    def __init__(self, lease: Lease, name: str, busy: str, sleep: Sleep) -> None:
+    A `holder` that is given keeps the lease through a kill and a new start.
+    """
+
+    def __init__(
+        self, lease: Lease, name: str, busy: str, sleep: Sleep, holder: str | None = None
+    ) -> None:
         self._lease = lease
         self._name = name
         self._busy = busy
         self._sleep = sleep
-        self._holder = secrets.token_hex(8)
+        self._holder = holder or secrets.token_hex(8)
 
     async def run(
         self, work: Callable[[], Coroutine[Any, Any, Result]], on_wait: Callable[[], None]

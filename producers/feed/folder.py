@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from socket import gethostname
 
 import msgspec
 from msgspec.structs import replace
@@ -45,11 +46,15 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """A task and the batches that are to go on its lane."""
+    """A task and the batches that are to go on its lane.
 
-    def __init__(self, header: Header, store: Store) -> None:
+    `holder` is who feeds it: the same one again after a restart; None for this process alone.
+    """
+
+    def __init__(self, header: Header, store: Store, holder: str | None = None) -> None:
         self.header = header
         self.store = store
+        self.holder = holder
 
     @property
     def task(self) -> Task:
@@ -57,8 +62,8 @@ class Stream:
 
 
 class SpooledStream(Stream):
-    def __init__(self, header: Header, spool: Spool) -> None:
-        super().__init__(header, spool)
+    def __init__(self, header: Header, spool: Spool, holder: str) -> None:
+        super().__init__(header, spool, holder)
         self.spool = spool
 
 
@@ -98,7 +103,7 @@ class SpoolFolder:
         write_durably(coming / _HEADER, msgspec.json.encode(header))
         folder = coming.rename(self.path / task.id)
         sync_folder(self.path)
-        stream = SpooledStream(header, self._spool(folder))
+        stream = self._stream(header, folder)
         self.streams.append(stream)
         return stream
 
@@ -144,10 +149,11 @@ class SpoolFolder:
                 extra={"action": "spool_corrupt"},
             )
             return None
-        return SpooledStream(header, self._spool(folder))
+        return self._stream(header, folder)
 
-    def _spool(self, folder: Path) -> Spool:
-        return Spool(folder, self._set_aside, self._segment_bytes)
+    def _stream(self, header: Header, folder: Path) -> SpooledStream:
+        spool = Spool(folder, self._set_aside, self._segment_bytes)
+        return SpooledStream(header, spool, f"{gethostname()}:{self.path.resolve()}")
 
     def _set_aside(self, path: Path) -> Path:
         name = path.name if path.parent == self.path else f"{path.parent.name}-{path.name}"

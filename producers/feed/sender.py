@@ -161,7 +161,8 @@ class Sender:
             f"task {task_id} is fed by another process, which may have a copy of this spool; end "
             "one of the two"
         )
-        return Hold(backend.lease, submit_lease(task_id), busy, asyncio.sleep)
+        lease = submit_lease(task_id)
+        return Hold(backend.lease, lease, busy, asyncio.sleep, self._stream.holder)
 
     async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
         return await patiently(partial(self._tried, action), self._tell, asyncio.sleep)

@@ -1,0 +1,28 @@
+"""An application that pushes 1, 2, 3 … until it is killed, and says which of them must arrive.
+
+python -m tests.contract.pusher SPOOL FIRST      (settings from the environment)
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from lanes.task import Level
+from producers.feed.options import ProducerOptions
+from producers.producer import Producer
+
+_FLUSH_EVERY = 50
+
+
+def push(spool: str, first: int) -> None:
+    options = ProducerOptions(linger_s=0.001)
+    with Producer("events", level=Level.HIGH, spool=spool, options=options) as producer:
+        for number in itertools.count(first):
+            producer.push(str(number))
+            if number % _FLUSH_EVERY == 0 and producer.flush():
+                print(number, flush=True)
+
+
+if __name__ == "__main__":
+    push(sys.argv[1], int(sys.argv[2]))
