@@ -128,7 +128,13 @@ class Background:
                 self._folder.close()
 
     def _fail(self, error: BaseException) -> None:
-        log.error("the producer has failed: %s", error, extra={"action": "producer_failed"})
+        unexpected = None if isinstance(error, PushlaneError) else error
+        log.error(
+            "the producer has failed: %s",
+            error,
+            exc_info=unexpected,
+            extra={"action": "producer_failed"},
+        )
         self._failure = error
         self.buffer.refuse(_told(error))
         self.on_idle()
@@ -193,7 +199,7 @@ class Background:
         if self._sending:
             self._sending.cancel()
 
-    def _work(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def _work(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
         return self._loop.run_in_executor(self._disk, lambda: call(*args, **kwargs))
 
 

@@ -79,9 +79,15 @@ class SpoolFolder:
         self.path = path
         self._segment_bytes = min(SEGMENT_BYTES, most_bytes // _SEGMENTS)
         self.corrupt: list[str] = []
+        self.streams: list[SpooledStream] = []
         self._lock = _locked(path)
-        self._tidy()
-        self.streams = [stream for folder in self._folders() if (stream := self._open(folder))]
+        try:
+            self._tidy()
+            for folder in self._folders():
+                self._open(folder)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def bytes(self) -> int:
@@ -138,7 +144,7 @@ class SpoolFolder:
         found = (path.parent for path in self.path.glob(f"*/{_HEADER}"))
         return sorted(folder for folder in found if folder.suffix != CORRUPT)
 
-    def _open(self, folder: Path) -> SpooledStream | None:
+    def _open(self, folder: Path) -> None:
         try:
             header = msgspec.json.decode((folder / _HEADER).read_bytes(), type=Header)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -148,8 +154,8 @@ class SpoolFolder:
                 aside,
                 extra={"action": "spool_corrupt"},
             )
-            return None
-        return self._stream(header, folder)
+        else:
+            self.streams.append(self._stream(header, folder))
 
     def _stream(self, header: Header, folder: Path) -> SpooledStream:
         spool = Spool(folder, self._set_aside, self._segment_bytes)

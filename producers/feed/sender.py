@@ -50,7 +50,9 @@ class Watcher(Protocol):
 class Worker(Protocol):
     """Calls a store, on the one thread that may."""
 
-    def __call__(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+    def __call__(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
 
 
 class Sender:

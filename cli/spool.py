@@ -1,0 +1,92 @@
+"""Commands on the spool that a producer left behind: look into it, send what is in it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cli.errors import note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import Column, print_json, print_table
+from cli.words import pushes_text
+from producers import spooled
+from producers.spooled import Spooled, SpoolSent
+
+_COLUMNS = (
+    Column("TASK"),
+    Column("NAME", elastic=True),
+    Column("LEVEL"),
+    Column("WAITING", number=True),
+    Column("BYTES", number=True),
+    Column("SEALED"),
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder a producer was given.")]
+SealFlag = Annotated[
+    bool, typer.Option("--seal", help="Nothing more comes: let the tasks be done.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Look into the spool of a producer, or send it.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for command in (show, send):
+        group.command()(with_flags(command))
+    app.add_typer(group, name="spool")
+
+
+def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
+    """Show the tasks in a spool, and how many pushes of each are not sent yet."""
+    found = spooled.look(folder)
+    if as_json:
+        print_json([_as_json(one) for one in found])
+    else:
+        print_table(_COLUMNS, map(_as_row, found))
+
+
+def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag = False) -> None:
+    """Send what a producer that does not come back has left in its spool; print the tasks."""
+    sent = asyncio.run(spooled.send(flags.settings(), folder, seal=seal, tell=note))
+    for one in sent:
+        note(_remark(one))
+    if as_json:
+        print_json([_sent_as_json(one) for one in sent])
+    else:
+        for one in sent:
+            typer.echo(one.task.id)
+
+
+def _as_row(one: Spooled) -> list[str]:
+    sealed = "yes" if one.is_sealed else "no"
+    task = one.task
+    return [task.id, task.name, task.level, f"{one.waiting:,}", f"{one.bytes:,}", sealed]
+
+
+def _as_json(one: Spooled) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(one)
+    return {**fields, "task": one.task.id, "name": one.task.name, "level": one.task.level}
+
+
+def _sent_as_json(one: SpoolSent) -> dict[str, Any]:
+    return {
+        "task": one.task.id,
+        "sent": one.sent,
+        "lost": one.lost,
+        "is_sealed": one.is_sealed,
+        "ended": one.ended,
+    }
+
+
+def _remark(one: SpoolSent) -> str:
+    if one.ended:
+        return one.ended
+    then = "sealed" if one.is_sealed else "left open, since more may come (--seal ends it)"
+    lost = f", {pushes_text(one.lost)} lost in corrupt files" if one.lost else ""
+    return f"task {one.task.id}: {pushes_text(one.sent)} sent{lost}; {then}"

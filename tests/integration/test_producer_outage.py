@@ -1,0 +1,67 @@
+"""A producer whose services go away for a while: nothing is lost, and no caller waits for it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from bench.proxy import Proxy, Way, proxies
+from lanes.settings import Settings
+from lanes.task import Level
+from producers.feed.options import ProducerOptions
+from producers.producer import Producer
+from tests.processes import until
+from tests.producing import pushes_of, task_of
+
+pytestmark = pytest.mark.pulsar
+
+LISTEN = "127.0.0.2"
+NEVER_WAIT = ProducerOptions(max_block_s=0.0, linger_s=0.01)
+
+
+@pytest.fixture
+def redis_proxy(redis_url: str) -> Iterator[Proxy]:
+    url = urlsplit(redis_url)
+    with proxies([Way(LISTEN, url.hostname, url.port)]) as [proxy]:
+        yield proxy
+
+
+@pytest.fixture
+def settings(pulsar_urls, redis_url: str, redis_proxy: Proxy) -> Settings:
+    """Pulsar, with the registry behind a proxy that can be cut."""
+    return Settings(
+        broker=pulsar_urls.broker,
+        admin_url=pulsar_urls.admin,
+        redis_url=redis_url.replace(urlsplit(redis_url).hostname, LISTEN),
+        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
+    )
+
+
+def test_pushes_of_an_outage_wait_in_the_spool_and_arrive_in_order(
+    settings: Settings, redis_proxy: Proxy, tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    with Producer(
+        "events", level=Level.HIGH, spool=spool, settings=settings, options=NEVER_WAIT
+    ) as producer:
+        producer.push("1")
+        assert producer.flush()
+        redis_proxy.cut()
+        for number in range(2, 2_001):
+            producer.push(str(number))
+        until(lambda: producer.stats().spooled == 1_999 and producer.stats().trouble != "")
+
+        redis_proxy.heal()
+
+        assert producer.flush(60.0)
+        assert producer.stats().trouble == ""
+        producer.close(seal=True)
+
+    pushes = pushes_of(settings, producer.task_id)
+    assert [push.recipient for push in pushes] == [str(number) for number in range(1, 2_001)]
+    assert [push.seq for push in pushes] == list(range(1, 2_001))
+    assert task_of(settings, producer.task_id).total == 2_000
