@@ -1,4 +1,4 @@
-"""Commands on the spool that a producer left behind: look into it, send what is in it."""
+"""Commands on a spool that a submit or a producer left behind: look into it, send what is in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = (
     Column("SEALED"),
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder a producer was given.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the spool.")]
 SealFlag = Annotated[
     bool, typer.Option("--seal", help="Nothing more comes: let the tasks be done.")
 ]
@@ -33,7 +33,7 @@ SealFlag = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Look into the spool of a producer, or send it.",
+        help="Look into a spool of pushes, or send it.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -52,7 +52,7 @@ def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
 
 
 def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag = False) -> None:
-    """Send what a producer that does not come back has left in its spool; print the tasks."""
+    """Send what a submit or a producer has left in a spool; print the tasks."""
     sent = asyncio.run(spooled.send(flags.settings(), folder, seal=seal, tell=note))
     for one in sent:
         note(_remark(one))
@@ -61,6 +61,8 @@ def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag
     else:
         for one in sent:
             typer.echo(one.task.id)
+    if any(one.refused for one in sent):
+        raise typer.Exit(1)
 
 
 def _as_row(one: Spooled) -> list[str]:
@@ -81,12 +83,13 @@ def _sent_as_json(one: SpoolSent) -> dict[str, Any]:
         "lost": one.lost,
         "is_sealed": one.is_sealed,
         "ended": one.ended,
+        "refused": one.refused,
     }
 
 
 def _remark(one: SpoolSent) -> str:
-    if one.ended:
-        return one.ended
+    if one.ended or one.refused:
+        return one.ended or f"error: {one.refused}"
     then = "sealed" if one.is_sealed else "left open, since more may come (--seal ends it)"
     lost = f", {pushes_text(one.lost)} lost in corrupt files" if one.lost else ""
     return f"task {one.task.id}: {pushes_text(one.sent)} sent{lost}; {then}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,9 +18,11 @@ from cli.run import on_backend
 from cli.task_view import task_fields
 from cli.times import parse_expiry, parse_retention, parse_start, time_text
 from cli.words import parse_dedupe, parse_delivery, parse_level, parse_on_unknown, pushes_text
+from lanes.errors import Unreachable
 from lanes.life import now_ms
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, Task
+from producers.handin import hand_in
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit as submit_rows
 
@@ -131,6 +134,13 @@ BadRows = Annotated[
 Rejects = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Where skipped rows are listed.")
 ]
+SpoolDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="If a service does not answer, keep it all in this folder, for `pushlane spool send`.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -167,6 +177,7 @@ def submit(
     format_: Format = None,
     bad_rows: BadRows = "stop",
     rejects: Rejects = None,
+    spool: SpoolDir = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Put a file of pushes on the lanes, and print the task's id.
@@ -203,8 +214,8 @@ def submit(
         bad_rows=bad_rows,
         rejects=rejects,
     )
-    result = _run(flags.settings(), request)
-    _remark(result)
+    result = _run(flags.settings(), request, spool)
+    _remark(result, spool)
     if as_json:
         task = task_fields(result.task)
         print_json({"task_id": result.task.id, **asdict(result), "task": task})
@@ -212,9 +223,11 @@ def submit(
         typer.echo(result.task.id)
 
 
-def _run(settings: Settings, request: SubmitRequest) -> SubmitResult:
+def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> SubmitResult:
     with SubmitBar() as bar:
         try:
+            if spool and _is_away(settings):
+                return asyncio.run(hand_in(settings, request, spool, bar))
             return on_backend(
                 settings, lambda backend: submit_rows(backend, settings, request, bar)
             )
@@ -222,6 +235,16 @@ def _run(settings: Settings, request: SubmitRequest) -> SubmitResult:
             stopped = bar.task_id
     note(_way_on(request.key, stopped))
     raise typer.Exit(INTERRUPTED)
+
+
+def _is_away(settings: Settings) -> bool:
+    """Whether a service does not answer."""
+    try:
+        on_backend(settings, lambda backend: backend.registry.weights())
+    except Unreachable as error:
+        note(f"keeping it in the spool: {error}")
+        return True
+    return False
 
 
 def _way_on(key: str, task_id: str) -> str:
@@ -242,9 +265,12 @@ def _start(task: Task) -> str:
     return f", to start at {time_text(task.not_before_ms)}" if task.not_before_ms else ""
 
 
-def _remark(result: SubmitResult) -> None:
+def _remark(result: SubmitResult, spool: Path | None) -> None:
     task = result.task
-    if result.already_done:
+    if result.spooled:
+        waits = "waits in the spool already" if result.resumed else "waits in the spool"
+        note(f"{pushes_text(result.spooled)}: it {waits}; to send it: pushlane spool send {spool}")
+    elif result.already_done:
         total = pushes_text(task.total or 0)
         note(f"the key's task is complete already: {total}, nothing submitted now")
     elif result.resumed:

@@ -276,7 +276,7 @@ class Producer:
                 found = stream
             elif not stream.header.is_sealed:
                 folder.seal(stream)
-        return found or folder.begin(self._new_task(), self._batch)
+        return found or folder.begin(Header(self._new_task(), self._batch))
 
     def _goes_on(self, stream: SpooledStream) -> bool:
         """Whether it is open, and was begun with the same options."""

@@ -5,7 +5,7 @@ A chunk published twice is kept once by the broker. Never goes on for a task tha
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -88,17 +88,11 @@ class Publisher:
         origin = Source(f"submit-{self._task.id}", self.published + 1)
         try:
             await self._backend.broker.publish(self._lane, chunk, source=origin)
-            await self._announce(chunk)
+            if self._rows.encoder.collapses:
+                await announce(self._backend, self._task, chunk)
         except UnknownLane:
             await self._refuse_ended()
             raise
-
-    async def _announce(self, chunk: Chunk) -> None:
-        """Only what is on the lane may replace what waits there: else both could be lost."""
-        if self._rows.encoder.collapses:
-            pushes = map(decode, chunk)
-            marks = [collapse_mark(self._task.app, push) for push in pushes if push.collapse]
-            await self._backend.marks.announce(marks)
 
     def _refuse_changed(self) -> None:
         rows = self._rows
@@ -122,6 +116,13 @@ class Publisher:
     def _say(self, note: str = "") -> None:
         total, task_id = self._rows.accepted, self._task.id
         self._tell(SubmitProgress(Stage.PUBLISHING, self.published, total, task_id, note))
+
+
+async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> None:
+    """Only what is on the lane may replace what waits there: else both could be lost."""
+    pushes = map(decode, bodies)
+    marks = [collapse_mark(task.app, push) for push in pushes if push.collapse]
+    await backend.marks.announce(marks)
 
 
 def refuse_ended(task: Task, published: int = 0) -> None:

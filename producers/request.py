@@ -88,6 +88,7 @@ class SubmitResult:
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
     says that an earlier submit of the key had stopped half-way, `already_done` that it had not.
+    `spooled` counts the pushes that wait in a spool, of a task that no dispatcher knows of yet.
     `rejects` is None when no row was bad.
     """
 
@@ -97,3 +98,4 @@ class SubmitResult:
     rejects: Path | None = None
     resumed: bool = False
     already_done: bool = False
+    spooled: int = 0

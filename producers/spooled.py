@@ -1,4 +1,4 @@
-"""Looks into the spool that a producer left behind, and sends what is in it.
+"""Looks into a spool that a submit or a producer left behind, and sends what is in it.
 
 For when that producer does not come back. It refuses a spool that a producer has open.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lanes.backend import connect
-from lanes.errors import BadInput
+from lanes.errors import BadInput, TaskConflict
 from lanes.settings import Settings
 from lanes.task import Task
 from producers.feed.batch import Batch
@@ -37,13 +37,17 @@ class Spooled:
 
 @dataclass(frozen=True)
 class SpoolSent:
-    """What was sent of a task; `ended` says why nothing of it is sent any more, if so."""
+    """What was sent of a task.
+
+    `ended` says why the rest is dropped, if it is, and `refused` why it is left in the spool.
+    """
 
     task: Task
     sent: int
     lost: int
     is_sealed: bool
     ended: str = ""
+    refused: str = ""
 
 
 def look(path: Path) -> list[Spooled]:
@@ -79,16 +83,18 @@ async def _send(
     if seal:
         folder.seal(stream)
     watcher = _Watcher(tell)
-    ended = ""
     sender = Sender(settings, stream, asyncio.to_thread, watcher, lambda: True, asyncio.Event())
+    ended = refused = ""
     try:
         await sender.run()
     except Ended as error:
         ended = str(error)
-    if ended or stream.header.is_sealed:
+    except TaskConflict as error:
+        refused = str(error)
+    is_sealed = stream.header.is_sealed and not (ended or refused)
+    if ended or is_sealed:
         folder.remove(stream)
-    sealed = stream.header.is_sealed and not ended
-    return SpoolSent(stream.task, watcher.sent, stream.spool.lost, sealed, ended)
+    return SpoolSent(stream.task, watcher.sent, stream.spool.lost, is_sealed, ended, refused)
 
 
 class _Watcher:

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from lanes.errors import PushlaneError
+from lanes.errors import PushlaneError, TaskConflict
 from lanes.settings import Settings
 from producers.feed.batch import Batch
 from producers.feed.buffer import Buffer
-from producers.feed.folder import SpoolFolder, Stream
+from producers.feed.folder import SpooledStream, SpoolFolder, Stream
 from producers.feed.keeper import Keeper
 from producers.feed.options import ProducerOptions
 from producers.feed.sender import Ended, Sender
@@ -169,28 +169,32 @@ class Background:
         self._news.set()
 
     async def _send_all(self) -> None:
-        for stream in list(self._folder.streams) if self._folder else []:
-            if stream is not self._stream:
-                await self._send(stream, lambda: True)
+        if self._folder:
+            for stream in list(self._folder.streams):
+                if stream is not self._stream:
+                    await self._send_other(self._folder, stream)
         await self._send(self._stream, lambda: self._is_kept)
 
     async def _send(self, stream: Stream, is_over: Callable[[], bool]) -> None:
+        """Send it, and forget it if it is sealed."""
         sender = Sender(self._settings, stream, self._work, self, is_over, self._news)
         try:
             await sender.run()
-        except Ended as error:
-            await self._forget_ended(stream, error)
+        except Ended:
+            if self._folder:  # so that the next producer begins a new task
+                await self._work(self._folder.seal, stream)
+            raise
         if self._folder and stream.header.is_sealed:
             await self._work(self._folder.remove, stream)
 
-    async def _forget_ended(self, stream: Stream, error: Ended) -> None:
-        """What an ended task was still to get is dropped, as its end was somebody's wish."""
-        if stream is not self._stream:
-            log.warning("%s", error, extra={"action": "producer_task_ended"})
-            return
-        if self._folder:  # it is forgotten when the folder is next opened
-            await self._work(self._folder.seal, stream)
-        raise error
+    async def _send_other(self, folder: SpoolFolder, stream: SpooledStream) -> None:
+        """Send an earlier task. What keeps it from being sent keeps no other."""
+        try:
+            await self._send(stream, lambda: True)
+        except TaskConflict as error:
+            log.error("%s", error, extra={"action": "producer_task_refused"})
+            if isinstance(error, Ended):
+                await self._work(folder.remove, stream)
 
     def _give_up(self) -> None:
         """Send no more; keep what was pushed, as far as it fits."""

@@ -9,14 +9,16 @@ import fcntl
 import logging
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from socket import gethostname
 
 import msgspec
 from msgspec.structs import replace
 
-from lanes.errors import BadInput, TaskConflict
+from lanes.errors import BadInput, StorageFull, TaskConflict
 from lanes.task import Task
+from producers.feed.batch import Batch
 from producers.feed.files import sync_folder, write_durably
 from producers.feed.options import MAX_SPOOL_BYTES
 from producers.feed.segment import CORRUPT
@@ -37,12 +39,14 @@ _GOING = ".going"
 class Header(msgspec.Struct, frozen=True):
     """What a spool knows of its task: the task as it was made, and the size of a broker's batch.
 
-    `is_sealed` says that nothing more comes: once all is sent the task is sealed.
+    `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
+    that pushes may replace others that wait.
     """
 
     task: Task
     batch: int
     is_sealed: bool = False
+    collapses: bool = False
 
 
 class Stream:
@@ -77,6 +81,7 @@ class SpoolFolder:
 
     def __init__(self, path: Path, most_bytes: int = MAX_SPOOL_BYTES) -> None:
         self.path = path
+        self._most_bytes = most_bytes
         self._segment_bytes = min(SEGMENT_BYTES, most_bytes // _SEGMENTS)
         self.corrupt: list[str] = []
         self.streams: list[SpooledStream] = []
@@ -101,13 +106,21 @@ class SpoolFolder:
     def bytes_without(self, store: Store) -> int:
         return sum(stream.spool.bytes for stream in self.streams if stream.spool is not store)
 
-    def begin(self, task: Task, batch: int) -> SpooledStream:
-        """A new stream, which is there after a power cut too."""
-        header = Header(task, batch)
-        coming = self.path / (task.id + _COMING)
+    def begin(self, header: Header, batches: Iterable[Batch] = ()) -> SpooledStream:
+        """A new stream with these batches. It is there whole or not at all, after a power cut too.
+
+        Raises:
+            StorageFull: there is no room for the batches.
+        """
+        coming = self.path / (header.task.id + _COMING)
         coming.mkdir(mode=0o700)
-        write_durably(coming / _HEADER, msgspec.json.encode(header))
-        folder = coming.rename(self.path / task.id)
+        try:
+            self._fill(coming, batches)
+            write_durably(coming / _HEADER, msgspec.json.encode(header))
+        except BaseException:
+            shutil.rmtree(coming)
+            raise
+        folder = coming.rename(self.path / header.task.id)
         sync_folder(self.path)
         stream = self._stream(header, folder)
         self.streams.append(stream)
@@ -129,6 +142,18 @@ class SpoolFolder:
         for stream in self.streams:
             stream.spool.close()
         os.close(self._lock)
+
+    def _fill(self, folder: Path, batches: Iterable[Batch]) -> None:
+        spool = self._spool(folder)
+        try:
+            for batch in batches:
+                if not spool.append([batch], self._most_bytes - self.bytes):
+                    raise StorageFull(
+                        f"the spool {self.path} is full (it may take {self._most_bytes:,} bytes): "
+                        "send first what is in it, or use another folder"
+                    )
+        finally:
+            spool.close()
 
     def _of(self, stream: Stream) -> Path:
         return self.path / stream.task.id
@@ -158,8 +183,11 @@ class SpoolFolder:
             self.streams.append(self._stream(header, folder))
 
     def _stream(self, header: Header, folder: Path) -> SpooledStream:
-        spool = Spool(folder, self._set_aside, self._segment_bytes)
-        return SpooledStream(header, spool, f"{gethostname()}:{self.path.resolve()}")
+        holder = f"{gethostname()}:{self.path.resolve()}"
+        return SpooledStream(header, self._spool(folder), holder)
+
+    def _spool(self, folder: Path) -> Spool:
+        return Spool(folder, self._set_aside, self._segment_bytes)
 
     def _set_aside(self, path: Path) -> Path:
         name = path.name if path.parent == self.path else f"{path.parent.name}-{path.name}"

@@ -24,6 +24,7 @@ from producers.feed.batch import Batch, publishes
 from producers.feed.folder import Stream
 from producers.hold import Hold
 from producers.patience import patiently
+from producers.publish import announce
 
 log = logging.getLogger("pushlane.producer")
 
@@ -125,6 +126,7 @@ class Sender:
             known = await backend.registry.get(task.id)
         except UnknownTask:
             known = await backend.registry.add(task)
+        self._refuse_other(known)
         self._refuse_ended(known)
         if known.total is not None:
             return known
@@ -149,6 +151,24 @@ class Sender:
             raise Unreachable(f"{error}; it is opened anew") from error
         except TaskConflict as error:  # the broker has not seen yet that an earlier process died
             raise Unreachable(str(error)) from error
+        if self._stream.header.collapses:
+            await announce(backend, task, bodies)
+
+    def _refuse_other(self, known: Task) -> None:
+        """The key of a task in the spool may have been used meanwhile."""
+        task = self._stream.task
+        if known.id == task.id:
+            return
+        if known.fingerprint == task.fingerprint:
+            raise Ended(
+                f"task {task.id} was submitted as task {known.id} meanwhile (key {task.key!r}); "
+                "what the spool has of it is dropped"
+            )
+        raise TaskConflict(
+            f"key {task.key!r} of task {task.id} in the spool is used by task {known.id} with "
+            f"other rows or options; remove the folder {task.id} from the spool, and submit those "
+            "rows under another key"
+        )
 
     def _refuse_ended(self, task: Task) -> None:
         if task.state.is_terminal and task.total is None:

@@ -1,7 +1,8 @@
-"""`spool show | send`: what a producer that does not come back has left."""
+"""`spool show | send`, and `submit --spool`: what was left behind, and what could not be sent."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from cli.task_view import TaskView
 from lanes.errors import Unreachable
 from lanes.task import Level, Progress, Task
 from producers.producer import Producer
-from tests.unit.command import Command
+from tests.unit.command import Command, Ran
 
 
 @pytest.fixture
@@ -107,3 +108,114 @@ def test_what_was_left_of_a_cancelled_task_is_dropped_with_a_word(
 
     assert f"task {task_id} of this producer is cancelled" in ran.stderr
     assert command("spool", "show", spool, "--json").json == []
+
+
+@pytest.fixture
+def submit(command: Command, tmp_path: Path) -> Callable[..., Ran]:
+    """Submits three rows with the test's spool at hand."""
+    rows = command.file("rows.csv", "recipient\nuser-1\nuser-2\nuser-3\n")
+
+    def run(*more: str | Path) -> Ran:
+        spool = tmp_path / "spool"
+        return command("submit", rows, "--level", "high", "--spool", spool, *more)
+
+    return run
+
+
+@pytest.fixture
+def away(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
+    """No service answers until it is undone."""
+    with monkeypatch.context() as patch:
+        patch.setattr("cli.run.connect", never)
+        yield patch
+
+
+def test_a_submit_uses_no_spool_while_the_services_answer(submit, tmp_path: Path) -> None:
+    assert submit().exit_code == 0
+
+    assert not (tmp_path / "spool").exists()
+
+
+def test_a_submit_without_services_is_sent_from_the_spool(
+    command: Command, submit, away: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran = submit("--key", "daily")
+    assert (ran.exit_code, "3 pushes" in ran.stderr) == (0, True)
+    assert command("spool", "show", tmp_path / "spool", "--json").json[0]["waiting"] == 3
+    away.undo()
+
+    assert command("spool", "send", tmp_path / "spool").stdout == ran.stdout
+
+    shown = command("task", "show", ran.stdout.strip(), "--json").json
+    assert (shown["total"], shown["key"]) == (3, "daily")
+
+
+def test_a_submit_of_a_key_is_in_the_spool_once(submit, away, command, tmp_path: Path) -> None:
+    first = submit("--key", "daily")
+
+    again = submit("--key", "daily")
+    other = submit("--key", "daily", "--title", "Other")
+
+    assert again.stdout == first.stdout
+    assert "already" in again.stderr
+    assert (other.exit_code, "'daily'" in other.stderr) == (1, True)
+    assert len(command("spool", "show", tmp_path / "spool", "--json").json) == 1
+
+
+def test_a_submit_that_got_through_meanwhile_is_not_sent_again(
+    command: Command, submit, away: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    submit("--key", "daily")
+    away.undo()
+    direct = submit("--key", "daily")
+
+    ran = command("spool", "send", tmp_path / "spool")
+
+    assert f"submitted as task {direct.stdout.strip()} meanwhile" in ran.stderr
+    assert len(command("tasks", "--json").json) == 1
+    assert command("spool", "show", tmp_path / "spool", "--json").json == []
+
+
+def test_a_key_that_was_used_for_other_rows_meanwhile_is_refused_and_stays(
+    command: Command, submit, away: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    submit("--key", "daily")
+    submit("--key", "hourly")
+    away.undo()
+    submit("--key", "daily", "--title", "Other")
+
+    ran = command("spool", "send", tmp_path / "spool")
+
+    assert ran.exit_code == 1
+    assert "used by task" in ran.stderr
+    left = command("spool", "show", tmp_path / "spool", "--json").json
+    assert [one["waiting"] for one in left] == [3]
+    assert len(command("tasks", "--json").json) == 2
+
+
+def test_a_bad_row_is_refused_before_anything_is_spooled(
+    command: Command, away, tmp_path: Path
+) -> None:
+    rows = command.file("rows.csv", "recipient,name\nuser-1,A\n,B\n")
+
+    ran = command("submit", rows, "--level", "high", "--spool", tmp_path / "spool")
+
+    assert ran.exit_code == 1
+    assert command("spool", "show", tmp_path / "spool", "--json").json == []
+
+
+def test_pushes_from_a_spool_replace_those_that_wait(
+    command: Command, submit, tmp_path: Path
+) -> None:
+    waiting = submit("--collapse", "news").stdout.strip()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cli.run.connect", never)
+        newer = submit("--collapse", "news", "--level", "low").stdout.strip()
+    command("spool", "send", tmp_path / "spool")
+
+    command("dispatch", "--drain", "--sink", "null")
+
+    delivered = [
+        command("task", "show", task, "--json").json["delivered"] for task in (waiting, newer)
+    ]
+    assert delivered == [0, 3]
