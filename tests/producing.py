@@ -14,7 +14,12 @@ _END = "end"
 
 def pushes_of(settings: Settings, task_id: str) -> list[Push]:
     """All that is on the lane of the task, in order."""
-    return asyncio.run(_with_backend(settings, task_id))
+
+    async def take() -> list[Push]:
+        async with connect(settings) as backend:
+            return await lane_of(backend, task_id)
+
+    return asyncio.run(take())
 
 
 def task_of(settings: Settings, task_id: str) -> Task:
@@ -25,14 +30,9 @@ def task_of(settings: Settings, task_id: str) -> Task:
     return asyncio.run(get())
 
 
-async def _with_backend(settings: Settings, task_id: str) -> list[Push]:
-    async with connect(settings) as backend:
-        task = await backend.registry.get(task_id)
-        return await taken_from(backend, task.first_lane)
-
-
-async def taken_from(backend: Backend, lane: str) -> list[Push]:
+async def lane_of(backend: Backend, task_id: str) -> list[Push]:
     """Takes and acks all there is; a last push of ours marks the end."""
+    lane = (await backend.registry.get(task_id)).first_lane
     await backend.broker.publish(lane, [encode(Push(_END, 1, _END))])
     ready = asyncio.Event()
     reader = await backend.broker.read(lane, lambda _: ready.set())

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from cli.task_view import TaskView
+from lanes.backend import connect
 from lanes.errors import Unreachable
+from lanes.marks import collapse_mark
+from lanes.ports import Turn
+from lanes.settings import load
 from lanes.task import Level, Progress, Task
 from producers.producer import Producer
+from tests.producing import lane_of
 from tests.unit.command import Command, Ran
 
 
@@ -210,12 +216,13 @@ def test_pushes_from_a_spool_replace_those_that_wait(
     waiting = submit("--collapse", "news").stdout.strip()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cli.run.connect", never)
-        newer = submit("--collapse", "news", "--level", "low").stdout.strip()
+        submit("--collapse", "news")
     command("spool", "send", tmp_path / "spool")
+    settings = load()
 
-    command("dispatch", "--drain", "--sink", "null")
+    async def turns() -> Sequence[Turn]:
+        async with connect(settings) as backend:
+            marks = [collapse_mark("default", push) for push in await lane_of(backend, waiting)]
+            return await backend.marks.enter(marks, "a dispatcher", 60.0)
 
-    delivered = [
-        command("task", "show", task, "--json").json["delivered"] for task in (waiting, newer)
-    ]
-    assert delivered == [0, 3]
+    assert asyncio.run(turns()) == [Turn.OVER] * 3
