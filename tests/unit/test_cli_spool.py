@@ -69,15 +69,6 @@ def test_send_can_seal_the_task(command: Command, left: tuple[str, Path]) -> Non
     assert command("spool", "show", spool, "--json").json == []
 
 
-def test_what_was_sent_is_delivered(command: Command, left: tuple[str, Path]) -> None:
-    task_id, spool = left
-    command("spool", "send", spool, "--seal")
-
-    command("dispatch", "--drain", "--sink", "null")
-
-    assert command("task", "show", task_id, "--json").json["state"] == "done"
-
-
 def test_a_task_whose_producer_is_gone_says_what_to_do() -> None:
     task = Task(id="t1", level=Level.HIGH, lane="task-t1", is_fed=True)
 
