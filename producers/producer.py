@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from lanes.errors import BadInput, MalformedPush, OversizedPush, PushlaneError, Unreachable
 from lanes.life import now_ms
+from lanes.nearest import did_you_mean
 from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
 from lanes.settings import Settings, load
 from lanes.task import DeliveryMode, Level, OnUnknown, Task
@@ -48,7 +49,7 @@ class Producer:
         self,
         name: str,
         *,
-        level: Level = Level.MEDIUM,
+        level: Level | str = Level.MEDIUM,
         app: str = "default",
         quota: int = 1,
         delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE,
@@ -63,7 +64,7 @@ class Producer:
         self._name = name
         self._request = SubmitRequest(
             source=[],
-            level=Level(level),
+            level=_level(level),
             name=name,
             app=app,
             quota=quota,
@@ -303,6 +304,15 @@ class Producer:
 
 
 _NOT_OPEN = "the producer is not open; use it inside `with Producer(...) as producer:`"
+
+
+def _level(word: Level | str) -> Level:
+    try:
+        return Level(word)
+    except ValueError as error:
+        raise BadInput(
+            f"unknown level {word!r}; use {', '.join(Level)}{did_you_mean(word, Level)}"
+        ) from error
 
 
 def _encoded(push: Push) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from producers.feed.batch import Batch
 from producers.feed.buffer import Buffer
@@ -16,7 +17,7 @@ _AGAIN_S = 0.5
 
 
 class Keeper:
-    """Keeps what comes in a store. `free_bytes` is what the store may grow by.
+    """Keeps what comes in a store, which may grow to `most_bytes`.
 
     `woken` is set when there may be something to do; it sets `news` when something was kept.
     """
@@ -94,13 +95,13 @@ class Keeper:
 
     async def _wait(self) -> None:
         """Until it is woken, or something is due."""
-        waits = [self._buffer.due_in_s(), self._sync_in_s(), _AGAIN_S if self._batches else None]
-        known = [wait_s for wait_s in waits if wait_s is not None]
-        if self._batches:  # there was no room: what else is due has to wait too
-            known = [_AGAIN_S]
-        try:
-            async with asyncio.timeout(min(known, default=None)):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._due_in_s()):
                 await self._woken.wait()
-        except TimeoutError:
-            pass
         self._woken.clear()
+
+    def _due_in_s(self) -> float | None:
+        if self._batches:  # there was no room: what else is due has to wait too
+            return _AGAIN_S
+        waits = (self._buffer.due_in_s(), self._sync_in_s())
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)

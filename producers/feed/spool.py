@@ -87,7 +87,15 @@ class Spool(Store):
         self._pass(batch.first_seq)
         self.acked_seq = batch.last_seq
         self.published += len(batch.bodies)
-        self._cursor.write(Sent(self.acked_seq, self.published))
+        try:
+            self._cursor.write(Sent(self.acked_seq, self.published))
+        except OSError as error:  # an older one does: the broker keeps what is sent again once
+            log.warning(
+                "%s cannot note what is sent: %s",
+                self._folder,
+                error.strerror,
+                extra={"action": "spool_full"},
+            )
 
     def sync(self) -> None:
         for segment in self._segments:

@@ -407,9 +407,13 @@ def test_bounds_that_cannot_be_are_refused_by_name(bounds) -> None:
         ProducerOptions(**bounds)
 
 
-def test_a_bad_option_of_the_task_is_refused_at_once(settings) -> None:
-    with pytest.raises(BadInput, match="quota"):
-        Producer("orders", level=Level.LOW, quota=5, settings=settings)
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"level": "low", "quota": 5}, "quota"), ({"level": "hgh"}, "high"), ({"app": ""}, "app")],
+)
+def test_a_bad_option_of_the_task_is_refused_at_once(settings, options, named: str) -> None:
+    with pytest.raises(BadInput, match=named):
+        Producer("orders", settings=settings, **options)
 
 
 def test_its_stats_are_for_prometheus_too(make) -> None:

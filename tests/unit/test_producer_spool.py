@@ -269,3 +269,54 @@ def test_a_publish_has_the_borders_of_its_batches(counts: list[int], size: int) 
 
     assert together == set().union(*(borders([batch]) for batch in batches))
     assert [one for group in publishes(batches, size) for one in group] == batches
+
+
+class Disk:
+    """Remembers of each file what was synced: all that a power cut leaves."""
+
+    def __init__(self) -> None:
+        self._synced: dict[str, bytes] = {}
+        self._fsync = os.fsync
+
+    def fsync(self, handle: int) -> None:
+        self._fsync(handle)
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        if os.path.isfile(path):
+            self._synced[path] = Path(path).read_bytes()
+
+    def cut_power(self, folder: Path) -> None:
+        for path in folder.iterdir():
+            path.write_bytes(self._synced.get(str(path), b""))
+
+
+steps = st.lists(st.sampled_from(["append", "append", "send", "sync"]), max_size=30)
+
+
+@given(steps=steps, segment_bytes=st.integers(1, 200))
+def test_after_a_power_cut_no_seq_that_was_sent_is_given_out_again(
+    steps: list[str], segment_bytes: int
+) -> None:
+    disk, sent = Disk(), {}
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name).resolve()
+        patch.setattr("os.fsync", disk.fsync)
+        spool = Spool(folder, lambda path: path, segment_bytes)
+        for step in steps:
+            if step == "append":
+                spool.append([Batch(spool.next_seq, [b"one", b"two"])], ROOM)
+            elif step == "sync":
+                spool.sync()
+            elif batches := spool.next():
+                sent[batches[0].first_seq] = batches[0]
+                spool.ack(batches[0])
+        disk.cut_power(folder)
+        spool.close()
+
+        with opened(folder) as after:
+            assert after.next_seq > max((batch.last_seq for batch in sent.values()), default=0)
+            again = sent_by(after)
+
+        assert [sent[batch.first_seq] for batch in again if batch.first_seq in sent] == [
+            batch for batch in again if batch.first_seq in sent
+        ]
+        assert len({*sent, *(batch.first_seq for batch in again)}) * 2 == after.published
