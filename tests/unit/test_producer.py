@@ -127,13 +127,14 @@ def test_it_serves_an_event_loop(make, settings) -> None:
 
 
 def test_a_loop_goes_on_while_a_push_waits_for_room(make, away) -> None:
-    options = replace(SMALL, max_block_s=30.0)
+    options = replace(SMALL, max_block_s=20.0)
 
     async def use() -> None:
         producer = make(options=options).open()
         for _ in range(7):
             await producer.apush("user", body=BODY)
         waiting = asyncio.create_task(producer.apush("user", body=BODY))
+        await asyncio.sleep(0)  # it has begun to wait
         away.is_back = True
         await waiting
         await asyncio.to_thread(producer.close)
