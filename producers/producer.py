@@ -16,12 +16,11 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
-from lanes.errors import BadInput, MalformedPush, OversizedPush, PushlaneError, Unreachable
-from lanes.life import now_ms
+from lanes.errors import BadInput, PushlaneError, Unreachable
 from lanes.nearest import did_you_mean
-from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
 from lanes.settings import Settings, load
 from lanes.task import DeliveryMode, Level, OnUnknown, Task
+from producers.content import Content, encoder
 from producers.feed.background import Background
 from producers.feed.buffer import Encode
 from producers.feed.folder import Header, SpooledStream, SpoolFolder, Stream
@@ -112,9 +111,8 @@ class Producer:
             BadInput: no recipient, data that cannot travel, or over the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        return self._put(
-            self._encoder(recipient, title, body, data, expires_at_ms), self._options.max_block_s
-        )
+        content = Content(recipient, title, body, data, expires_at_ms)
+        return self._put(encoder(self.task_id, content), self._options.max_block_s)
 
     async def apush(
         self,
@@ -126,10 +124,10 @@ class Producer:
         expires_at_ms: int = 0,
     ) -> str:
         """The same for an event loop, which goes on meanwhile."""
-        encoder = self._encoder(recipient, title, body, data, expires_at_ms)
+        encode = encoder(self.task_id, Content(recipient, title, body, data, expires_at_ms))
         if self._running.buffer.is_full:
-            return await asyncio.to_thread(self._put, encoder, self._options.max_block_s)
-        return self._put(encoder, 0.0)
+            return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
+        return self._put(encode, 0.0)
 
     def flush(self, timeout_s: float = 30.0) -> bool:
         """Whether all that was pushed before is on its lane, waiting for that at most so long.
@@ -226,37 +224,8 @@ class Producer:
             )
         return self._background
 
-    def _put(self, encoder: Encode, block_s: float) -> str:
-        return f"{self.task_id}-{self._running.buffer.put(encoder, block_s)}"
-
-    def _encoder(
-        self,
-        recipient: str,
-        title: str,
-        body: str,
-        data: Mapping[str, Any] | None,
-        expires_at_ms: int,
-    ) -> Encode:
-        if not isinstance(recipient, str) or not recipient.strip():
-            raise BadInput("a push has no recipient; give a text that is not empty")
-        task_id, submitted_at_ms = self.task_id, now_ms()
-        kept = dict(data) if data is not None else None
-
-        def encoder(seq: int) -> bytes:
-            return _encoded(
-                Push(
-                    task_id,
-                    seq,
-                    recipient.strip(),
-                    title,
-                    body,
-                    kept,
-                    expires_at_ms,
-                    submitted_at_ms,
-                )
-            )
-
-        return encoder
+    def _put(self, encode: Encode, block_s: float) -> str:
+        return f"{self.task_id}-{self._running.buffer.put(encode, block_s)}"
 
     def _new_task(self) -> Task:
         return replace(new_task(self._request, self._settings), is_fed=True)
@@ -313,28 +282,6 @@ def _level(word: Level | str) -> Level:
         raise BadInput(
             f"unknown level {word!r}; use {', '.join(Level)}{did_you_mean(word, Level)}"
         ) from error
-
-
-def _encoded(push: Push) -> bytes:
-    try:
-        body = encode(push)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadInput(
-            "a push holds text that is not UTF-8, or data that JSON cannot hold"
-        ) from error
-    if len(body) > MAX_PUSH_BYTES:
-        raise OversizedPush(
-            f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
-            "body or data"
-        )
-    try:
-        decode(body)
-    except MalformedPush as error:
-        raise BadInput(
-            "a push holds a value of the wrong type: title and body are texts, data maps texts "
-            "to values, expires_at_ms is a whole number"
-        ) from error
-    return body
 
 
 def _options_of(task: Task) -> tuple[object, ...]:

@@ -356,6 +356,7 @@ def cancel(settings: Settings, task_id: str) -> None:
         ({"recipient": "user", "title": 7}, BadInput),
         ({"recipient": "user", "data": {"file": object()}}, BadInput),
         ({"recipient": "user", "data": {7: 7}}, BadInput),
+        ({"recipient": "user", "data": "order 7"}, BadInput),
         ({"recipient": "user", "body": "\ud800"}, BadInput),
         ({"recipient": "user", "body": "x" * 65_536}, OversizedPush),
     ],

@@ -1,0 +1,76 @@
+"""One push of an application as the bytes that travel, once its seq is known.
+
+What a dispatcher could not read is refused here, before it takes a seq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from lanes.errors import BadInput, MalformedPush, OversizedPush
+from lanes.life import now_ms
+from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from producers.feed.buffer import Encode
+
+
+class Content(NamedTuple):
+    """What an application says of a push; an expiry is Unix milliseconds, 0 for never."""
+
+    recipient: str
+    title: str
+    body: str
+    data: Mapping[str, Any] | None
+    expires_at_ms: int
+
+
+def encoder(task_id: str, content: Content) -> Encode:
+    """From the seq to the bytes. That raises BadInput for what cannot travel.
+
+    Raises:
+        BadInput: there is no recipient, or data that is no mapping.
+    """
+    if not isinstance(content.recipient, str) or not content.recipient.strip():
+        raise BadInput("a push has no recipient; give a text that is not empty")
+    if not isinstance(content.data, Mapping | None):
+        raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
+    recipient, submitted_at_ms = content.recipient.strip(), now_ms()
+    data = dict(content.data) if content.data is not None else None
+
+    def encode_push(seq: int) -> bytes:
+        return _encoded(
+            Push(
+                task_id,
+                seq,
+                recipient,
+                content.title,
+                content.body,
+                data,
+                content.expires_at_ms,
+                submitted_at_ms,
+            )
+        )
+
+    return encode_push
+
+
+def _encoded(push: Push) -> bytes:
+    try:
+        body = encode(push)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadInput(
+            "a push holds text that is not UTF-8, or data that JSON cannot hold"
+        ) from error
+    if len(body) > MAX_PUSH_BYTES:
+        raise OversizedPush(
+            f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
+            "body or data"
+        )
+    try:
+        decode(body)
+    except MalformedPush as error:
+        raise BadInput(
+            "a push holds a value of the wrong type: title and body are texts, data maps texts "
+            "to values, expires_at_ms is a whole number"
+        ) from error
+    return body
