@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace as with_other
 from pathlib import Path
+from typing import Any
 
 from dispatcher.alive import MARK
 from dispatcher.job import Job
@@ -146,11 +147,40 @@ def _job(push: Push) -> Job:
 
 
 class SlowRelease(Wrapped):
-    """A ledger that takes its time to let go of a claim."""
+    """A ledger that lets go of a claim only when the push has come again."""
+
+    def __init__(self, real: Any, again: asyncio.Event) -> None:
+        super().__init__(real)
+        self._again = again
+        self._claimed: set[tuple[str, int]] = set()
+
+    async def claim(self, pushes: Sequence[Push], *given: Any, **options: Any) -> Any:
+        places = {(push.task_id, push.seq) for push in pushes if push != MARK}
+        if places & self._claimed:
+            self._again.set()
+        self._claimed |= places
+        return await self._real.claim(pushes, *given, **options)
 
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
-        await asyncio.sleep(0.2)
+        if MARK not in pushes:
+            async with asyncio.timeout(DEADLINE_S):
+                await self._again.wait()
         await self._real.release(pushes, owner)
+
+
+class PutOff(Wrapped):
+    """A broker that tells when a push was put off for the second time."""
+
+    def __init__(self, real: Any, again: asyncio.Event) -> None:
+        super().__init__(real)
+        self._again = again
+        self._times = 0
+
+    async def publish(self, *given: Any, **options: Any) -> None:
+        await self._real.publish(*given, **options)
+        self._times += 1
+        if self._times == 2:
+            self._again.set()
 
 
 def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(tmp_path: Path) -> None:
@@ -160,7 +190,12 @@ def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(tmp_path:
     async def work(backend: Backend, settings: Settings) -> None:
         task = await add_task(backend, pushes=1)
         await backend.ledger.claim([MARK], "beside", LONG_S)
-        slow = with_other(backend, ledger=SlowRelease(backend.ledger))
+        again_here = asyncio.Event()
+        slow = with_other(
+            backend,
+            ledger=SlowRelease(backend.ledger, again_here),
+            broker=PutOff(backend.broker, again_here),
+        )
         sink = MemorySink(again, hosts_code=True)
 
         await drain(slow, sink, settings)
