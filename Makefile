@@ -13,7 +13,7 @@ ARGS ?=
 help: ## Show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
-install: .venv/.spark ## Make .venv with everything: development, console, plots and Spark
+install: .venv/.dev ## Make .venv with everything: development, console, plots and Spark
 
 demo: .venv-demo/.demo ## Show the main job; needs Python 3.11 or newer, nothing else
 	.venv-demo/bin/pushlane demo $(ARGS)
@@ -54,10 +54,6 @@ endef
 
 .venv/.dev: requirements/dev.txt pyproject.toml
 	$(install)
-
-.venv/.spark: requirements/spark.txt pyproject.toml
-	$(install)
-	touch .venv/.dev
 
 .venv-demo/.demo: requirements/demo.txt pyproject.toml
 	$(install)

@@ -9,6 +9,8 @@
     │   └── OversizedPush      a push over the size limit
     ├── BufferFull             a producer takes no more for now: its buffer, and its spool, are full
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
+    ├── ReceiptsGone           receipts that the log keeps no more (names what is left)
+    ├── MalformedReceipts      bytes of the receipts log that are no receipts (set aside, counted)
     ├── Superseded             a leader's change that came after another had taken over
     ├── UnknownLane            a lane that was never opened, or is dropped (its task has ended)
     └── Unreachable            exit 3: a service did not answer (names the URL and what to do)
@@ -56,6 +58,14 @@ class BufferFull(PushlaneError):
 
 class MalformedPush(PushlaneError):
     """Bytes on a lane are not a push."""
+
+
+class ReceiptsGone(PushlaneError):
+    """The log of receipts does not keep them any more."""
+
+
+class MalformedReceipts(PushlaneError):
+    """Bytes of the receipts log are no receipts."""
 
 
 class Superseded(PushlaneError):

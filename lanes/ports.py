@@ -296,6 +296,46 @@ class Marks(Protocol):
         """They are no longer on their way, if they were this owner's."""
 
 
+class ReceiptLog(Protocol):
+    """The durable log of receipts: bodies of `lanes.receipt`, in a fixed number of partitions.
+
+    A position is a text that only the log itself understands; one is kept for each partition. It
+    keeps what is appended until it was committed and its retention is over, and takes no more
+    when it is full.
+    """
+
+    async def append(self, bodies: Sequence[bytes]) -> None:
+        """Return once every body is durable. Waits while the log is full; Unreachable in the end.
+
+        One that failed may have been appended all the same: a reader drops repeats by `batch_id`.
+        """
+
+    async def first(self) -> list[str]:
+        """The position before the oldest body of each partition. A log that is new has them too."""
+
+    async def since(self, at_ms: int) -> list[str]:
+        """Positions from which on everything is read that was appended since (Unix ms)."""
+
+    async def committed(self) -> list[str] | None:
+        """What was committed last; None before the first time."""
+
+    async def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
+        """Positions behind `start`: at the end, or `most` bodies further over all partitions."""
+
+    def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
+        """The bodies between two positions, in order, page by page: the same ones every time.
+
+        Raises:
+            ReceiptsGone: some of them are not kept any more.
+        """
+
+    async def commit(self, positions: Sequence[str]) -> None:
+        """What is before these was taken over by the one reader that commits."""
+
+    async def lag(self, positions: Sequence[str]) -> int:
+        """How many bodies come after these."""
+
+
 class Delivery(msgspec.Struct, gc=False):
     """A push on its way to a sink, with the level it goes out at (it may change while waiting)."""
 

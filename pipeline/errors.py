@@ -1,0 +1,69 @@
+"""Spark's errors in our words, cut to the point: what was wrong, and the columns there are.
+
+A text of Spark's own may quote rows; only what it says of names and types is passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from lanes.errors import BadInput, PushlaneError
+from lanes.nearest import did_you_mean
+
+_MOST_COLUMNS = 40
+_MOST_CHARACTERS = 300
+
+
+class PipelineFailed(PushlaneError):
+    """A Spark job ended before its work was done; it can be run again."""
+
+
+@contextmanager
+def spark_errors(doing: str, columns: Sequence[str] = ()) -> Iterator[None]:
+    """Turn what Spark raises inside into an error of ours.
+
+    Raises:
+        BadInput: SQL that cannot be parsed, or names what is not there.
+        PipelineFailed: anything else.
+    """
+    try:
+        yield
+    except ParseException as error:
+        raise BadInput(f"{doing}: {_pointed(error)}") from error
+    except AnalysisException as error:
+        raise BadInput(f"{doing}: {_analysis(error, columns)}") from error
+    except PySparkException as error:
+        condition = error.getCondition() or type(error).__name__
+        raise PipelineFailed(f"{doing}: Spark stopped with {condition}") from error
+
+
+def _pointed(error: ParseException) -> str:
+    text = _first_line(str(error))
+    return re.sub(r"^\[[\w.]+\]\s*", "", text)
+
+
+def _analysis(error: AnalysisException, columns: Sequence[str]) -> str:
+    parameters = error.getMessageParameters() or {}
+    name = parameters.get("objectName", "").strip("`")
+    condition = error.getCondition() or ""
+    if name and condition.startswith("UNRESOLVED_COLUMN"):
+        hint = did_you_mean(name, columns)
+        return f"there is no column {name!r}{hint}; the columns are: {shown(columns)}"
+    text = re.sub(r"^\[[\w.]+\]\s*", "", _first_line(str(error)))
+    return f"{text}; the columns are: {shown(columns)}" if columns else text
+
+
+def shown(columns: Sequence[str]) -> str:
+    """Column names for a message."""
+    more = len(columns) - _MOST_COLUMNS
+    names = ", ".join(columns[:_MOST_COLUMNS]) or "(none)"
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return lines[0].split(" SQLSTATE:")[0][:_MOST_CHARACTERS] if lines else "no reason given"
