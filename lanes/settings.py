@@ -95,6 +95,9 @@ class Settings(BaseSettings):
         3_600.0, gt=0, description="longest that a push waits for an earlier one of its key"
     )
     drain_timeout_s: float = Field(30.0, ge=0, description="longest wait for deliveries at a stop")
+    reports_dir: Path | None = Field(
+        None, description="folder of the store of receipts; data_dir/reports unless given"
+    )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 
     @field_validator("broker")

@@ -1,0 +1,81 @@
+"""Where things are in a store: the generation that counts, its manifests, tables and checkpoint.
+
+CURRENT               the name of the generation that counts
+gen-000001/
+    manifests/        what counts in it
+    checkpoint/       Spark's own, of the streaming job
+    detail/ minutes/  one folder a table; each batch writes to its own `batch=` folders
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.store.errors import CorruptStore
+from pipeline.store.manifest import write_atomically
+
+_CURRENT = "CURRENT"
+_GENERATION = "gen-"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One complete store; a replay makes another beside it."""
+
+    root: Path
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.name
+
+    @property
+    def manifests(self) -> Path:
+        return self.folder / "manifests"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def table(self, table: str) -> Path:
+        return self.folder / table
+
+    def batch_folders(self, table: str, batch: str) -> list[Path]:
+        """Everything that was written of a table under this name."""
+        folder = self.table(table)
+        found = (folder.glob(f"{above}batch={batch}") for above in ("", "day=*/", "day=*/hour=*/"))
+        return sorted(path for paths in found for path in paths)
+
+
+def current(root: Path) -> Generation | None:
+    """The generation that counts; None when there is no store yet.
+
+    Raises:
+        CorruptStore: CURRENT names nothing that is there.
+    """
+    path = root / _CURRENT
+    if not path.exists():
+        return None
+    found = Generation(root, path.read_text().strip())
+    if not found.name.startswith(_GENERATION) or not found.folder.is_dir():
+        raise CorruptStore.of(path, f"it names {found.name!r}, and there is no such folder")
+    return found
+
+
+def make_current(generation: Generation) -> None:
+    """From now on this one counts."""
+    write_atomically(generation.root / _CURRENT, generation.name.encode())
+
+
+def next_generation(root: Path) -> Generation:
+    """One that was never there, empty."""
+    taken = [int(path.name.removeprefix(_GENERATION)) for path in root.glob(f"{_GENERATION}*")]
+    made = Generation(root, f"{_GENERATION}{max(taken, default=0) + 1:06d}")
+    made.manifests.mkdir(parents=True)
+    return made
+
+
+def batch_name(number: int) -> str:
+    """Of the folders that the manifest of this number names."""
+    return f"{number:09d}"

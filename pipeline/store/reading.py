@@ -1,0 +1,130 @@
+"""Reading a store: which files hold what, as of one moment. Never writes, never waits for a writer.
+
+Files that a later manifest replaced stay for a grace time, so that who has opened a store can
+finish with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lanes.errors import BadInput
+from lanes.settings import Settings
+from pipeline.store.layout import Generation, current
+from pipeline.store.manifest import Counts, FileEntry, Interval, State, read_state
+from pipeline.store.schema import TABLES, TIME_COLUMN
+
+ADDITIVE = ("minutes", "hours", "days")
+
+
+@dataclass(frozen=True)
+class TableSize:
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a store holds, at one moment.
+
+    `positions` is how far the log was read, one a partition; None before the first batch.
+    `intervals` are the batches whose detail rows are, or were, a sample.
+    """
+
+    generation: str
+    manifest: int
+    published_at_ms: int
+    last_batch: int
+    last_batch_at_ms: int
+    positions: list[str] | None
+    counts: Counts
+    intervals: list[Interval]
+    tables: dict[str, TableSize]
+
+    @property
+    def rows_quarantined(self) -> int:
+        return self.counts.quarantined
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether some detail rows stand for several."""
+        return any(each.state != "restored" for each in self.intervals)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store as it was when it was opened; open it again to see what came since."""
+
+    generation: Generation
+    state: State
+
+    def entries(
+        self, table: str, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[FileEntry]:
+        """The files of a table that may hold rows of since <= time < until, oldest rows first."""
+        assert table in TABLES, table
+        found = list(self.state.files.get(table, {}).values())
+        if table in TIME_COLUMN:
+            found = [each for each in found if _meets(each, since_ms, until_ms)]
+        return sorted(found, key=lambda each: (each.min_ms, each.path))
+
+    def files(
+        self, table: str, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[str]:
+        """The paths of `entries`. Rows outside of the range are in them too: filter by time."""
+        folder = self.generation.folder
+        return [str(folder / each.path) for each in self.entries(table, since_ms, until_ms)]
+
+    def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
+        """Files of all counts: `minutes`, `hours` and `days` together, which have one schema.
+
+        Each receipt is counted in exactly one of the three: compaction moves what is old from
+        minutes to hours to days.
+        """
+        return [path for table in ADDITIVE for path in self.files(table, since_ms, until_ms)]
+
+    def snapshot(self) -> Snapshot:
+        state = self.state
+        return Snapshot(
+            generation=self.generation.name,
+            manifest=state.number,
+            published_at_ms=state.at_ms,
+            last_batch=state.last_batch,
+            last_batch_at_ms=state.last_batch_at_ms,
+            positions=state.positions,
+            counts=state.counts,
+            intervals=[each for _, each in sorted(state.intervals.items())],
+            tables={table: _size(self.entries(table)) for table in TABLES},
+        )
+
+
+def store_root(settings: Settings) -> Path:
+    """The folder of the store that the settings name."""
+    return settings.reports_dir or settings.data_dir / "reports"
+
+
+def open_store(root: Path) -> Store:
+    """The store as of now.
+
+    Raises:
+        BadInput: there is no store in this folder.
+        CorruptStore: its manifests cannot be read; names the file and the replay command.
+    """
+    generation = current(Path(root))
+    if generation is None:
+        raise BadInput(
+            f"{root} holds no receipts yet: `pushlane pipeline run` reads them from the log"
+        )
+    return Store(generation, read_state(generation.manifests))
+
+
+def _meets(entry: FileEntry, since_ms: int | None, until_ms: int | None) -> bool:
+    is_late_enough = since_ms is None or entry.max_ms >= since_ms
+    return is_late_enough and (until_ms is None or entry.min_ms < until_ms)
+
+
+def _size(entries: list[FileEntry]) -> TableSize:
+    rows = sum(each.rows for each in entries)
+    return TableSize(len(entries), rows, sum(each.bytes for each in entries))

@@ -1,0 +1,123 @@
+"""The tables of the store: their columns, as Arrow schemas, and what the time of a row is.
+
+A writer gives exactly these columns; a reader may count on them. `minutes`, `hours` and `days` have
+one schema, in which `minute_ms` is the start of the minute, the hour or the day.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_COUNTED = [
+    ("minute_ms", pa.int64()),
+    ("task_id", pa.string()),
+    ("app", pa.string()),
+    ("level", pa.string()),
+    ("sink", pa.string()),
+    ("outcome", pa.string()),
+]
+
+DETAIL = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("task_name", pa.string()),
+        ("app", pa.string()),
+        ("level", pa.string()),
+        ("sink", pa.string()),
+        ("seq", pa.int64()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("attempt", pa.int32()),
+        ("recipient", pa.string()),
+        ("recipient_hash", pa.int64()),
+        ("quota", pa.int32()),
+        ("weight", pa.int32()),
+        ("submitted_at_ms", pa.int64()),
+        ("eligible_at_ms", pa.int64()),
+        ("dispatched_at_ms", pa.int64()),
+        ("responded_at_ms", pa.int64()),
+        ("trace_id", pa.string()),
+        ("attributes", _TEXTS),
+        ("displayed_at_ms", pa.int64()),
+        ("clicked_at_ms", pa.int64()),
+        ("sample_weight", pa.float64()),
+    ]
+)
+EVENTS = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("seq", pa.int64()),
+        ("outcome", pa.string()),
+        ("at_ms", pa.int64()),
+        ("attributes", _TEXTS),
+    ]
+)
+MINUTES = pa.schema(
+    [
+        ("minute_ms", pa.int64()),
+        ("task_id", pa.string()),
+        ("task_name", pa.string()),
+        ("app", pa.string()),
+        ("level", pa.string()),
+        ("sink", pa.string()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("quota", pa.int32()),
+        ("weight", pa.int32()),
+        ("n", pa.int64()),
+        ("wait_ms_sum", pa.int64()),
+        ("recipients", pa.binary()),
+    ]
+)
+LATENCY = pa.schema([*_COUNTED, ("stage", pa.string()), ("bucket", pa.int32()), ("n", pa.int64())])
+ATTRIBUTES = pa.schema(
+    [*_COUNTED, ("attribute", pa.string()), ("value", pa.string()), ("n", pa.int64())]
+)
+SEEN = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("kind", pa.int32()),
+        ("bucket", pa.int32()),
+        ("bits", pa.binary()),
+    ]
+)
+QUARANTINE = pa.schema(
+    [
+        ("at_ms", pa.int64()),
+        ("partition", pa.int32()),
+        ("position", pa.string()),
+        ("bytes", pa.int32()),
+        ("why", pa.string()),
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "detail": DETAIL,
+    "events": EVENTS,
+    "minutes": MINUTES,
+    "hours": MINUTES,
+    "days": MINUTES,
+    "latency": LATENCY,
+    "attributes": ATTRIBUTES,
+    "seen": SEEN,
+    "quarantine": QUARANTINE,
+}
+
+TIME_COLUMN = {
+    "detail": "responded_at_ms",
+    "events": "at_ms",
+    "minutes": "minute_ms",
+    "hours": "minute_ms",
+    "days": "minute_ms",
+    "latency": "minute_ms",
+    "attributes": "minute_ms",
+    "quarantine": "at_ms",
+}
+"""What the time range of a table's files is about; `seen` has none."""
+
+LATENCY_BASE = 1.1
+"""A bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); -1 those below 1 ms."""
+
+SKETCH_LG_K = 12
+"""Of the HLL sketches in `recipients`: they can only be merged with others of the same."""

@@ -1,0 +1,188 @@
+"""Writing a store: one process at a time, each change published by one manifest.
+
+Whoever writes puts files under the name of the next batch, and publishes them; what a crash left
+under that name is thrown away first. Nothing counts before `publish` returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.store.errors import CorruptStore, StoreBusy
+from pipeline.store.layout import (
+    Generation,
+    batch_name,
+    current,
+    make_current,
+    next_generation,
+)
+from pipeline.store.manifest import (
+    Counts,
+    FileEntry,
+    Interval,
+    Manifest,
+    State,
+    checkpoint_numbers,
+    manifests_before,
+    read_state,
+    write_checkpoint,
+    write_manifest,
+)
+from pipeline.store.reading import Store
+from pipeline.store.schema import TABLES, TIME_COLUMN
+
+CHECKPOINT_EVERY = 32
+_LOCK = "LOCK"
+
+
+class StoreWriter:
+    """The one writer of a generation; made by `writing`, which holds the lock."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.state = read_state(generation.manifests)
+
+    @property
+    def store(self) -> Store:
+        """What counts now."""
+        return Store(self.generation, self.state)
+
+    def begin(self) -> str:
+        """The name under which to write now; empty, whatever a crash has left there."""
+        name = batch_name(self.state.number + 1)
+        for table in TABLES:
+            for folder in self.generation.batch_folders(table, name):
+                shutil.rmtree(folder)
+        return name
+
+    def write(self, table: str, rows: pa.Table, name: str) -> None:
+        """One file of a table, straight from Arrow. No rows make no file."""
+        if rows.num_rows:
+            folder = self.generation.table(table) / f"batch={name}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rows.cast(TABLES[table]), folder / "part-0.parquet", compression="zstd")
+
+    def publish(
+        self,
+        kind: str,
+        name: str,
+        *,
+        positions: list[str] | None = None,
+        removed: Mapping[str, list[str]] | None = None,
+        counts: Counts | None = None,
+        intervals: Iterable[Interval] = (),
+        carried: Mapping[str, list[FileEntry]] | None = None,
+        swept: Iterable[str] = (),
+    ) -> State:
+        """Make all that was written under the name count, and what is removed not any more."""
+        added = {table: written_files(self.generation, table, name) for table in TABLES}
+        for table, entries in (carried or {}).items():
+            added[table] = [*added[table], *entries]
+        manifest = Manifest(
+            number=self.state.number + 1,
+            kind=kind,
+            at_ms=time.time_ns() // 1_000_000,
+            positions=positions,
+            added={table: entries for table, entries in added.items() if entries},
+            removed={table: paths for table, paths in (removed or {}).items() if paths},
+            counts=counts or Counts(),
+            intervals=list(intervals),
+            swept=list(swept),
+        )
+        write_manifest(self.generation.manifests, manifest)
+        self.state = self.state.after(manifest)
+        if self.state.number % CHECKPOINT_EVERY == 0:
+            self._checkpoint()
+        return self.state
+
+    def _checkpoint(self) -> None:
+        """The one before it stays, for who is reading the list of manifests just now."""
+        folder = self.generation.manifests
+        write_checkpoint(folder, self.state)
+        for number in checkpoint_numbers(folder)[-2:-1]:
+            for path in manifests_before(folder, number):
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(root: Path) -> Iterator[StoreWriter]:
+    """The right to write the store, which is made when there is none.
+
+    Raises:
+        StoreBusy: another process has it.
+        CorruptStore: the manifests cannot be read.
+    """
+    with locked(root):
+        generation = current(root)
+        if generation is None:
+            generation = next_generation(root)
+            make_current(generation)
+        yield StoreWriter(generation)
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """The lock goes with the process, however it ends."""
+    root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode() or "unknown"
+            raise StoreBusy(
+                f"process {holder} writes the store in {root}: wait for it, or stop it"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:
+    """What lies under this name, with what the files themselves say of their rows.
+
+    Raises:
+        CorruptStore: a file is no Parquet.
+    """
+    found = [
+        _entry(generation, table, path)
+        for folder in generation.batch_folders(table, name)
+        for path in sorted(folder.glob("*.parquet"))
+    ]
+    return [each for each in found if each.rows]
+
+
+def _entry(generation: Generation, table: str, path: Path) -> FileEntry:
+    try:
+        footer = pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file is no whole Parquet file") from error
+    low, high = _range(footer, TIME_COLUMN.get(table))
+    return FileEntry(
+        path=str(path.relative_to(generation.folder)),
+        rows=footer.num_rows,
+        bytes=path.stat().st_size,
+        min_ms=low,
+        max_ms=high,
+    )
+
+
+def _range(footer: pq.FileMetaData, column: str | None) -> tuple[int, int]:
+    """The least and the greatest time in a file; (0, 0) for a table without times."""
+    if column is None or not footer.num_rows:
+        return 0, 0
+    place = footer.schema.names.index(column)
+    groups = [footer.row_group(index).column(place) for index in range(footer.num_row_groups)]
+    found = [group.statistics for group in groups]
+    return min(each.min for each in found), max(each.max for each in found)

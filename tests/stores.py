@@ -1,0 +1,184 @@
+"""Stores of made-up receipts, without Spark: what reports and alerts are tried on.
+
+The rows follow from the seed alone; the aggregates are counted from the very detail rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasketches import hll_sketch, tgt_hll_type
+
+from pipeline.store import Counts, StoreWriter
+from pipeline.store.schema import DETAIL, EVENTS, LATENCY_BASE, MINUTES, SKETCH_LG_K
+from pipeline.store.writing import writing
+
+NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 12 * 3_600_000
+MINUTE_MS = 60_000
+_TASKS = [
+    ("task-a", "spring", "shop", "high", 6),
+    ("task-b", "news", "paper", "medium", 3),
+    ("task-c", "digest", "shop", "low", 1),
+]
+_REASONS = {"dead": "unregistered", "retry": "busy", "dropped": "suppressed"}
+_OUTCOMES = ["delivered", "dead", "retry", "expired", "dropped"]
+_SHARES = [0.9, 0.04, 0.03, 0.02, 0.01]
+_KEYS = [name for name in MINUTES.names if name not in ("n", "wait_ms_sum", "recipients")]
+
+
+def make_store(
+    root: Path,
+    *,
+    receipts: int = 1_000,
+    seed: int = 1,
+    batches: int = 2,
+    since_ms: int = NOON_MS,
+    span_ms: int = 3_600_000,
+) -> Path:
+    """A store of so many finishing outcomes and retries; a fifth of the delivered are displayed.
+
+    Times are spread evenly over the span; every task has its seqs from 1 on.
+    """
+    random = np.random.default_rng(seed)
+    each = -(-receipts // batches)
+    with writing(root) as writer:
+        for first in range(0, receipts, each):
+            count = min(each, receipts - first)
+            times = since_ms + (first + np.arange(count)) * span_ms // receipts
+            _write_batch(writer, first, times.astype("int64"), random)
+    return root
+
+
+def _write_batch(
+    writer: StoreWriter, first: int, times: np.ndarray, random: np.random.Generator
+) -> None:
+    name = writer.begin()
+    detail = _detail(first, times, random)
+    events = _events(detail)
+    writer.write("detail", detail, name)
+    writer.write("events", events, name)
+    for table, rows in aggregates(detail).items():
+        writer.write(table, rows, name)
+    positions = [str(first + len(times))]
+    counts = Counts(bodies=1, receipts=detail.num_rows + events.num_rows)
+    writer.publish("batch", name, positions=positions, counts=counts)
+
+
+def _detail(first: int, times: np.ndarray, random: np.random.Generator) -> pa.Table:
+    count = len(times)
+    which = random.choice(len(_TASKS), count, p=[0.6, 0.3, 0.1])
+    columns = list(zip(*_TASKS, strict=True))
+    outcome = random.choice(_OUTCOMES, count, p=_SHARES)
+    dispatched = times - random.integers(1, 200, count)
+    eligible = dispatched - random.integers(0, 60_000, count)
+    recipient = random.integers(0, max(1, count), count)
+    versions = random.integers(1, 4, count)
+    values = {
+        **{
+            name: np.array(column)[which]
+            for name, column in zip(
+                ("task_id", "task_name", "app", "level", "weight"), columns, strict=True
+            )
+        },
+        "sink": np.where(which == 1, "fcm", "webhook"),
+        "seq": first + np.arange(count) + 1,
+        "outcome": outcome,
+        "reason": [_REASONS.get(each, "") for each in outcome],
+        "attempt": np.where(outcome == "retry", 1, 2),
+        "recipient": np.full(count, "d***"),
+        "recipient_hash": recipient.astype("int64") * 7_919,
+        "quota": np.ones(count),
+        "submitted_at_ms": eligible - 10,
+        "eligible_at_ms": eligible,
+        "dispatched_at_ms": dispatched,
+        "responded_at_ms": times,
+        "trace_id": np.full(count, ""),
+        "attributes": [[("version", f"{each}.0")] for each in versions],
+        "displayed_at_ms": pa.nulls(count),
+        "clicked_at_ms": pa.nulls(count),
+        "sample_weight": np.ones(count),
+    }
+    arrays = [
+        pa.array(values[field.name]).cast(field.type)
+        if field.name != "attributes"
+        else pa.array(values[field.name], field.type)
+        for field in DETAIL
+    ]
+    return pa.Table.from_arrays(arrays, schema=DETAIL).sort_by(
+        [("task_id", "ascending"), ("seq", "ascending")]
+    )
+
+
+def _events(detail: pa.Table) -> pa.Table:
+    """Every fifth delivered push was displayed, a second later."""
+    chosen = pc.and_(
+        pc.equal(detail["outcome"], "delivered"),
+        pc.equal(pc.bit_wise_and(detail["seq"], 3), 0),
+    )
+    rows = detail.filter(chosen)
+    values = {
+        "task_id": rows["task_id"],
+        "seq": rows["seq"],
+        "outcome": pa.array(["displayed"] * rows.num_rows),
+        "at_ms": pc.add(rows["responded_at_ms"], 1_000),
+        "attributes": pa.nulls(rows.num_rows, EVENTS.field("attributes").type),
+    }
+    return pa.table(values).cast(EVENTS)
+
+
+def aggregates(detail: pa.Table) -> dict[str, pa.Table]:
+    """The additive tables of these detail rows."""
+    minute = pc.multiply(pc.divide(detail["responded_at_ms"], MINUTE_MS), MINUTE_MS)
+    rows = detail.append_column("minute_ms", minute)
+    return {"minutes": _minutes(rows), "latency": _latency(rows), "attributes": _attributes(rows)}
+
+
+def _minutes(rows: pa.Table) -> pa.Table:
+    wait = pc.subtract(rows["dispatched_at_ms"], rows["eligible_at_ms"])
+    grouped = rows.append_column("wait", wait).group_by(_KEYS)
+    table = grouped.aggregate([("wait", "count"), ("wait", "sum"), ("recipient_hash", "list")])
+    sketches = [_sketch(hashes.as_py()) for hashes in table["recipient_hash_list"]]
+    renamed = table.drop_columns("recipient_hash_list").rename_columns(
+        {"wait_count": "n", "wait_sum": "wait_ms_sum"}
+    )
+    whole = renamed.append_column("recipients", pa.array(sketches, pa.binary()))
+    return whole.select(MINUTES.names)
+
+
+def _sketch(hashes: list[int]) -> bytes:
+    sketch = hll_sketch(SKETCH_LG_K, tgt_hll_type.HLL_8)
+    for each in hashes:
+        sketch.update(each)
+    return sketch.serialize_updatable()
+
+
+def _latency(rows: pa.Table) -> pa.Table:
+    stages = {
+        "wait": ("eligible_at_ms", "dispatched_at_ms"),
+        "delivery": ("dispatched_at_ms", "responded_at_ms"),
+        "total": ("submitted_at_ms", "responded_at_ms"),
+    }
+    keys = ["minute_ms", "task_id", "app", "level", "sink", "outcome", "stage", "bucket"]
+    parts = []
+    for stage, (start, end) in stages.items():
+        bucket = latency_bucket(pc.subtract(rows[end], rows[start]))
+        part = rows.append_column("bucket", bucket)
+        part = part.append_column("stage", pa.array([stage] * rows.num_rows))
+        parts.append(part.group_by(keys).aggregate([([], "count_all")]))
+    return pa.concat_tables(parts).rename_columns([*keys, "n"])
+
+
+def latency_bucket(waits_ms: pa.ChunkedArray) -> pa.ChunkedArray:
+    logs = pc.floor(pc.logb(pc.max_element_wise(waits_ms, 1), LATENCY_BASE)).cast(pa.int32())
+    return pc.if_else(pc.less(waits_ms, 1), pa.scalar(-1, pa.int32()), logs)
+
+
+def _attributes(rows: pa.Table) -> pa.Table:
+    keys = ["minute_ms", "task_id", "app", "level", "sink", "outcome", "attribute", "value"]
+    values = pc.map_lookup(rows["attributes"], pa.scalar("version"), "first")
+    named = rows.append_column("value", values)
+    named = named.append_column("attribute", pa.array(["version"] * rows.num_rows))
+    return named.group_by(keys).aggregate([([], "count_all")]).rename_columns([*keys, "n"])
