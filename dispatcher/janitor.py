@@ -14,11 +14,11 @@ import contextlib
 import logging
 
 from dispatcher.backoff import Backoff
-from dispatcher.leader import Leader
 from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Superseded, TaskConflict, UnknownTask, Unreachable
+from lanes.leader import Leader
 from lanes.naming import later_lane, own_lane
 from lanes.task import TERMINAL_STATES, State, Task
 

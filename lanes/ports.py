@@ -336,6 +336,37 @@ class ReceiptLog(Protocol):
         """How many bodies come after these."""
 
 
+class Document(NamedTuple):
+    """What is kept under a name. Its version is another one after every put."""
+
+    name: str
+    version: int
+    body: bytes
+
+
+class Shelf(Protocol):
+    """Small documents, each under a kind and a name, and always put as a whole.
+
+    A kind is a word of small letters and dashes, a name has 1 to 200 characters, a body 1 byte to
+    64 KiB: all else raises BadInput. What is put is durable, and is kept until it is removed.
+    """
+
+    async def put(self, kind: str, name: str, body: bytes, expected: int | None) -> int | None:
+        """The version that it has now; None when the one that is there is not the expected one.
+
+        `expected` is the version that is to be replaced, None where there is to be none yet.
+        Compared and put in one atomic step.
+        """
+
+    async def get(self, kind: str, name: str) -> Document | None: ...
+
+    async def list(self, kind: str) -> list[Document]:
+        """All of a kind, by name."""
+
+    async def remove(self, kind: str, name: str) -> bool:
+        """Whether there was one."""
+
+
 class Delivery(msgspec.Struct, gc=False):
     """A push on its way to a sink, with the level it goes out at (it may change while waiting)."""
 

@@ -15,6 +15,7 @@ from lanes.embedded.lease import EmbeddedLease
 from lanes.embedded.ledger import EmbeddedLedger
 from lanes.embedded.marks import EmbeddedMarks
 from lanes.embedded.registry import EmbeddedRegistry
+from lanes.embedded.shelf import EmbeddedShelf
 from lanes.settings import Settings
 
 
@@ -35,6 +36,7 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedLease(database),
             EmbeddedLedger(database, settings.ledger_window_s),
             EmbeddedMarks(database, settings.recipient_window_s),
+            EmbeddedShelf(database),
         )
     finally:
         try:

@@ -143,6 +143,18 @@ CREATE TABLE counters (
 INSERT INTO counters VALUES ('stamp', 0), ('version', 1);
 """
 
+# What stores of this version may lack, since they were made before it was thought of.
+_ADDED = """
+CREATE TABLE IF NOT EXISTS shelf (
+    kind    TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    body    BLOB NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+INSERT OR IGNORE INTO counters VALUES ('shelf', 0);
+"""
+
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     """Set the connection up, and make the tables if they are not there.
@@ -160,7 +172,7 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -16384")
-    if _version(connection) == 0:
+    if _version(connection) == 0 or _is_older(connection):
         _create(connection)
     if _version(connection) != SCHEMA_VERSION:
         raise Unreachable(
@@ -176,10 +188,22 @@ def _version(connection: sqlite3.Connection) -> int:
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     if _version(connection) == 0:  # another process may have been faster
-        for statement in re.sub("--.*", "", _TABLES).split(";"):
-            connection.execute(statement)
+        _run(connection, _TABLES)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    if _version(connection) == SCHEMA_VERSION:
+        _run(connection, _ADDED)
     connection.execute("COMMIT")
+
+
+def _is_older(connection: sqlite3.Connection) -> bool:
+    """Whether it is of this version, and yet lacks what was added later."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'shelf'").fetchone()
+    return found is None and _version(connection) == SCHEMA_VERSION
+
+
+def _run(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in re.sub("--.*", "", statements).split(";"):
+        connection.execute(statement)
 
 
 def bump(connection: sqlite3.Connection, counter: str) -> int:

@@ -49,4 +49,4 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
                 settings.recipient_window_s,
             )
         )
-        yield Backend(broker, redis.registry, redis.lease, redis.ledger, redis.marks)
+        yield Backend(broker, redis.registry, redis.lease, redis.ledger, redis.marks, redis.shelf)

@@ -1,6 +1,6 @@
 """The registry, the lease and the ledger on Redis: what every process shares, and fast.
 
-What tasks and weights are is written to a journal first, so that losing Redis loses none of them.
+Tasks, weights and documents are written to a journal first, so that losing Redis loses none.
 Nothing but this folder knows that the server is Redis.
 """
 
@@ -18,8 +18,17 @@ from lanes.redis.ledger import RedisLedger
 from lanes.redis.marks import RedisMarks
 from lanes.redis.rebuild import Rebuild
 from lanes.redis.registry import RedisRegistry
+from lanes.redis.shelf import RedisShelf
 
-__all__ = ["OnRedis", "RedisLease", "RedisLedger", "RedisMarks", "RedisRegistry", "connect_redis"]
+__all__ = [
+    "OnRedis",
+    "RedisLease",
+    "RedisLedger",
+    "RedisMarks",
+    "RedisRegistry",
+    "RedisShelf",
+    "connect_redis",
+]
 
 
 class OnRedis(NamedTuple):
@@ -29,6 +38,7 @@ class OnRedis(NamedTuple):
     lease: RedisLease
     ledger: RedisLedger
     marks: RedisMarks
+    shelf: RedisShelf
 
 
 @asynccontextmanager
@@ -59,6 +69,7 @@ async def connect_redis(
             RedisLease(client, keys),
             RedisLedger(client, keys, ledger_window_s),
             RedisMarks(client, keys, recipient_window_s),
+            RedisShelf(client, keys, journal),
         )
     finally:
         await registry.close()

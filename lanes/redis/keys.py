@@ -17,6 +17,7 @@ class Keys:
         self.active = self._base + "active"  # set: ids of tasks that are not finished
         self.changes = self._base + "changes"  # sorted set: id, scored by its latest change
         self.adding = self._base + "adding"  # hash: key → task whose add has begun
+        self.shelf = self._base + "shelf"  # hash: kind:name → version, line end, body
         self.weights = self._base + "weights"
         self.rebuilding = self._base + "rebuilding"
         self.notices = self._base + "notices"  # channel: the number of each change

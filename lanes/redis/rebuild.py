@@ -1,4 +1,4 @@
-"""Fills a registry from the journal: tasks, keys, names and weights.
+"""Fills a registry from the journal: tasks, keys, names and weights, and the shelf's documents.
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
 since what that has may be old. One process does it while the others wait. What was counted
@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lanes.errors import Unreachable
 from lanes.ports import Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
-from lanes.redis.stored import READY, STORE, decode, index_keys, store_args
+from lanes.redis.stored import READY, SHELVE, STORE, decode, index_keys, store_args
 from lanes.task import Task
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
+SHELF_KEY = ":shelf:"
 TASKS_A_CALL = 200
+DOCUMENTS_A_CALL = 20
 GUARD_MS = 30_000
 PATIENCE_S = 120.0
 POLL_S = 0.1
@@ -48,6 +50,23 @@ for at = 3, #ARGV, 6 do
   store(at)
   redis.call('ZADD', KEYS[6], ARGV[at + 5] == 'open' and now_ms or 1, ARGV[at])
 end
+return 1
+"""
+)
+
+# What the shelf holds besides is older than the journal: it was removed since.
+_CLEAR = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[2])
+return 1
+"""
+
+_FILL_SHELF = (
+    SHELVE
+    + """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+for at = 3, #ARGV, 2 do shelve(KEYS[2], ARGV[at], ARGV[at + 1]) end
 return 1
 """
 )
@@ -98,6 +117,10 @@ class Rebuild:
     async def _fill(self, token: str) -> bool:
         records = dict(await self._journal.replay()) if self._journal else {}
         weights = records.pop(WEIGHTS_KEY, b"")
+        shelved = [key for key in records if key.startswith(SHELF_KEY)]
+        documents = {key.removeprefix(SHELF_KEY): records.pop(key) for key in shelved}
+        if not await self._fill_shelf(token, documents):
+            return False
         tasks = [decode(body) for body in records.values()]
         for start in range(0, len(tasks), TASKS_A_CALL):
             if not await self._fill_some(token, tasks[start : start + TASKS_A_CALL]):
@@ -112,6 +135,19 @@ class Rebuild:
             for arg in (*store_args(task), "gone" if task.lane_dropped else "open")
         ]
         return bool(await self._client.run(_FILL, self._filled_keys(), [token, GUARD_MS, *args]))
+
+    async def _fill_shelf(self, token: str, documents: Mapping[str, bytes]) -> bool:
+        """An empty body is the journal's way to say that a document was removed."""
+        keys = [self._keys.rebuilding, self._keys.shelf]
+        kept = [(field, body) for field, body in documents.items() if body]
+        if not await self._client.run(_CLEAR, keys, [token]):
+            return False
+        for start in range(0, len(kept), DOCUMENTS_A_CALL):
+            page = kept[start : start + DOCUMENTS_A_CALL]
+            args = [arg for document in page for arg in document]
+            if not await self._client.run(_FILL_SHELF, keys, [token, GUARD_MS, *args]):
+                return False
+        return True
 
     def _filled_keys(self) -> list[str]:
         return [*index_keys(self._keys), self._keys.rebuilding]

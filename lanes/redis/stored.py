@@ -1,4 +1,4 @@
-"""How a task lies in Redis: its bytes, and the Lua that puts it into every index.
+"""How tasks and documents lie in Redis: their bytes, and the Lua that puts them there.
 
 Used by whatever writes tasks; never decides whether a write may happen.
 """
@@ -40,6 +40,19 @@ local function announce(id)
   local version = redis.call('INCR', KEYS[1])
   if id then redis.call('ZADD', KEYS[6], version, id) end
   redis.call('PUBLISH', KEYS[7], version)
+end
+"""
+
+# Versions of documents are microseconds of the server's clock: a document that is removed and put
+# again, or filled in anew, does not get one that it had before.
+SHELVE = """
+local function shelve(shelf, field, body)
+  local time = redis.call('TIME')
+  local now_us = time[1] * 1000000 + time[2]
+  local kept = tonumber(string.match(redis.call('HGET', shelf, field) or '', '^%d+') or 0)
+  local version = string.format('%.0f', math.max(now_us, kept + 1))
+  redis.call('HSET', shelf, field, version .. '\\n' .. body)
+  return version
 end
 """
 

@@ -9,38 +9,23 @@ refused there puts the kept value into the journal again. A fence is checked at 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import random
-import secrets
-import time
-from collections.abc import AsyncIterator
-
 from msgspec.structs import replace
 
-from lanes.errors import Superseded, TaskConflict, Unreachable
+from lanes.errors import Superseded
 from lanes.ports import Edit, Fence, Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
+from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
 from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
 from lanes.redis.stored import ANNOUNCE, READY, STORE, decode, encode, index_keys, store_args
 from lanes.task import Task, Weights
 
-LOCK_MS = 10_000
-PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived
-MOST_PAUSE_S = 0.2
 SEEN_KEPT_MS = 24 * 3600 * 1000  # which seqs were counted, once no lane can bring them again
-
-_LOCK = """
-local function lock(key, token, ttl_ms)
-  return redis.call('SET', key, token, 'NX', 'PX', ttl_ms) or redis.call('GET', key) == token
-end
-"""
 
 # An add that died after it began is carried on with the task it began with: its id may already be
 # in the journal, and a second id for one key must not get there.
 _BEGIN_ADD = (
-    _LOCK
+    LOCK
     + READY
     + """
 local id, key, body = ARGV[3], ARGV[4], ARGV[5]
@@ -62,7 +47,7 @@ end
 """
 
 _BEGIN_CHANGE = (
-    _LOCK
+    LOCK
     + READY
     + _FENCE
     + """
@@ -76,7 +61,7 @@ return {'ours', body}
 )
 
 _BEGIN_WEIGHTS = (
-    _LOCK
+    LOCK
     + READY
     + """
 if not ready(KEYS[1], KEYS[3]) then return {'unready'} end
@@ -111,8 +96,6 @@ return 1
 """
 )
 
-_UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
-
 
 class Writes:
     """Adds and changes, one writer at a time for each task."""
@@ -127,7 +110,7 @@ class Writes:
         lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
         keys.append(self._keys.server)
-        async for token in _attempts(f"task {task.key or task.id!r}"):
+        async for token in attempts(f"task {task.key or task.id!r}"):
             args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
             turn, *body = await self._client.run(_BEGIN_ADD, keys, args)
             if turn == b"kept":
@@ -149,7 +132,7 @@ class Writes:
         lock = self._keys.lock(f"task:{task_id}")
         keys = [self._keys.version, self._keys.tasks, lock]
         keys += [*self._fence_keys(fence), self._keys.server]
-        async for token in _attempts(f"task {task_id}"):
+        async for token in attempts(f"task {task_id}"):
             args = [token, LOCK_MS, task_id, *_fence_args(fence)]
             turn, *body = await self._client.run(_BEGIN_CHANGE, keys, args)
             if turn == b"unknown":
@@ -171,7 +154,7 @@ class Writes:
 
     async def set_weights(self, weights: Weights) -> None:
         lock = self._keys.lock("weights")
-        async for token in _attempts("the level weights"):
+        async for token in attempts("the level weights"):
             keys = [self._keys.version, lock, self._keys.server]
             (turn,) = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS])
             if turn == b"ours" and await self._write_weights(lock, token, str(weights)):
@@ -183,17 +166,17 @@ class Writes:
         self, lock: str, token: str, task: Task, edit: Edit, fence: Fence | None
     ) -> tuple[Task, bool]:
         """The edited task, and whether it is kept now."""
-        async with self._unlocked_on_error(lock, token):
+        async with unlocked_on_error(self._client, lock, token):
             edited = edit(task)
             if edited == task:
-                await self._unlock(lock, token)
+                await unlock(self._client, lock, token)
                 return task, True
             edited = replace(edited, version=task.version + 1)
             return edited, await self._write(lock, token, edited, fence)
 
     async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
         """False when the lock or the fence ended before the task was kept."""
-        async with self._unlocked_on_error(lock, token):
+        async with unlocked_on_error(self._client, lock, token):
             await self._append(task.id, encode(task))
             keys = [*index_keys(self._keys), lock, self._keys.adding, self._keys.seen(task.id)]
             kept_ms = SEEN_KEPT_MS if task.lane_dropped else ""
@@ -203,13 +186,13 @@ class Writes:
             )
 
     async def _write_weights(self, lock: str, token: str, weights: str) -> bool:
-        async with self._unlocked_on_error(lock, token):
+        async with unlocked_on_error(self._client, lock, token):
             await self._append(WEIGHTS_KEY, weights.encode())
             keys = [*index_keys(self._keys), lock, self._keys.weights]
             return bool(await self._client.run(_COMMIT_WEIGHTS, keys, [token, weights]))
 
     async def _append_locked(self, lock: str, token: str, key: str, body: bytes) -> None:
-        async with self._unlocked_on_error(lock, token):
+        async with unlocked_on_error(self._client, lock, token):
             await self._append(key, body)
 
     async def _append(self, key: str, body: bytes) -> None:
@@ -218,36 +201,6 @@ class Writes:
 
     def _fence_keys(self, fence: Fence | None) -> list[str]:
         return [self._keys.fence(fence.lease if fence else "")]
-
-    @contextlib.asynccontextmanager
-    async def _unlocked_on_error(self, lock: str, token: str) -> AsyncIterator[None]:
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(Unreachable):  # then the lock ends by itself
-                await self._unlock(lock, token)
-            raise
-
-    async def _unlock(self, lock: str, token: str) -> None:
-        await self._client.run(_UNLOCK, [lock], [token])
-
-
-async def _attempts(what: str) -> AsyncIterator[str]:
-    """A new token for each attempt, with growing pauses between.
-
-    Raises:
-        TaskConflict: somebody else has been writing for PATIENCE_S.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    pause_s = 0.005
-    while time.monotonic() < deadline:
-        yield secrets.token_hex(8)
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(2 * pause_s, MOST_PAUSE_S)
-    raise TaskConflict(
-        f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
-        "see which still run, then try again"
-    )
 
 
 def _fence_args(fence: Fence | None) -> list[str | int]:

@@ -12,10 +12,10 @@ import sys
 
 from msgspec.structs import replace
 
-from dispatcher.leader import Leader
 from lanes import life
 from lanes.backend import connect
 from lanes.errors import Superseded
+from lanes.leader import Leader
 from lanes.settings import load
 from lanes.task import Task
 

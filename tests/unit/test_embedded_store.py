@@ -67,6 +67,16 @@ async def test_a_store_of_a_newer_version_is_refused(folder):
         await opened(folder)
 
 
+async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
+    await (await opened(folder)).close()
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("DROP TABLE shelf")
+        connection.execute("DELETE FROM counters WHERE name = 'shelf'")
+
+    async with connect(Settings(data_dir=folder)) as backend:
+        assert await backend.shelf.put("rule", "weekly", b"text", None) is not None
+
+
 async def test_two_that_make_it_at_once_both_open_it(folder):
     databases = await asyncio.gather(*(opened(folder) for _ in range(4)))
 

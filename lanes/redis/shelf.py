@@ -1,0 +1,151 @@
+"""The shelf port on Redis: one hash of documents, each journalled before it is put.
+
+As with tasks (`lanes.redis.writes`): lock, journal, then Redis; and a writer that was refused after
+it had journalled puts what is kept into the journal again.
+"""
+
+from __future__ import annotations
+
+from lanes.document import check_body, check_place
+from lanes.ports import Document, Journal
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
+from lanes.redis.rebuild import SHELF_KEY, Rebuild
+from lanes.redis.stored import READY, SHELVE
+
+_A_PAGE = 100
+_ANY = "any"
+_NONE = ""
+
+_READ = READY + "return ready(KEYS[1], KEYS[2]) and {redis.call('HGET', KEYS[3], ARGV[1])}"
+
+_BEGIN = (
+    LOCK
+    + READY
+    + """
+if not ready(KEYS[1], KEYS[2]) then return {'unready'} end
+local kept = redis.call('HGET', KEYS[3], ARGV[3]) or ''
+if ARGV[4] ~= 'any' and string.match(kept, '^%d*') ~= ARGV[4] then return {'other'} end
+if not lock(KEYS[4], ARGV[1], ARGV[2]) then return {'busy'} end
+return {'ours', kept}
+"""
+)
+
+_COMMIT = (
+    READY
+    + SHELVE
+    + """
+if redis.call('GET', KEYS[4]) ~= ARGV[1] then return false end
+redis.call('DEL', KEYS[4])
+if not ready(KEYS[1], KEYS[2]) then return false end
+if ARGV[3] == '' then return redis.call('HDEL', KEYS[3], ARGV[2]) end
+return shelve(KEYS[3], ARGV[2], ARGV[3])
+"""
+)
+
+
+class RedisShelf:
+    """See `lanes.ports.Shelf`."""
+
+    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+        self._rebuild = Rebuild(client, keys, journal)
+
+    async def put(self, kind: str, name: str, body: bytes, expected: int | None) -> int | None:
+        check_place(kind, name)
+        check_body(kind, name, body)
+        wanted = _NONE if expected is None else str(expected)
+        return await self._write(f"{kind}:{name}", body, wanted)
+
+    async def get(self, kind: str, name: str) -> Document | None:
+        check_place(kind, name)
+        found = await self._read(f"{kind}:{name}")
+        return _document(name, found) if found else None
+
+    async def remove(self, kind: str, name: str) -> bool:
+        check_place(kind, name)
+        return bool(await self._write(f"{kind}:{name}", b"", _ANY))
+
+    async def _read(self, field: str) -> bytes | None:
+        """The value of a field, from a Redis that is known to have all."""
+        while (found := await self._client.run(_READ, self._shelf_keys(), [field])) is None:
+            await self._rebuild.until_ready()
+        body: bytes | None = found[0] if found else None
+        return body
+
+    async def _write(self, field: str, body: bytes, expected: str) -> int | None:
+        """Its version now, or whether one was removed; None when another version is there."""
+        refused = False
+        async for token in attempts(f"the document {field!r}"):
+            turn, *_ = await self._begin(field, token, expected)
+            if turn == b"unready":
+                await self._rebuild.until_ready()
+            elif turn == b"other":
+                if refused:
+                    await self._journal_kept(field)
+                return None
+            elif turn == b"ours":
+                written = await self._journal_and_commit(field, token, body)
+                if written is not None:
+                    return written
+                refused = True
+        raise AssertionError("attempts end with a return or an error")
+
+    async def _journal_kept(self, field: str) -> None:
+        """The journal has a body that was refused: put the one after it that was not."""
+        async for token in attempts(f"the document {field!r}"):
+            turn, *kept = await self._begin(field, token, _ANY)
+            if turn == b"unready":
+                await self._rebuild.until_ready()
+            elif turn == b"ours":
+                await self._append(field, token, kept[0].partition(b"\n")[2])
+                if await unlock(self._client, self._lock(field), token):
+                    return
+
+    async def _begin(self, field: str, token: str, expected: str) -> list[bytes]:
+        keys = [*self._shelf_keys(), self._lock(field)]
+        answer: list[bytes] = await self._client.run(
+            _BEGIN, keys, [token, LOCK_MS, field, expected]
+        )
+        return answer
+
+    async def _journal_and_commit(self, field: str, token: str, body: bytes) -> int | None:
+        """None when the lock ended before the body was kept."""
+        await self._append(field, token, body)
+        keys = [*self._shelf_keys(), self._lock(field)]
+        async with unlocked_on_error(self._client, self._lock(field), token):
+            answer = await self._client.run(_COMMIT, keys, [token, field, body])
+        return None if answer is None else int(answer)
+
+    async def _append(self, field: str, token: str, body: bytes) -> None:
+        async with unlocked_on_error(self._client, self._lock(field), token):
+            if self._journal is not None:
+                await self._journal.append(SHELF_KEY + field, body)
+
+    def _shelf_keys(self) -> list[str]:
+        return [self._keys.version, self._keys.server, self._keys.shelf]
+
+    def _lock(self, field: str) -> str:
+        return self._keys.lock(f"shelf:{field}")
+
+    async def list(self, kind: str) -> list[Document]:
+        check_place(kind, "any")
+        await self._read("")
+        found: dict[bytes, bytes] = {}  # a scan may show one twice
+        cursor, first = 0, True
+        while cursor or first:
+            first = False
+            cursor, page = await self._client.call(
+                "HSCAN", self._keys.shelf, cursor, "MATCH", f"{kind}:*", "COUNT", _A_PAGE
+            )
+            found |= page
+        named = {field.partition(b":")[2].decode(): value for field, value in found.items()}
+        return [_document(name, named[name]) for name in sorted(named)]
+
+
+def _document(name: str, value: bytes) -> Document:
+    version, _, body = value.partition(b"\n")
+    return Document(name, int(version), body)
