@@ -14,7 +14,6 @@ from cli.errors import note
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import print_fields, print_json, print_table
 from cli.run import on_backend
-from cli.times import parse_age
 from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
 from lanes.life import now_ms
@@ -22,6 +21,7 @@ from lanes.push import DeadPush
 from lanes.settings import Settings
 from producers.dead import NO_TASK, DeadLetters, Found, Selection, task_of_push
 from producers.retry_dead import DeadRetry, Retried
+from producers.times import parse_age
 
 _LISTED = 100
 _PREFETCH = 2_000

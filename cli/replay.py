@@ -13,7 +13,6 @@ from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
 from cli.tasks import TaskId
-from cli.times import parse_since
 from cli.words import pushes_text
 from lanes.backend import Backend
 from lanes.life import now_ms
@@ -21,6 +20,7 @@ from lanes.settings import Settings
 from lanes.task import Task
 from producers import replay as replays
 from producers.replay import Begun, Replayed
+from producers.times import parse_since
 
 
 def register(app: typer.Typer) -> None:

@@ -16,7 +16,7 @@ from cli.progress import SubmitBar
 from cli.render import print_json
 from cli.run import on_backend
 from cli.task_view import task_fields
-from cli.times import parse_expiry, parse_retention, parse_start, time_text
+from cli.times import time_text
 from cli.words import parse_dedupe, parse_delivery, parse_level, parse_on_unknown, pushes_text
 from lanes.errors import Unreachable
 from lanes.life import now_ms
@@ -25,6 +25,7 @@ from lanes.task import DeliveryMode, Task
 from producers.handin import hand_in
 from producers.request import SubmitRequest, SubmitResult
 from producers.submit import submit as submit_rows
+from producers.times import parse_expiry, parse_retention, parse_start
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")

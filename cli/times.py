@@ -1,128 +1,10 @@
-"""Times as people write and read them: `2h`, an ISO time, an age. Inside: Unix milliseconds."""
+"""Times as people read them: an age, or a time with its offset."""
 
 from __future__ import annotations
 
-import re
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from lanes.errors import BadInput
-
-_UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(\d{1,9}[dhms])+")
-_TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
-
-
-def parse_expiry(text: str, now_ms: int) -> int:
-    """When that is: a duration from now on (`90s`, `1h30m`, `2d`), or an ISO time.
-
-    An ISO time without a zone is local.
-
-    Raises:
-        BadInput: neither of them, or a time that has passed.
-    """
-    length_ms = _duration_ms(text)
-    expires_at_ms = _iso_ms(text) if length_ms is None else now_ms + length_ms
-    if expires_at_ms is None:
-        raise BadInput(
-            f"expiry {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
-            "2030-01-31T18:00+01:00"
-        )
-    if expires_at_ms <= now_ms:
-        raise BadInput(f"expiry {text!r} has passed: nothing would be sent; give a later one")
-    return expires_at_ms
-
-
-def parse_age(text: str) -> int:
-    """How long that is, in milliseconds.
-
-    Raises:
-        BadInput: it is no duration.
-    """
-    length_ms = _duration_ms(text)
-    if length_ms is None:
-        raise BadInput(f"age {text!r} is not a duration like 90s, 2h or 1d12h")
-    return length_ms
-
-
-def parse_start(not_before: str, delay: str, now_ms: int) -> int:
-    """When a task starts: at a time of day or an ISO time, or after a duration; 0 for at once.
-
-    A time of day is the next one, and local, as is an ISO time without a zone.
-
-    Raises:
-        BadInput: both are given, one cannot be read, or the time has passed.
-    """
-    if not_before and delay:
-        raise BadInput("--not-before and --delay both say when the task starts; give one of them")
-    if delay:
-        length_ms = _duration_ms(delay)
-        if length_ms is None:
-            raise BadInput(f"delay {delay!r} is not a duration like 90s, 10m or 1d12h")
-        return now_ms + length_ms if length_ms else 0
-    return _start_ms(not_before, now_ms) if not_before else 0
-
-
-def parse_since(text: str, now_ms: int) -> int:
-    """When that was: a duration ago, or an ISO time, which is local without a zone.
-
-    Raises:
-        BadInput: neither of them, or a time to come.
-    """
-    length_ms = _duration_ms(text)
-    since_ms = _iso_ms(text) if length_ms is None else max(0, now_ms - length_ms)
-    if since_ms is None:
-        raise BadInput(
-            f"since {text!r} is neither a duration like 90s, 2h or 1d12h nor an ISO time like "
-            "2026-01-31T18:00+01:00"
-        )
-    if since_ms > now_ms:
-        raise BadInput(f"since {text!r} is still to come; give a time that has passed")
-    return since_ms
-
-
-def parse_retention(text: str) -> float:
-    """Seconds; 0 keeps nothing. Raises BadInput for what is no duration."""
-    length_ms = 0 if text == "0" else _duration_ms(text)
-    if length_ms is None:
-        raise BadInput(f"retention {text!r} is not a duration like 90s, 2h or 7d, nor 0 for none")
-    return length_ms / 1000
-
-
-def _start_ms(text: str, now_ms: int) -> int:
-    start_ms = _next_ms(text, now_ms) if _TIME_OF_DAY.fullmatch(text) else _iso_ms(text)
-    if start_ms is None:
-        raise BadInput(
-            f"start {text!r} is neither a time of day like 09:00 nor an ISO time like "
-            "2030-01-31T18:00+01:00; for a duration use --delay"
-        )
-    if start_ms <= now_ms:
-        raise BadInput(f"start {text!r} has passed; leave --not-before out to start now")
-    return start_ms
-
-
-def _next_ms(time_of_day: str, now_ms: int) -> int:
-    """Today or tomorrow, when the local clock shows this."""
-    hour, minute = map(int, time_of_day.split(":"))
-    at = datetime.fromtimestamp(now_ms / 1000).replace(
-        hour=hour, minute=minute, second=0, microsecond=0
-    )
-    if at.timestamp() * 1000 <= now_ms:
-        at += timedelta(days=1)
-    return int(at.timestamp() * 1000)
-
-
-def _duration_ms(text: str) -> int | None:
-    if not _DURATION.fullmatch(text):
-        return None
-    parts = re.findall(r"(\d+)([dhms])", text)
-    return 1000 * sum(int(number) * _UNIT_S[unit] for number, unit in parts)
-
-
-def _iso_ms(text: str) -> int | None:
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        return None
+from producers.times import UNIT_S
 
 
 def age_text(since_ms: int, now_ms: int) -> str:
@@ -130,7 +12,7 @@ def age_text(since_ms: int, now_ms: int) -> str:
     if not since_ms:
         return "-"
     age_s = max(0, now_ms - since_ms) // 1000
-    for unit, unit_s in _UNIT_S.items():
+    for unit, unit_s in UNIT_S.items():
         if age_s >= unit_s:
             return f"{age_s // unit_s}{unit}"
     return "0s"

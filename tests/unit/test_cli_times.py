@@ -6,8 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from cli.times import age_text, parse_expiry, parse_start, time_text
+from cli.times import age_text, time_text
 from lanes.errors import BadInput
+from producers.times import parse_expiry, parse_start
 
 NOW_MS = 1_900_000_000_000
 

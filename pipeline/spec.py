@@ -1,0 +1,125 @@
+"""A task spec: a TOML file with the names of submit's options, for a task whose rows Spark makes.
+
+Durations and times are kept as they are written and read when a task is made, so that one spec
+serves many runs.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from lanes.errors import BadInput
+from lanes.life import now_ms
+from lanes.nearest import did_you_mean
+from lanes.settings import Settings
+from lanes.task import DeliveryMode, Level, OnUnknown
+from producers.newtask import new_task
+from producers.request import SubmitRequest
+from producers.times import parse_expiry, parse_retention, parse_start
+
+_NOT_HERE = {
+    "ordered_by": "an audience has no order; submit an ordered task from a file",
+    "format": "the audience's format is given beside it (--format)",
+    "rejects": "rows that cannot be used are counted, not listed",
+    "spool": "Spark needs the broker",
+}
+
+
+class TaskSpec(BaseModel):
+    """What every push of a run has in common, and the columns that the rest comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    level: Level
+    recipient: str = "recipient"
+    title: str = ""
+    body: str = ""
+    data: tuple[str, ...] = ()
+    dedupe: Literal["", "recipient"] = ""
+    collapse: str = ""
+    quota: int = 1
+    name: str = ""
+    key: str = ""
+    app: str = "default"
+    not_before: str = ""
+    delay: str = ""
+    expires: str = ""
+    not_before_column: str = ""
+    expires_column: str = ""
+    quiet: str = ""
+    zone: str = ""
+    zone_column: str = ""
+    retention: str = ""
+    max_attempts: int | None = None
+    delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
+    on_unknown: OnUnknown | None = None
+    bad_rows: Literal["stop", "skip"] = "stop"
+
+    def request(self, at_ms: int, key: str = "") -> SubmitRequest:
+        """What is asked for when a task is made of it at this time; it has no rows of its own.
+
+        Raises:
+            BadInput: a time or duration that cannot be read, or has passed.
+        """
+        given = self.model_dump(exclude={"key", "not_before", "delay", "expires", "retention"})
+        return SubmitRequest(
+            source=(),
+            key=key or self.key,
+            not_before_ms=parse_start(self.not_before, self.delay, at_ms),
+            expires_at_ms=parse_expiry(self.expires, at_ms) if self.expires else 0,
+            retention_s=parse_retention(self.retention) if self.retention else None,
+            **given,
+        )
+
+    def check(self, settings: Settings) -> None:
+        """Raises BadInput when no task could be made of it now."""
+        new_task(self.request(now_ms()), settings)
+
+
+def load_spec(path: Path) -> TaskSpec:
+    """The spec in a TOML file.
+
+    Raises:
+        BadInput: the file cannot be read, or an option is unknown, missing or has a bad value.
+    """
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise BadInput(f"task spec {path} cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"task spec {path} is not TOML: {error}") from error
+    return parse_spec(options, str(path))
+
+
+def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:
+    """The spec of options by name, as submit's or with underscores; `where` is for messages.
+
+    Raises:
+        BadInput: an option is unknown, missing or has a bad value.
+    """
+    try:
+        return TaskSpec(**{name.replace("-", "_"): value for name, value in options.items()})
+    except ValidationError as error:
+        raise _bad_option(error.errors()[0], where) from error
+
+
+def _bad_option(found: ErrorDetails, where: str) -> BadInput:
+    """Names the option and says what it may be; its value may be a text for people, and is not."""
+    name = str(found["loc"][0])
+    if found["type"] == "missing":
+        return BadInput(f"task spec {where} has no {name!r}; add it")
+    if found["type"] == "extra_forbidden":
+        reason = _NOT_HERE.get(name)
+        if reason:
+            return BadInput(f"task spec {where}: {name!r} cannot be used here: {reason}")
+        known = ", ".join(TaskSpec.model_fields)
+        hint = did_you_mean(name, TaskSpec.model_fields)
+        return BadInput(f"task spec {where}: there is no option {name!r}{hint}; known: {known}")
+    message = found["msg"][:1].lower() + found["msg"][1:]
+    return BadInput(f"task spec {where}: {name!r}: {message}")

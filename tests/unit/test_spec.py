@@ -1,0 +1,92 @@
+"""Task specs: TOML with submit's options, refused where they cannot be meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lanes.errors import BadInput
+from lanes.settings import Settings
+from lanes.task import DeliveryMode, Level
+from pipeline.spec import load_spec, parse_spec
+
+NOW_MS = 1_800_000_000_000
+
+
+def spec_file(folder: Path, text: str) -> Path:
+    path = folder / "task.toml"
+    path.write_text(text)
+    return path
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(BadInput) as raised:
+        load_spec(spec_file(folder, text))
+    return str(raised.value)
+
+
+def test_a_spec_asks_for_what_submit_would(tmp_path: Path) -> None:
+    spec = load_spec(
+        spec_file(
+            tmp_path,
+            'level = "low"\ntitle = "Hi {name}"\ndata = ["city"]\ndelivery = "once"\n'
+            'expires = "2h"\nretention = "1h"\ndelay = "10m"\n',
+        )
+    )
+
+    request = spec.request(NOW_MS, key="k")
+
+    assert (request.level, request.title, request.data) == (Level.LOW, "Hi {name}", ("city",))
+    assert (request.delivery, request.key) == (DeliveryMode.ONCE, "k")
+    assert request.expires_at_ms == NOW_MS + 7_200_000
+    assert request.not_before_ms == NOW_MS + 600_000
+    assert request.retention_s == 3_600
+
+
+def test_the_key_of_a_spec_holds_unless_another_is_given() -> None:
+    spec = parse_spec({"level": "high", "key": "mine"}, "here")
+
+    assert (spec.request(NOW_MS).key, spec.request(NOW_MS, "other").key) == ("mine", "other")
+
+
+def test_options_may_be_written_as_on_the_command_line() -> None:
+    assert parse_spec({"level": "high", "zone-column": "tz"}, "here").zone_column == "tz"
+
+
+def test_an_unknown_option_is_named_with_the_nearest(tmp_path: Path) -> None:
+    said = refused(tmp_path, 'level = "high"\ntitel = "Hi"\n')
+
+    assert "'titel'; did you mean 'title'?" in said
+
+
+def test_a_missing_level_is_named(tmp_path: Path) -> None:
+    assert "has no 'level'" in refused(tmp_path, 'title = "Hi"\n')
+
+
+def test_a_bad_value_is_named_without_showing_it(tmp_path: Path) -> None:
+    said = refused(tmp_path, 'level = "secret-word"\n')
+
+    assert "'level'" in said
+    assert "'high', 'medium' or 'low'" in said
+    assert "secret-word" not in said
+
+
+def test_an_order_is_refused_with_the_reason(tmp_path: Path) -> None:
+    assert "no order" in refused(tmp_path, 'level = "high"\nordered_by = "user"\n')
+
+
+def test_what_is_no_toml_is_refused_with_its_place(tmp_path: Path) -> None:
+    assert "line 1" in refused(tmp_path, "level = \n")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none\.toml cannot be read: No such file"):
+        load_spec(tmp_path / "none.toml")
+
+
+def test_a_spec_is_checked_as_a_submit_is(tmp_path: Path) -> None:
+    spec = parse_spec({"level": "low", "quota": 3}, "here")
+
+    with pytest.raises(BadInput, match="quota 3 cannot be given to a low task"):
+        spec.check(Settings(data_dir=tmp_path))
