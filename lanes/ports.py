@@ -305,7 +305,7 @@ class ReceiptLog(Protocol):
     """
 
     async def append(self, bodies: Sequence[bytes]) -> None:
-        """Return once every body is durable. Waits while the log is full; Unreachable in the end.
+        """Return once every body is durable. Raises Unreachable while the log is full.
 
         One that failed may have been appended all the same: a reader drops repeats by `batch_id`.
         """
@@ -334,6 +334,11 @@ class ReceiptLog(Protocol):
 
     async def lag(self, positions: Sequence[str]) -> int:
         """How many bodies come after these."""
+
+    async def secret(self) -> bytes:
+        """A random key that all who write to this log share, and nobody else has."""
+
+    async def close(self) -> None: ...
 
 
 class Document(NamedTuple):

@@ -88,6 +88,22 @@ class Settings(BaseSettings):
     recipient_window_s: float = Field(
         86_400.0, gt=60, description="how long recipients are remembered for dedupe and collapse"
     )
+    receipts: Literal["off", "on", "required"] = Field(
+        "on",
+        description="record outcomes; a full log drops its oldest (on) or holds pushes (required)",
+    )
+    receipts_partitions: int = Field(
+        4, ge=1, le=64, description="partitions of a new log of receipts"
+    )
+    receipts_max_bytes: int = Field(
+        4 * 1024**3, ge=1024**2, description="most bytes of receipts that the log holds"
+    )
+    receipts_retention_s: float = Field(
+        604_800.0, ge=0, description="how long receipts are kept that the pipeline has taken over"
+    )
+    receipts_key: SecretStr | None = Field(
+        None, description="key of the hashes of recipients in receipts, instead of a random one"
+    )
     ledger_away: Literal["wait", "degrade"] = Field(
         "wait", description="without a ledger: wait for it, or deliver at least once"
     )
@@ -143,7 +159,7 @@ def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
             f"{CONFIG_FILE}: there is no setting {name!r}{hint} (`pushlane config` lists them)"
         )
     value = found["input"]
-    shown = "" if name == "pulsar_token" else f"={masked(repr(value))}"
+    shown = "" if name in ("pulsar_token", "receipts_key") else f"={masked(repr(value))}"
     message = found["msg"].removeprefix("Value error, ")
     return BadInput(f"setting {name}{shown} (from {_origin(name, given)}): {message}")
 

@@ -14,6 +14,7 @@ from lanes.embedded.database import Database
 from lanes.embedded.lease import EmbeddedLease
 from lanes.embedded.ledger import EmbeddedLedger
 from lanes.embedded.marks import EmbeddedMarks
+from lanes.embedded.receipts import EmbeddedReceiptLog
 from lanes.embedded.registry import EmbeddedRegistry
 from lanes.embedded.shelf import EmbeddedShelf
 from lanes.settings import Settings
@@ -29,6 +30,7 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
     database = Database(settings.data_dir)
     await database.open()
     broker = EmbeddedBroker(database, settings.prefetch)
+    receipts = EmbeddedReceiptLog(settings)
     try:
         yield Backend(
             broker,
@@ -37,9 +39,11 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedLedger(database, settings.ledger_window_s),
             EmbeddedMarks(database, settings.recipient_window_s),
             EmbeddedShelf(database),
+            receipts,
         )
     finally:
         try:
+            await receipts.close()
             await broker.close()
         finally:
             await database.close()

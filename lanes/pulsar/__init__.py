@@ -14,6 +14,7 @@ from lanes.pulsar.broker import PulsarBroker
 from lanes.pulsar.journal import PulsarJournal
 from lanes.pulsar.link import connect_link
 from lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
+from lanes.pulsar.receipts import PulsarReceiptLog
 from lanes.redis import connect_redis
 from lanes.settings import Settings
 
@@ -49,4 +50,14 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
                 settings.recipient_window_s,
             )
         )
-        yield Backend(broker, redis.registry, redis.lease, redis.ledger, redis.marks, redis.shelf)
+        receipts = PulsarReceiptLog(link, admin, settings)
+        stack.push_async_callback(receipts.close)
+        yield Backend(
+            broker,
+            redis.registry,
+            redis.lease,
+            redis.ledger,
+            redis.marks,
+            redis.shelf,
+            receipts,
+        )

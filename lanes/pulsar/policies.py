@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from lanes.errors import BadInput
 from lanes.pulsar.admin import Admin
+from lanes.settings import Settings
 
 DELAY_TICK_MS = 100
 JOURNAL_COMPACTION_BYTES = 16 * 1024 * 1024
+_MIB = 1024 * 1024
 LANE_QUOTA_BYTES = 64 * 1024**3
 
 
@@ -66,6 +68,28 @@ def lane_policies(retention_s: float) -> tuple[Policy, ...]:
         return LANE_POLICIES
     kept = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
     return (*LANE_POLICIES, Policy(_RETENTION, "retention", kept))
+
+
+def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
+    """Those of the log of receipts: what was taken over is kept for a while, the rest to a bound.
+
+    The broker refuses a backlog quota that is not less than what is retained.
+    """
+    most_bytes = settings.receipts_max_bytes // settings.receipts_partitions
+    minutes = math.ceil(settings.receipts_retention_s / 60)
+    kept = {
+        "retentionTimeInMinutes": minutes,
+        "retentionSizeInMB": math.ceil(most_bytes / _MIB) + 1 if minutes else 0,
+    }
+    at_bound = (
+        "producer_exception" if settings.receipts == "required" else "consumer_backlog_eviction"
+    )
+    quota = {"limitSize": most_bytes, "limitTime": -1, "policy": at_bound}
+    return (
+        *_COMMON,
+        Policy(_RETENTION, "retention", kept),
+        Policy("backlog_quota_map", "backlogQuota", quota),
+    )
 
 
 JOURNAL_POLICIES = (

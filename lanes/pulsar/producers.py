@@ -45,11 +45,19 @@ class OpenProducer:
 
 
 class Producers:
-    def __init__(self, link: Link, namespace: str, batch: int, limit: int = MAX_PRODUCERS) -> None:
+    def __init__(
+        self,
+        link: Link,
+        namespace: str,
+        batch: int,
+        limit: int = MAX_PRODUCERS,
+        compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
+    ) -> None:
         self._link = link
         self._namespace = namespace
         self._batch = batch
         self._limit = limit
+        self._compression = compression
         self._open: OrderedDict[ProducerKey, OpenProducer] = OrderedDict()
 
     def __len__(self) -> int:
@@ -143,6 +151,7 @@ class Producers:
             configuration.producer_name(name)
         configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
         configuration.max_pending_messages(0)  # bounded by `room`, which waits without blocking
+        configuration.compression_type(self._compression)
         configuration.batching_enabled(self._batch > 1)
         if self._batch > 1:  # batches end where the publisher says: not by a timer, nor by size
             configuration.batching_max_messages(self._batch)

@@ -30,21 +30,21 @@ async def replayed(
     """
     doing = f"read lane {lane} again"
     try:
-        reader = await _blocking(link, doing, lambda: _open(link, topic, start))
+        reader = await blocking(link, doing, lambda: open_reader(link, topic, start))
     except UnknownLane:
         return
     try:
-        while page := await _blocking(link, doing, lambda: _page(reader)):
+        while page := await blocking(link, doing, lambda: _page(reader)):
             yield [message.data() for message in page]
     finally:
-        await _blocking(link, doing, reader.close)
+        await blocking(link, doing, reader.close)
 
 
 async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
     """When the oldest message that is still there was published."""
 
     def first() -> int | None:
-        reader = _open(link, topic, _pulsar.MessageId.earliest)
+        reader = open_reader(link, topic, _pulsar.MessageId.earliest)
         try:
             page = _page(reader, 1)
             return page[0].publish_timestamp() if page else None
@@ -52,13 +52,17 @@ async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
             reader.close()
 
     try:
-        return await _blocking(link, f"look at lane {lane}", first)
+        return await blocking(link, f"look at lane {lane}", first)
     except UnknownLane:
         return None
 
 
-def _open(link: Link, topic: str, start: _pulsar.MessageId) -> _pulsar.Reader:
+def open_reader(
+    link: Link, topic: str, start: _pulsar.MessageId, queue: int = PAGE
+) -> _pulsar.Reader:
+    """Reads from that message on, holding at most `queue` that are not read yet. Blocks."""
     configuration = _pulsar.ReaderConfiguration()
+    configuration.receiver_queue_size(queue)
     configuration.start_message_id_inclusive(True)
     return link.raw.create_reader(topic, start, configuration)
 
@@ -70,7 +74,8 @@ def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
     return page
 
 
-async def _blocking(link: Link, doing: str, work: Callable[[], T]) -> T:
+async def blocking(link: Link, doing: str, work: Callable[[], T]) -> T:
+    """Run what blocks in a thread, and translate what it raises."""
     try:
         return await asyncio.to_thread(work)
     except _pulsar.PulsarException as error:

@@ -1,0 +1,7 @@
+"""The receipts port on files beside the embedded database."""
+
+from __future__ import annotations
+
+from lanes.embedded.receipts.log import EmbeddedReceiptLog
+
+__all__ = ["EmbeddedReceiptLog"]

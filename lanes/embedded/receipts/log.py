@@ -1,0 +1,237 @@
+"""The log of receipts as files: each append goes to a partition that nobody else is writing to.
+
+Opening it touches nothing: folder and files come with the first append. All work on files is done
+in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
+
+from lanes.embedded.receipts.files import put_new, replace
+from lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
+from lanes.errors import ReceiptsGone, StorageFull, Unreachable
+from lanes.ports import ReceiptLog
+from lanes.settings import Settings
+from lanes.spread import spread
+
+_LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
+_SEGMENTS = 8
+_PAGE_BYTES = 4 * 1024 * 1024
+_PATIENCE_S = 10.0
+_RETRY_S = 0.002
+
+T = TypeVar("T")
+
+log = logging.getLogger("pushlane.receipts")
+
+
+class EmbeddedReceiptLog(ReceiptLog):
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.data_dir / "receipts"
+        self._settings = settings
+        self._next = secrets.randbelow(settings.receipts_partitions)
+        self._has_told = False
+
+    async def append(self, bodies: Sequence[bytes]) -> None:
+        if bodies:
+            await self._in_thread(lambda: self._append(bodies))
+
+    async def first(self) -> list[str]:
+        return await self._in_thread(lambda: _shown(part.first() for part in self._partitions))
+
+    async def since(self, at_ms: int) -> list[str]:
+        return await self._in_thread(
+            lambda: _shown(part.since(at_ms, _PATIENCE_S) for part in self._partitions)
+        )
+
+    async def committed(self) -> list[str] | None:
+        found = await self._in_thread(self._committed)
+        return None if found is None else _shown(found)
+
+    async def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
+        return await self._in_thread(lambda: _shown(self._advance(_read(start), most)))
+
+    async def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
+        position, last = int(start), int(end)
+        part = self._partitions[partition]
+        while position < last:
+            page = partial(part.page, position, last, _PAGE_BYTES)
+            bodies, position = await self._in_thread(page)
+            if not bodies:
+                raise ReceiptsGone(f"the log of receipts in {self._folder} ends before {end}")
+            yield bodies
+
+    async def commit(self, positions: Sequence[str]) -> None:
+        await self._in_thread(lambda: self._commit(_read(positions)))
+
+    async def lag(self, positions: Sequence[str]) -> int:
+        return await self._in_thread(lambda: sum(map(len, self._ends(_read(positions), None))))
+
+    async def secret(self) -> bytes:
+        return await self._in_thread(self._secret)
+
+    async def close(self) -> None:
+        if "_partitions" in self.__dict__:
+            for part in self._partitions:
+                part.close()
+
+    @cached_property
+    def _partitions(self) -> list[Partition]:
+        """Those that are there; a new log has as many as the settings say."""
+        there = sum(path.name.isdigit() for path in self._folder.glob("*"))
+        limits = _limits(self._settings, there or self._settings.receipts_partitions)
+        return [Partition(self._folder / str(n), limits) for n in range(limits.partitions)]
+
+    def _append(self, bodies: Sequence[bytes]) -> None:
+        for part in self._partitions:
+            part.make()
+        committed = self._committed()
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline_s:
+            if self._append_to_any(bodies, committed):
+                return
+            time.sleep(_RETRY_S)
+        raise Unreachable(
+            f"the log of receipts in {self._folder} is held by another process; find one that is "
+            "stopped and let it go on"
+        )
+
+    def _append_to_any(self, bodies: Sequence[bytes], committed: list[int] | None) -> bool:
+        """Whether a partition was free. They take turns, so that each gets as much."""
+        count = len(self._partitions)
+        first = self._next % count
+        self._next += 1
+        full = 0
+        for index in ((first + step) % count for step in range(count)):
+            try:
+                taken = None if committed is None else committed[index]
+                self._tell(self._partitions[index].append(bodies, taken))
+            except Busy:
+                continue
+            except Full:
+                full += 1
+                continue
+            return True
+        if full == count:
+            raise StorageFull(
+                f"the log of receipts in {self._folder} is full, and nobody has taken anything "
+                "over: run `pushlane pipeline run`, raise receipts_max_bytes, or set receipts=on"
+            )
+        return False
+
+    def _tell(self, dropped: int) -> None:
+        """Once: a log that nobody reads is no fault."""
+        if dropped and not self._has_told:
+            self._has_told = True
+            log.warning(
+                "the log of receipts is at receipts_max_bytes: its oldest go, which no report has "
+                "counted; run `pushlane pipeline run`, or set receipts=off",
+                extra={"action": "receipts_dropped"},
+            )
+
+    def _advance(self, start: list[int], most: int | None) -> list[int]:
+        found = self._ends(start, most)
+        counts = [len(ends) for ends in found]
+        shares = counts if most is None else spread(counts, most)
+        return [
+            ends[share - 1] if share else here
+            for ends, share, here in zip(found, shares, start, strict=True)
+        ]
+
+    def _ends(self, start: list[int], most: int | None) -> list[list[int]]:
+        """For each partition the positions after the records behind `start`."""
+        return [
+            self._ends_of(part, here, most)
+            for part, here in zip(self._partitions, start, strict=True)
+        ]
+
+    def _ends_of(self, part: Partition, start: int, most: int | None) -> list[int]:
+        try:
+            end = part.end(_PATIENCE_S)
+        except Busy:  # somebody stands still in the middle of an append: there is nothing new
+            return []
+        if start > end:
+            raise ReceiptsGone(
+                f"the log of receipts in {self._folder} ends at {end}, before {start}: it was "
+                "removed or replaced; run `pushlane pipeline replay` to begin with what there is"
+            )
+        return part.ends(start, end, most)
+
+    def _committed(self) -> list[int] | None:
+        try:
+            return _read(json.loads(self._committed_path.read_bytes()))
+        except FileNotFoundError:
+            return None
+
+    def _commit(self, positions: list[int]) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(self._committed_path, json.dumps(_shown(positions)).encode())
+        for part, position in zip(self._partitions, positions, strict=True):
+            try:
+                part.tidy(position, 0)
+            except Busy:  # the next commit does it
+                continue
+
+    @property
+    def _committed_path(self) -> Path:
+        return self._folder / "committed.json"
+
+    def _secret(self) -> bytes:
+        path = self._folder / "secret"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            put_new(path, secrets.token_bytes(16))
+        return path.read_bytes()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        self._partitions  # noqa: B018 - made once, before threads share them
+
+        def run() -> T:
+            with _translated(self._folder):
+                return work()
+
+        return await asyncio.to_thread(run)
+
+
+def _limits(settings: Settings, partitions: int) -> Limits:
+    most_bytes = settings.receipts_max_bytes // partitions
+    return Limits(
+        partitions,
+        min(_LARGEST_SEGMENT_BYTES, max(1, most_bytes // _SEGMENTS)),
+        most_bytes,
+        settings.receipts_retention_s,
+        settings.receipts != "required",
+    )
+
+
+def _shown(positions: Iterator[int] | list[int]) -> list[str]:
+    return [str(position) for position in positions]
+
+
+def _read(positions: Sequence[str]) -> list[int]:
+    return [int(position) for position in positions]
+
+
+@contextmanager
+def _translated(folder: Path) -> Iterator[None]:
+    """Raises Unreachable, naming the folder, for what goes wrong with its files."""
+    try:
+        yield
+    except Busy as error:
+        raise Unreachable(f"the log of receipts in {folder} is held by another process") from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise Unreachable(
+            f"the log of receipts in {folder} cannot be used: {reason}; check the folder, its "
+            "permissions and the disk, or set receipts=off"
+        ) from error

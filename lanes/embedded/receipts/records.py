@@ -1,0 +1,122 @@
+"""How bodies lie in a segment: each with its length, its time and a checksum.
+
+A segment's file name is its place in the partition, so that a position is one number that only
+grows. What a crash left half written is told from what is damaged: a tear has nothing after it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_MAGIC = b"plr1"
+_HEAD = struct.Struct("<4sIIQ")
+_SUFFIX = ".log"
+
+
+class Segment(NamedTuple):
+    """A file with the bytes of a partition from `base` on."""
+
+    base: int
+    path: Path
+
+
+class Record(NamedTuple):
+    """Where a record lies in its file. A hole holds no record: what was there is damaged."""
+
+    start: int
+    end: int
+    at_ms: int
+    is_hole: bool = False
+
+
+def segments(folder: Path) -> list[Segment]:
+    """What there is of a partition, oldest first."""
+    found = [Segment(int(path.stem), path) for path in folder.glob(f"*{_SUFFIX}")]
+    return sorted(found)
+
+
+def segment_at(folder: Path, base: int) -> Segment:
+    return Segment(base, folder / f"{base:020d}{_SUFFIX}")
+
+
+def packed(bodies: Sequence[bytes], at_ms: int) -> bytes:
+    """The bodies as records, one after the other."""
+    parts = []
+    for body in bodies:
+        parts += [_HEAD.pack(_MAGIC, len(body), _checksum(body, at_ms), at_ms), body]
+    return b"".join(parts)
+
+
+def records(file: int, start: int, size: int) -> Iterator[Record]:
+    """Every record of a file between two offsets, by their heads alone."""
+    offset = start
+    while offset < size:
+        record = _record_at(file, offset, size)
+        if record is None:
+            end = _next_whole(file, offset + 1, size)
+            record = Record(offset, size if end is None else end, 0, is_hole=True)
+        yield record
+        offset = record.end
+
+
+def body_of(file: int, record: Record) -> bytes:
+    """What was appended; empty when it is damaged."""
+    if record.is_hole:
+        return b""
+    content = os.pread(file, record.end - record.start, record.start)
+    return content[_HEAD.size :] if _is_whole(content) else b""
+
+
+def whole_until(file: int, start: int, size: int) -> int:
+    """Where the first record that is not whole begins; `size` when all are."""
+    for record in records(file, start, size):
+        if record.is_hole or not _is_whole_at(file, record):
+            return record.start
+    return size
+
+
+def is_torn(file: int, offset: int, size: int) -> bool:
+    """Whether nothing whole comes after this: then a writer died there."""
+    return _next_whole(file, offset + 1, size) is None
+
+
+def _record_at(file: int, offset: int, size: int) -> Record | None:
+    head = os.pread(file, _HEAD.size, offset)
+    if len(head) < _HEAD.size:
+        return None
+    magic, length, _, at_ms = _HEAD.unpack(head)
+    end = offset + _HEAD.size + length
+    return Record(offset, end, at_ms) if magic == _MAGIC and end <= size else None
+
+
+def _is_whole_at(file: int, record: Record) -> bool:
+    return _is_whole(os.pread(file, record.end - record.start, record.start))
+
+
+def _is_whole(content: bytes) -> bool:
+    if len(content) < _HEAD.size:
+        return False
+    _, length, checksum, at_ms = _HEAD.unpack_from(content)
+    body = memoryview(content)[_HEAD.size :]
+    return len(body) == length and bool(_checksum(body, at_ms) == checksum)
+
+
+def _next_whole(file: int, offset: int, size: int) -> int | None:
+    """Where the next whole record begins."""
+    content = os.pread(file, max(0, size - offset), offset)
+    found = content.find(_MAGIC)
+    while found >= 0:
+        record = _record_at(file, offset + found, size)
+        if record is not None and _is_whole_at(file, record):
+            return record.start
+        found = content.find(_MAGIC, found + 1)
+    return None
+
+
+def _checksum(body: bytes | memoryview, at_ms: int) -> int:
+    return zlib.crc32(body, zlib.crc32(at_ms.to_bytes(8, "little")))

@@ -1,0 +1,224 @@
+"""The log of receipts on a partitioned topic, whose durable subscription is there before anything.
+
+Nothing consumes by that subscription: bodies are read by position, and a commit moves its cursor,
+which is what the broker keeps receipts for. Its properties hold what was committed, and the secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Sequence
+
+import _pulsar
+
+from lanes.errors import ReceiptsGone, UnknownLane, Unreachable
+from lanes.ports import ReceiptLog
+from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from lanes.pulsar.policies import ensure_namespace, receipt_policies
+from lanes.pulsar.producers import Producers
+from lanes.pulsar.publisher import Publisher
+from lanes.pulsar.receipts.extent import Extent, Position
+from lanes.pulsar.replay import blocking, open_reader
+from lanes.settings import Settings
+from lanes.spread import spread
+
+TOPIC = "receipts"
+SUBSCRIPTION = "pipeline"
+_EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+_DOING = "look at the log of receipts"
+_PAGE = 64
+_TRIES = 10
+_BUSY_S = 0.2
+
+
+class PulsarReceiptLog(ReceiptLog):
+    """Opening it asks the broker nothing: what is missing is made by the first call."""
+
+    def __init__(self, link: Link, admin: Admin, settings: Settings) -> None:
+        self._link = link
+        self._admin = admin
+        self._settings = settings
+        self._namespace = f"{settings.namespace}-receipts"
+        producers = Producers(
+            link, self._namespace, batch=1, compression=_pulsar.CompressionType.LZ4
+        )
+        self._producers = producers
+        self._publisher = Publisher(link, producers, batch=1)
+        self._opening = asyncio.Lock()
+        self._partitions = 0
+        self._turns = itertools.count(secrets.randbelow(64))
+
+    async def append(self, bodies: Sequence[bytes]) -> None:
+        if not bodies:
+            return
+        partitions = await self._open()
+        topic = _topic(next(self._turns) % partitions)
+        try:
+            await self._publisher.publish(topic, bodies, 0.0, None)
+        except UnknownLane as error:
+            self._partitions = 0  # somebody has removed it: it is made anew
+            raise Unreachable(f"the log of receipts is gone: {error}") from error
+        except Unreachable as error:
+            if "Quota" in str(error):
+                raise Unreachable(_FULL) from error
+            raise
+
+    async def first(self) -> list[str]:
+        return [str(extent.first) for extent in await self._extents()]
+
+    async def since(self, at_ms: int) -> list[str]:
+        partitions = await self._open()
+        return await asyncio.gather(*(self._since(part, at_ms) for part in range(partitions)))
+
+    async def committed(self) -> list[str] | None:
+        partitions = await self._open()
+        found = await asyncio.gather(*map(self._committed, range(partitions)))
+        texts = [str(position) for position in found if position is not None]
+        return texts if len(texts) == partitions else None
+
+    async def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
+        starts = [Position.parse(text) for text in start]
+        extents = await self._extents()
+        for partition, extent in enumerate(extents):
+            await self._check(partition, extent, starts[partition])
+        counts = [extent.count_from(here) for extent, here in zip(extents, starts, strict=True)]
+        shares = counts if most is None else spread(counts, most)
+        rows = zip(extents, starts, shares, strict=True)
+        return [str(extent.after(here, share)) for extent, here, share in rows]
+
+    async def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
+        await self._open()
+        first, last = Position.parse(start), Position.parse(end)
+        extent = await self._extent(partition)
+        await self._check(partition, extent, first)
+        count = extent.count_from(first) - extent.count_from(last)
+        if count <= 0:
+            return
+        doing, topic = "read the log of receipts", self._name(partition)
+        begin = _pulsar.MessageId(-1, first.ledger, first.entry, -1)
+        reader = await blocking(
+            self._link, doing, lambda: open_reader(self._link, topic, begin, _PAGE)
+        )
+        try:
+            while count > 0:
+                size = min(count, _PAGE)
+                yield await blocking(self._link, doing, lambda: _page(reader, size))  # noqa: B023
+                count -= size
+        finally:
+            await blocking(self._link, doing, reader.close)
+
+    async def commit(self, positions: Sequence[str]) -> None:
+        partitions = await self._open()
+        for partition in range(partitions):
+            await self._commit(partition, Position.parse(positions[partition]))
+
+    async def lag(self, positions: Sequence[str]) -> int:
+        extents = await self._extents()
+        starts = [Position.parse(text) for text in positions]
+        return sum(extent.count_from(at) for extent, at in zip(extents, starts, strict=True))
+
+    async def secret(self) -> bytes:
+        await self._open()
+        return bytes.fromhex((await self._properties(0))["secret"])
+
+    async def close(self) -> None:
+        for partition in range(self._partitions):
+            await self._producers.close_lane(_topic(partition))
+
+    async def _open(self) -> int:
+        """Namespace, topic and subscription are there; how many partitions it has."""
+        if self._partitions:
+            return self._partitions
+        async with self._opening:
+            if not self._partitions:
+                policies = receipt_policies(self._settings)
+                await ensure_namespace(self._admin, self._namespace, policies)
+                self._partitions = await self._make()
+        return self._partitions
+
+    async def _make(self) -> int:
+        path, doing = topic_path(self._namespace, TOPIC), "make the log of receipts"
+        wanted = self._settings.receipts_partitions
+        await self._admin.call("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
+        found = (await self._admin.call("GET", f"{path}/partitions", doing)).value["partitions"]
+        for partition in range(found):
+            await self._make_subscription(self._path(partition), doing)
+        return int(found)
+
+    async def _make_subscription(self, path: str, doing: str) -> None:
+        """The first process to make it gives it its secret; it is there before any receipt."""
+        body = {**_EARLIEST, "properties": {"secret": secrets.token_hex(16)}}
+        for left in reversed(range(_TRIES)):
+            allow = (409, 412) if left else (409,)
+            made = await self._admin.call(
+                "PUT", f"{path}/subscription/{SUBSCRIPTION}", doing, body, allow
+            )
+            if made.status != 412:
+                return
+            await asyncio.sleep(_BUSY_S)
+
+    async def _extents(self) -> list[Extent]:
+        partitions = await self._open()
+        return await asyncio.gather(*map(self._extent, range(partitions)))
+
+    async def _extent(self, partition: int) -> Extent:
+        path = f"{self._path(partition)}/internalStats"
+        return Extent.of((await self._admin.call("GET", path, _DOING)).value, SUBSCRIPTION)
+
+    async def _check(self, partition: int, extent: Extent, start: Position) -> None:
+        if extent.holds(start, None) or extent.holds(start, await self._committed(partition)):
+            return
+        raise ReceiptsGone(
+            f"partition {partition} of the log of receipts begins at {extent.first}: what came "
+            f"after {start} is not kept any more"
+        )
+
+    async def _since(self, partition: int, at_ms: int) -> str:
+        path = f"{self._path(partition)}/messageid/{at_ms}"
+        found = (await self._admin.call("GET", path, _DOING)).value
+        return str(Position(found["ledgerId"], max(0, found["entryId"])))
+
+    async def _committed(self, partition: int) -> Position | None:
+        text = (await self._properties(partition)).get("committed")
+        return None if text is None else Position.parse(text)
+
+    async def _commit(self, partition: int, position: Position) -> None:
+        """The cursor is moved first: what is said to be committed may be removed.
+
+        It cannot be moved to a ledger that is gone, and need not: nothing of that is kept.
+        """
+        extent = await self._extent(partition)
+        subscription = f"{self._path(partition)}/subscription/{SUBSCRIPTION}"
+        doing = "commit to the log of receipts"
+        if any(ledger.name == position.ledger for ledger in extent.ledgers):
+            body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1}
+            await self._admin.call("POST", f"{subscription}/resetcursor", doing, body)
+        properties = {**await self._properties(partition), "committed": str(position)}
+        await self._admin.call("PUT", f"{subscription}/properties", doing, properties)
+
+    async def _properties(self, partition: int) -> dict[str, str]:
+        path = f"{self._path(partition)}/subscription/{SUBSCRIPTION}/properties"
+        return dict((await self._admin.call("GET", path, _DOING)).value or {})
+
+    def _path(self, partition: int) -> str:
+        return topic_path(self._namespace, _topic(partition))
+
+    def _name(self, partition: int) -> str:
+        return f"persistent://{self._namespace}/{_topic(partition)}"
+
+
+_FULL = (
+    "the log of receipts is full, and nobody has taken anything over: run `pushlane pipeline run`, "
+    "raise receipts_max_bytes, or set receipts=on"
+)
+
+
+def _topic(partition: int) -> str:
+    return f"{TOPIC}-partition-{partition}"
+
+
+def _page(reader: _pulsar.Reader, size: int) -> list[bytes]:
+    return [reader.read_next(OPERATION_TIMEOUT_S * 1000).data() for _ in range(size)]
