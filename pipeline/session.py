@@ -1,6 +1,7 @@
 """One Spark session for one piece of work: on this machine, or on the cluster that a master names.
 
-Finds Java before Spark fails without it, gives the workers this Python, and keeps Spark quiet.
+A session that the caller's own Spark job has already is used, and left running. Spark's words
+never reach the terminal: they may quote rows.
 """
 
 from __future__ import annotations
@@ -8,84 +9,158 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
-import subprocess
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lanes.errors import BadInput
-from pipeline.errors import PipelineFailed
+from lanes.errors import BadInput, Unreachable
+from pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
+from pipeline.java import require_java
+from pipeline.jvm import Jvm, jvm
 
 MASTER = "local[*]"
-_JAVA = 17
-_HOW_TO_GET_JAVA = (
-    "install a Java runtime, version 17 or newer (Debian: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17), or point JAVA_HOME at one"
-)
+_CONNECT_S = 5.0
+_MOST_CHARACTERS = 300
+_MEMORY = re.compile(r"\d+[kmgt]", re.IGNORECASE)
 _ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.executor.syncLogLevel.enabled": "true",  # executors are to be as quiet as the driver
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
 def spark_session(
-    name: str, master: str = MASTER, options: Mapping[str, str] | None = None
+    name: str,
+    master: str = MASTER,
+    options: Mapping[str, str] | None = None,
+    *,
+    driver_memory: str = "",
 ) -> Iterator[SparkSession]:
-    """A session, stopped at the end. `options` are Spark's own, and win over ours.
+    """A session, stopped at the end with its Java process. `options` are Spark's own and win.
+
+    `driver_memory` is like 2g. Ctrl-C does what it did before, at any time: the end of this
+    context stops the jobs that run. So open it where the interrupt arrives, in the main thread.
 
     Raises:
-        BadInput: there is no Java that Spark can run on.
-        PipelineFailed: Spark does not start, or the master does not answer.
+        BadInput: no Java that Spark can run on, or an option that cannot be used.
+        Unreachable: nothing answers at the master's address.
+        PipelineFailed: Spark does not start.
     """
-    _require_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(name).master(master)
-    settings = {**_ALWAYS, **(_LOCAL if _is_local(master) else {}), **(options or {})}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    if running := _running():
+        yield running
+        return
+    require_java()
+    _require_master(master)
+    settings = _settings(name, master, options or {}, driver_memory)
+    with _environment(master), py4j_silent(), jvm(settings) as process:
+        session = _start(process, settings)
+        try:
+            with interrupt_stops(session.stop):
+                yield session
+        finally:
+            _stop(session, process)
+
+
+def _running() -> SparkSession | None:
     try:
-        session = builder.getOrCreate()
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def _settings(
+    name: str, master: str, options: Mapping[str, str], driver_memory: str
+) -> dict[str, str]:
+    memory = {"spark.driver.memory": driver_memory} if driver_memory else {}
+    if driver_memory and not _MEMORY.fullmatch(driver_memory):
+        raise BadInput(f"driver memory {driver_memory!r} is no size: give it like 512m or 2g")
+    return {
+        **_ALWAYS,
+        **(_LOCAL if _is_on_loopback(master) else {}),
+        **memory,
+        **options,
+        "spark.app.name": name,
+        "spark.master": master,
+    }
+
+
+def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
+    for logger in _LOGGERS:
+        logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
+    conf = SparkConf().setAll(list(settings.items()))
+    try:
+        with interrupt_kept():
+            context = SparkContext(conf=conf, gateway=process.gateway)
     except Exception as error:  # py4j's errors have no common base
-        raise PipelineFailed(f"Spark does not start on master {master!r}") from error
-    session.sparkContext.setLogLevel("OFF")  # what it logs of an error may quote rows
-    logging.getLogger("SQLQueryContextLogger").disabled = True
+        what = f"Spark does not start on master {settings['spark.master']!r}: {_why(error)}"
+        raise process.failed(what) from error
+    context.setLogLevel("OFF")
+    return SparkSession(context)
+
+
+def _stop(session: SparkSession, process: Jvm) -> None:
     try:
-        yield session
-    finally:
         session.stop()
+    except Exception as error:
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        SparkContext._active_spark_context = None
+        raise process.failed("Spark's Java process ended in mid-work") from error
 
 
-def _is_local(master: str) -> bool:
+def _why(error: Exception) -> str:
+    java = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else ""
+    lines = [line.strip() for line in (java or str(error)).splitlines() if line.strip()]
+    return lines[0][:_MOST_CHARACTERS] if lines else type(error).__name__
+
+
+@contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """What Spark takes from the environment of its driver, and hands to its workers."""
+    wanted = {
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    if _is_on_loopback(master):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _is_on_loopback(master: str) -> bool:
     """A cluster on this machine's own address talks over it too."""
     return master.startswith("local") or "127.0.0.1" in master
 
 
-def _require_java() -> None:
-    found = _java_version(_java())
-    if found < _JAVA:
-        what = f"Java {found} is too old for Spark" if found else "Spark needs Java; there is none"
-        raise BadInput(f"{what}: {_HOW_TO_GET_JAVA}")
+def _require_master(master: str) -> None:
+    """Spark itself would wait a minute before it says that nobody is there."""
+    if not master.startswith("spark://"):
+        return
+    addresses = [address.rpartition(":") for address in master[len("spark://") :].split(",")]
+    if bad := [host or port for host, _, port in addresses if not (host and port.isdigit())]:
+        raise BadInput(f"Spark master {master!r} has no host and port at {bad[0]!r}")
+    if not any(_answers(host.strip("[]"), int(port)) for host, _, port in addresses):
+        raise Unreachable(f"no Spark master answers at {master}: is it running?")
 
 
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    inside = str(Path(home, "bin", "java")) if home else ""
-    return inside if inside and os.access(inside, os.X_OK) else shutil.which("java") or ""
-
-
-def _java_version(java: str) -> int:
-    """The major version, 0 for none."""
-    if not java:
-        return 0
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
-    return int(found[1]) if found else 0
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_S).close()
+    except OSError:
+        return False
+    return True

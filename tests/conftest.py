@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-pytest_plugins = ["tests.services", "tests.processes", "tests.own_redis"]
+pytest_plugins = ["tests.services", "tests.processes", "tests.own_redis", "tests.sparks"]
 
 DEADLINE_S = 60.0
 

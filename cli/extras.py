@@ -1,0 +1,28 @@
+"""Commands that need more than the base installation say what to install when it is not there.
+
+Such a command imports its part of the pipeline inside this context, never at the top of its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lanes.errors import BadInput
+
+_OURS = {"lanes", "dispatcher", "producers", "pipeline", "pushlane", "cli"}
+
+
+@contextmanager
+def pipeline_extra() -> Iterator[None]:
+    """For imports of `pipeline`. Raises BadInput when a package of the extra is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in _OURS:
+            raise
+        raise BadInput(
+            f"this needs the package {missing}, of the extra `pipeline`: "
+            "pip install 'pushlane[pipeline]' (in a clone: pip install '.[pipeline]')"
+        ) from error

@@ -1,0 +1,114 @@
+"""Ctrl-C while Spark works: another thread stops the work, and then the interrupt goes on.
+
+An exception raised by a signal in the middle of a call to Java breaks the connection to it, and
+under asyncio the call would hold the interrupt back until the job is done. Neither happens here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeGuard
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+@contextmanager
+def interrupt_stops(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C inside calls `stop`, which makes the calls that are under way fail.
+
+    A handler of the caller's own stays as it is. Signals reach the main thread alone, so in
+    another one this does nothing.
+
+    Raises:
+        KeyboardInterrupt: it came, and the block has ended.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not _is_pythons(before):
+        yield
+        return
+    came = threading.Event()
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        is_first = not came.is_set()
+        came.set()
+        if is_first:
+            threading.Thread(target=stop, name="stop-spark", daemon=True).start()
+        if not (is_first and before is signal.default_int_handler and _is_in_java(frame)):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    except Exception:
+        if not came.is_set():
+            raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came.is_set():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interrupt_waits() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of a block of seconds that may not be left half-way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[FrameType | None] = []
+    before = signal.signal(signal.SIGINT, lambda _, frame: came.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came and callable(before):
+            before(signal.SIGINT, came[0])
+
+
+@contextmanager
+def interrupt_kept() -> Iterator[None]:
+    """Undo at the end what the block does to SIGINT: Spark's handler outlives its context."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def py4j_silent() -> Iterator[None]:
+    """Keep py4j from writing tracebacks when Java has gone: the error that is raised says it."""
+    root = logging.getLogger()
+    root.addFilter(_is_not_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_not_py4j)
+
+
+def _is_pythons(handler: object) -> TypeGuard[Handler]:
+    """Python's default one, or that of asyncio.run."""
+    runner = handler.func if isinstance(handler, functools.partial) else None
+    return handler is signal.default_int_handler or isinstance(
+        getattr(runner, "__self__", None), asyncio.Runner
+    )
+
+
+def _is_in_java(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("py4j."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
