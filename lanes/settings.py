@@ -114,6 +114,12 @@ class Settings(BaseSettings):
     reports_dir: Path | None = Field(
         None, description="folder of the store of receipts; data_dir/reports unless given"
     )
+    pipeline_detail_rate_per_s: int = Field(
+        200_000, ge=0, description="receipts/s above which detail rows are sampled; 0 for never"
+    )
+    pipeline_detail_lag: int = Field(
+        50_000, ge=0, description="bodies behind above which detail rows are sampled; 0 for never"
+    )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 
     @field_validator("broker")
