@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,15 +18,13 @@ from cli.extras import pipeline_extra
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.pipeline_view import batch_line, status_fields, status_json
 from cli.render import print_fields, print_json
-from producers.times import parse_duration
-
-if TYPE_CHECKING:
-    from pipeline.receipts.job import RunOptions
+from producers.times import parse_age
 
 Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
 Every = Annotated[str, typer.Option(metavar="5s", help="Longest wait between batches.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
+Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
 MaxBodies = Annotated[
     int, typer.Option(min=1, metavar="N", help="Most bodies of the log in one batch.")
 ]
@@ -49,6 +47,7 @@ def run(
     until_idle: UntilIdle = False,
     every: Every = "5s",
     master: Master = "",
+    driver_memory: Memory = "2g",
     max_bodies: MaxBodies = 4_000,
 ) -> None:
     """Read the log of receipts into the store, batch by batch, each of them exactly once.
@@ -63,8 +62,9 @@ def run(
     options = RunOptions(
         once=once,
         until_idle=until_idle,
-        every_s=parse_duration(every) / 1000,
+        every_s=parse_age(every) / 1000,
         master=master or MASTER,
+        driver_memory=driver_memory,
         most_bodies=max_bodies,
         on_batch=lambda done: note(batch_line(done)),
         on_note=note,

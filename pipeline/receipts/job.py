@@ -29,11 +29,14 @@ from pipeline.store.writing import writing
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2
+DRIVER_MEMORY = "2g"
 _SPARK = {
-    "spark.driver.memory": "2g",
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_SQL = {
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
+    "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.streaming.stopTimeout": "30000",
 }
 
@@ -46,6 +49,7 @@ class RunOptions:
     until_idle: bool = False
     every_s: float = 5.0
     master: str = MASTER
+    driver_memory: str = DRIVER_MEMORY
     most_bodies: int = MOST_BODIES
     on_batch: Callable[[BatchDone], None] = field(default=lambda _: None)
     on_note: Callable[[str], None] = field(default=lambda _: None)
@@ -61,7 +65,9 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
     """
     with (
         writing(store_root(settings)) as writer,
-        spark_session("pushlane receipts", options.master, _SPARK) as spark,
+        spark_session(
+            "pushlane receipts", options.master, _SPARK, driver_memory=options.driver_memory
+        ) as spark,
     ):
         run_on(spark, writer, settings, options, stop)
 
@@ -74,8 +80,7 @@ def run_on(
     stop: threading.Event,
 ) -> None:
     """The same on a session and a store that are open."""
-    spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
-    register_source(spark)
+    prepare(spark)
     with (
         OpenedLog(settings) as log,
         handed_over(settings, writer.generation.folder) as settings_path,
@@ -101,6 +106,14 @@ def run_on(
         finally:
             stop_stream(query, gate)
         gate.check()
+
+
+def prepare(spark: SparkSession) -> None:
+    """Give a session what work on the store needs."""
+    spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+    for name, value in _SQL.items():
+        spark.conf.set(name, value)
+    register_source(spark)
 
 
 def _watch(

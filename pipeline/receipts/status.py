@@ -25,9 +25,8 @@ class Status:
     @property
     def mode(self) -> str:
         """`sampled` while the last batch kept a sample of its detail rows, else `full`."""
-        last = self.snapshot.intervals[-1:] or [None]
-        is_last = last[0] is not None and last[0].batch == self.snapshot.last_batch
-        return "sampled" if is_last else "full"
+        batches = {each.batch for each in self.snapshot.intervals}
+        return "sampled" if self.snapshot.last_batch in batches else "full"
 
 
 def status(settings: Settings) -> Status:
