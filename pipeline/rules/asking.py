@@ -1,0 +1,94 @@
+"""A run that somebody asks for by hand: now, or once more for a time that was due."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from lanes.backend import Backend
+from lanes.errors import BadInput
+from lanes.leader import Leader
+from pipeline.rules.book import Book
+from pipeline.rules.clock import Clock
+from pipeline.rules.course import ask, withdraw
+from pipeline.rules.history import History, Run, iso_utc
+from pipeline.rules.rule import Rule
+from pipeline.rules.runner import Expand, Runner
+from pipeline.rules.scheduler import LEASE, RunId, Scheduler
+
+_LOOK_S = 1.0
+
+
+async def ask_now(book: Book, name: str, now_ms: int) -> int:
+    """A run of its own, however many are asked for at once; the time that it is known by.
+
+    That is never a whole second: those are times of schedules.
+    """
+    await book.page(name)
+    asked: list[int] = []
+
+    def edit(history: History) -> History:
+        at_ms = now_ms
+        while at_ms % 1000 == 0 or history.find(at_ms):
+            at_ms += 1
+        asked.append(at_ms)
+        return ask(at_ms)(history)
+
+    await book.change_history(name, edit)
+    return asked[-1]
+
+
+async def ask_again(book: Book, name: str, at_ms: int, now_ms: int) -> int:
+    """The run of a time that was due, which is made only if it was not made yet.
+
+    Raises:
+        BadInput: the rule was not due then, or there is no such rule.
+    """
+    page = await book.page(name)
+    if page.history.find(at_ms) is None:
+        _require_due(page.rule, at_ms, now_ms)
+    await book.change_history(name, ask(at_ms))
+    return at_ms
+
+
+async def see_through(
+    backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
+) -> Run:
+    """Until the run has ended: carried out here, or by the process that leads the rules."""
+    book = Book(backend.shelf)
+    runner = Runner(book, backend.registry, expand, clock.now_ms)
+    told = False
+    while (run := await _found(book, wanted)).state.is_open:
+        leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
+        scheduler = Scheduler(book, runner, leader, clock, only=wanted)
+        await scheduler.run(once=True)
+        if not scheduler.leads and not told:
+            told = True
+            tell("another process leads the rules, and makes this run when its turn comes")
+        if (await _found(book, wanted)).state.is_open:
+            await clock.wait(asyncio.Event(), _LOOK_S)
+    return run
+
+
+async def give_up(book: Book, wanted: RunId) -> None:
+    """Whoever asked has gone: a run that did not begin is not made."""
+    await book.change_history(wanted.rule, withdraw(wanted.at_ms))
+
+
+async def _found(book: Book, wanted: RunId) -> Run:
+    run = (await book.history(wanted.rule)).find(wanted.at_ms)
+    if run is None:
+        raise BadInput(f"rule {wanted.rule!r} was removed before its run ended")
+    return run
+
+
+def _require_due(rule: Rule, at_ms: int, now_ms: int) -> None:
+    if at_ms > now_ms:
+        raise BadInput(f"{iso_utc(at_ms)} is still to come; leave --at out to run it now")
+    if rule.schedule.first_after(at_ms - 1) != at_ms:
+        near = rule.schedule.first_after(at_ms)
+        hint = f"; the next time after it is {iso_utc(near)}" if near else ""
+        raise BadInput(
+            f"rule {rule.name!r} ({rule.cron}, {rule.zone}) is not due at {iso_utc(at_ms)}{hint}"
+        )

@@ -1,0 +1,26 @@
+"""The time, and waiting for it: real here, a fake one in tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from lanes import life
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Until the event is set, at most this long."""
+
+
+class RealClock:
+    def now_ms(self) -> int:
+        return life.now_ms()
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), timeout_s)

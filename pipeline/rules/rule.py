@@ -1,0 +1,117 @@
+"""A rule: which recipients get which pushes when, and how many at most. Frozen, validated once.
+
+It holds what it needs by value: a task spec that changes later changes no rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lanes.errors import BadInput
+from lanes.masking import MASK, masked
+from lanes.nearest import did_you_mean
+from pipeline.rules.schedule import Schedule, parse_schedule
+
+CatchUp = Literal["latest", "all", "skip"]
+MOST_BYTES = 24 * 1024
+LONGEST_WINDOW_S = 31 * 86_400
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SECRET = re.compile(r"pass|secret|token|credential|key", re.IGNORECASE)
+_OURS = ("name", "paused", "since_ms", "revision")
+
+
+class Rule(BaseModel):
+    """An audience, a task and a schedule.
+
+    `task` holds the options of a task spec. A budget of None sets no bound; `budget_day` counts the
+    pushes of a day in `zone`. `catch_up` says which runs are made up for that nobody was there to
+    make, of those not longer ago than `catch_up_s`. Due times up to `since_ms` do not count: the
+    rule was not there, was paused, or had another schedule. `revision` grows with every change.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    audience: str = Field(min_length=1)
+    format: str = ""
+    options: dict[str, str] = {}
+    where: str = ""
+    exclude: tuple[str, ...] = ()
+    task: dict[str, Any]
+    cron: str
+    zone: str = "UTC"
+    budget_run: int | None = Field(None, ge=1)
+    budget_day: int | None = Field(None, ge=1)
+    catch_up: CatchUp = "latest"
+    catch_up_s: float = Field(86_400.0, ge=0, le=LONGEST_WINDOW_S)
+    paused: bool = False
+    since_ms: int = 0
+    revision: int = 1
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.cron, self.zone)
+
+    def changed(self, **fields: Any) -> Rule:
+        """The rule after a change of fields that are valid already."""
+        return self.model_copy(update={**fields, "revision": self.revision + 1})
+
+    def shown(self) -> dict[str, Any]:
+        """What people may see: without passwords and the like."""
+        options = {
+            name: MASK if _SECRET.search(name) else masked(value)
+            for name, value in self.options.items()
+        }
+        hidden = {"options": options, "audience": masked(self.audience)}
+        hidden["exclude"] = [masked(source) for source in self.exclude]
+        return {**self.model_dump(mode="json"), **hidden}
+
+    def encode(self) -> bytes:
+        return self.model_dump_json().encode()
+
+
+def decode_rule(body: bytes) -> Rule:
+    return Rule.model_validate_json(body)
+
+
+def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
+    """A new rule, due from now on.
+
+    Raises:
+        BadInput: a name, field, schedule or size that cannot be; says which and what it may be.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"rule name {name[:80]!r} cannot be used; take up to 64 letters, digits, dots, dashes "
+            "and underscores, like weekly-news"
+        )
+    try:
+        rule = Rule(name=name, since_ms=now_ms, **fields)
+    except ValidationError as error:
+        raise _bad_field(name, error) from error
+    schedule = parse_schedule(rule.cron, rule.zone)
+    if len(rule.encode()) > MOST_BYTES:
+        raise BadInput(
+            f"rule {name!r} has {len(rule.encode()):,} bytes, and may have {MOST_BYTES:,}; shorten "
+            "its SQL or its texts"
+        )
+    return rule.model_copy(update={"cron": schedule.cron})
+
+
+def _bad_field(name: str, error: ValidationError) -> BadInput:
+    """Names the field; of its value nothing, since it may be a text for people or a password."""
+    found = error.errors(include_input=False)[0]
+    field = str(found["loc"][0])
+    known = [known for known in Rule.model_fields if known not in _OURS]
+    if found["type"] == "extra_forbidden" or field in _OURS:
+        hint = did_you_mean(field, known)
+        return BadInput(
+            f"rule {name!r}: there is no field {field!r}{hint}; known: {', '.join(known)}"
+        )
+    if found["type"] == "missing":
+        return BadInput(f"rule {name!r} has no {field!r}; add it")
+    return BadInput(f"rule {name!r}: {field!r}: {found['msg'][:1].lower()}{found['msg'][1:]}")

@@ -1,0 +1,126 @@
+"""Carries out one run: writes down that it begins, expands it, writes down how it ended.
+
+Killed anywhere, it is carried out again under the same key by whoever leads then. How an audience
+is expanded is handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
+from lanes.ports import Registry
+from pipeline.refusals import Nobody, TooMany
+from pipeline.rules.book import Book
+from pipeline.rules.course import MOST_FAILURES, Edit, begin, end, try_again
+from pipeline.rules.history import Run, RunState, iso_utc, run_key
+from pipeline.rules.rule import Rule
+
+log = logging.getLogger("pushlane.rules")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be expanded: more pushes than `most` are to be refused with TooMany.
+
+    An order of the same key goes on where the last one stopped, with the audience it had then.
+    """
+
+    rule: Rule
+    key: str
+    most: int | None
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """The sealed task, and how many pushes it has."""
+
+    task_id: str
+    total: int
+
+
+Expand = Callable[[Order], Awaitable[Expanded]]
+
+
+class Runner:
+    def __init__(
+        self, book: Book, registry: Registry, expand: Expand, now_ms: Callable[[], int]
+    ) -> None:
+        self._book = book
+        self._registry = registry
+        self._expand = expand
+        self._now_ms = now_ms
+
+    async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
+        """The run of this rule, as the leader of this number.
+
+        Raises:
+            Superseded: another leader has taken the run over.
+            Unreachable: the shelf does not answer; the run is still as it was last written down.
+        """
+        rule = (await self._book.page(name)).rule
+        started = begin(rule, at_ms, fence, self._now_ms())
+        run = (await self._book.change_history(name, started)).find(at_ms)
+        if run is not None and run.state is RunState.RUNNING and run.rule is not None:
+            _say(name, run)
+            ended = await self._expanded(Order(run.rule, run_key(name, at_ms), run.most), run)
+            run = (await self._book.change_history(name, ended)).find(at_ms)
+        if run is not None:
+            _say(name, run)
+
+    async def _expanded(self, order: Order, run: Run) -> Edit:
+        try:
+            made = await self._expand(order)
+        except Nobody as error:
+            return self._ended(run, RunState.DONE, str(error), total=0)
+        except TooMany as error:
+            return self._ended(run, RunState.REFUSED, str(error), total=0)
+        except TaskConflict as error:
+            return await self._failed(order, run, str(error), may_pass=True)
+        except PushlaneError as error:
+            may_pass = not isinstance(error, UserError)
+            return await self._failed(order, run, str(error), may_pass=may_pass)
+        except Exception as error:  # noqa: BLE001 - other rules go on; its text may quote rows
+            reason = f"unexpected {type(error).__name__}; please report it"
+            return await self._failed(order, run, reason, may_pass=True)
+        return self._ended(run, RunState.DONE, task_id=made.task_id, total=made.total)
+
+    async def _failed(self, order: Order, run: Run, reason: str, *, may_pass: bool) -> Edit:
+        if may_pass and run.failures + 1 < MOST_FAILURES:
+            return try_again(run.at_ms, run.fence, self._now_ms(), reason)
+        task_id, total = await self._published(order.key)
+        return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
+
+    async def _published(self, key: str) -> tuple[str, int | None]:
+        """The task that the run has made, and how many pushes it has; None when nobody knows."""
+        try:
+            task = await self._registry.get(key)
+        except UnknownTask:
+            return "", 0
+        return (task.id, task.total) if task.key == key else ("", 0)
+
+    def _ended(
+        self,
+        run: Run,
+        state: RunState,
+        reason: str = "",
+        *,
+        task_id: str = "",
+        total: int | None = None,
+    ) -> Edit:
+        now_ms = self._now_ms()
+        return end(run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total)
+
+
+def _say(name: str, run: Run) -> None:
+    why = f": {run.reason}" if run.reason and run.state is not RunState.RUNNING else ""
+    level = logging.WARNING if run.state in _TROUBLE else logging.INFO
+    extra = {"action": f"run_{run.state}", "rule": name, "task": run.task_id}
+    log.log(
+        level, "rule %s, run of %s: %s%s", name, iso_utc(run.at_ms), run.state, why, extra=extra
+    )
+
+
+_TROUBLE = (RunState.WAITING, RunState.FAILED, RunState.REFUSED)
