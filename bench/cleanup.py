@@ -50,16 +50,19 @@ async def _remove(admin: Admin, namespace: str) -> None:
 
 
 async def _remove_topics(admin: Admin, namespace: str) -> None:
-    doing = f"empty namespace {namespace}"
-    topics = (await admin.call("GET", f"/persistent/{namespace}", doing)).value
+    doing, path = f"empty namespace {namespace}", f"/persistent/{namespace}"
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def remove(topic: str) -> None:
-        path = f"/persistent/{namespace}/{quote(topic.rsplit('/', 1)[1], safe='')}?force=true"
+    async def remove(topic: str, what: str) -> None:
+        name = quote(topic.rsplit("/", 1)[1], safe="")
         async with room:
-            await admin.call("DELETE", path, doing, allow=(404, 409, 412, 500))
+            await admin.call(
+                "DELETE", f"{path}/{name}{what}?force=true", doing, allow=(404, 409, 412, 500)
+            )
 
-    await asyncio.gather(*map(remove, topics))
+    for lists, what in (("/partitioned", "/partitions"), ("", "")):
+        topics = (await admin.call("GET", f"{path}{lists}", doing)).value
+        await asyncio.gather(*(remove(topic, what) for topic in topics))
 
 
 async def _remove_keys(settings: Settings) -> None:

@@ -62,7 +62,7 @@ class Admission:
         if task.ordered and not self._order.may_go(lane, taken, push, task):
             return None
         if is_over:  # in its turn: what comes after it waits for that, too
-            self._finish(lane, taken, push, Kind.EXPIRED)
+            self._finish(Job(lane, taken, push, task), Kind.EXPIRED)
             return None
         return Job(lane, taken, push, task)
 
@@ -73,9 +73,10 @@ class Admission:
         """
         if task.state.is_terminal:
             kind = Kind.EXPIRED if task.state is State.EXPIRED else Kind.DROPPED
-            self._finish(lane, taken, push, kind)
+            reason = "" if kind is Kind.EXPIRED else f"task {task.state}"
+            self._finish(Job(lane, taken, push, task), kind, reason)
         elif self._is_past(task.expires_at_ms):
-            self._finish(lane, taken, push, Kind.EXPIRED)
+            self._finish(Job(lane, taken, push, task), Kind.EXPIRED)
         elif task.lane != lane.name:
             self._stats.forwarded += 1
             self._settler.move(lane, taken, push, task.lane, taken.body)
@@ -85,9 +86,9 @@ class Admission:
             return True
         return False
 
-    def _finish(self, lane: OpenLane, taken: Taken, push: Push, kind: Kind) -> None:
-        self._stats.outcomes[lane.level, kind] += 1
-        self._settler.finish(lane, taken, push.task_id, push.seq, kind)
+    def _finish(self, job: Job, kind: Kind, reason: str = "") -> None:
+        self._stats.outcomes[job.lane.level, kind] += 1
+        self._settler.finish(job, kind, reason)
 
     def _is_past(self, at_ms: int) -> bool:
         return at_ms != 0 and at_ms <= self._clock_ms()

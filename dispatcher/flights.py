@@ -153,7 +153,9 @@ class Flights:
 
     async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
         started = time.monotonic()
+        at_ms = now_ms()
         for job in jobs:
+            job.dispatched_at_ms = at_ms
             self._stats.picked[job.lane.level] += 1
         outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
         self._stats.delivery.add(time.monotonic() - started)

@@ -26,6 +26,7 @@ from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Task
 
+_DELIVERED_BEFORE = "delivered before"
 _LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
@@ -93,8 +94,7 @@ class Gate:
         if result is ClaimResult.HELD:  # until then its claim may still run
             self._outcomes.later(job, self._ttl_s)
         elif result is ClaimResult.CONFIRMED:
-            push = job.push
-            self._settler.finish(job.lane, job.taken, push.task_id, push.seq, Kind.DELIVERED)
+            self._settler.finish(job, Kind.DELIVERED, _DELIVERED_BEFORE)
         elif result is ClaimResult.UNKNOWN and _is_buried(job.task):
             self._outcomes.settle(job, Outcome.dead(_LOST))
         else:

@@ -16,6 +16,7 @@ class Job(msgspec.Struct):
     """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could.
 
     `turn_of` is the same for its recipient's turn, `watched_by` for the watch over its process.
+    `dispatched_at_ms` is when it went to the sink, 0 as long as it has not.
     """
 
     lane: OpenLane
@@ -25,6 +26,7 @@ class Job(msgspec.Struct):
     owner: str = ""
     turn_of: str = ""
     watched_by: str = ""
+    dispatched_at_ms: int = 0
 
 
 def parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:

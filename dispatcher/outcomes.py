@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dispatcher.job import Job
+from dispatcher.receipts import Receipt, Receipts
 from dispatcher.settle import Settler, dead_push
 from dispatcher.stats import Stats
 from lanes.life import now_ms
@@ -26,11 +27,13 @@ class Outcomes:
     def __init__(
         self,
         settler: Settler,
+        receipts: Receipts,
         stats: Stats,
         pause: Callable[[str, str], None],
         backoff_s: Callable[[int], float],
     ) -> None:
         self._settler = settler
+        self._receipts = receipts
         self._stats = stats
         self._pause = pause
         self._backoff_s = backoff_s
@@ -42,34 +45,38 @@ class Outcomes:
         if outcome.pause_task:
             self._pause(push.task_id, outcome.reason)
         if kind is Kind.RETRY:
-            return self._retry(job, outcome)
+            return self._retry(job, outcome, at_ms)
         self._stats.outcomes[job.lane.level, kind] += 1
         if push.attempt == 1 and push.submitted_at_ms:
             waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
             self._stats.waited[job.lane.level].add(waited_ms / 1000)
         if kind is Kind.DEAD:
             dead = dead_push(push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body)
-            return self._settler.bury(job.lane, job.taken, dead)
-        return self._settler.finish(job.lane, job.taken, push.task_id, push.seq, kind)
+            receipt = self._receipts.of(job, kind, outcome.reason, at_ms)
+            return self._settler.bury(job.lane, job.taken, dead, receipt)
+        return self._settler.finish(job, kind, outcome.reason, at_ms)
 
     def later(self, job: Job, wait_s: float) -> None:
         """It was not sent: it comes again as it is."""
         body = encode(job.push) if job.push.strikes else job.taken.body
         self._again(job, body, wait_s)
 
-    def _retry(self, job: Job, outcome: Outcome) -> None:
+    def _retry(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         if outcome.pause_task:
             return self.later(job, _PAUSED_AGAIN_S)
         if job.push.attempt >= job.task.max_attempts:
             reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"
-            return self.settle(job, Outcome.dead(reason))
+            return self.settle(job, Outcome.dead(reason), at_ms)
         self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
         wait_s = self._backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
-        body = encode(replace(job.push, attempt=job.push.attempt + 1))
-        return self._again(job, body, min(wait_s, _WAIT_LONGEST_S))
+        wait_s = min(wait_s, _WAIT_LONGEST_S)
+        due_at_ms = now_ms() + int(wait_s * 1000)
+        body = encode(replace(job.push, attempt=job.push.attempt + 1, due_at_ms=due_at_ms))
+        receipt = self._receipts.of(job, Kind.RETRY, outcome.reason, at_ms)
+        return self._again(job, body, wait_s, receipt)
 
-    def _again(self, job: Job, body: bytes, delay_s: float) -> None:
-        self._settler.later(job.lane, job.taken, job.push, body, delay_s)
+    def _again(self, job: Job, body: bytes, delay_s: float, receipt: Receipt | None = None) -> None:
+        self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt)
 
 
 def backoff(first_s: float, longest_s: float) -> Callable[[int], float]:

@@ -27,6 +27,7 @@ from dispatcher.loop import Loop
 from dispatcher.order import Order
 from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
+from dispatcher.receipts import Receipts
 from dispatcher.roster import OPENERS, Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
@@ -77,10 +78,14 @@ class Dispatcher:
         self._roster = Roster(backend, self._scheduler, self._wake, self._on_task, clock_ms)
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
+        self._receipts = Receipts(
+            backend.receipts, settings, sink.name, self.weights, self._roster.find, self.stats
+        )
         self._settler = self._new_settler()
         self._order = self._new_order()
         outcomes = Outcomes(
             self._settler,
+            self._receipts,
             self.stats,
             self._pauses.ask,
             backoff(settings.retry_first_s, settings.retry_longest_s),
@@ -167,6 +172,7 @@ class Dispatcher:
         return Settler(
             self._backend,
             Laters(self._backend, self._roster.find, self._roster.apply),
+            self._receipts,
             self._completion.on_progress,
             self._roster.released,
             self._wake,
@@ -269,6 +275,7 @@ class Dispatcher:
         return Gauges(
             in_flight=lambda: self._flights.in_flight,
             unsettled=lambda: self._settler.unsettled,
+            receipts_waiting=lambda: self._receipts.waiting,
             parked=lambda: self._order.parked,
             lanes_open=lambda: len(self._roster.lanes),
             lanes_full=self._brim.full,

@@ -1,8 +1,9 @@
 """Outcomes become durable, and only then are their messages acked.
 
-Finished pushes are counted in the registry, retries and forwards are on a lane again, dead pushes
-are on the dead-letter lane; then the ack is sent. A crash anywhere between repeats a push and never
-loses one. What waits here is bounded: `is_full` stops the loop from taking more.
+Retries and forwards are on a lane again, dead pushes are on the dead-letter lane; receipts are in
+their log, and then finished pushes are counted in the registry; then the ack is sent. A crash
+anywhere between repeats a push and never loses one. What waits here is bounded: `is_full` stops the
+loop from taking more.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from dispatcher.backoff import Backoff
+from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
+from dispatcher.receipts import Receipt, Receipts
 from lanes.backend import Backend
 from lanes.errors import UnknownLane, Unreachable
 from lanes.life import now_ms
@@ -33,6 +36,7 @@ _FLUSH_EVERY_S = 0.01
 _MOST_UNSETTLED = 10_000
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
+_GONE = "its lane was dropped"
 
 
 OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], None]
@@ -50,6 +54,7 @@ class _End(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     seq: int
     kind: Kind | None
+    receipt: Receipt | None = None
 
 
 class _Move(NamedTuple):
@@ -77,6 +82,7 @@ class Settler:
         self,
         backend: Backend,
         laters: Laters,
+        receipts: Receipts,
         on_progress: Callable[[Sequence[Progress]], None],
         on_release: Callable[[OpenLane], None],
         on_settled: Callable[[], None],
@@ -84,6 +90,7 @@ class Settler:
     ) -> None:
         self._backend = backend
         self._laters = laters
+        self._receipts = receipts
         self._on_progress = on_progress
         self._on_release = on_release
         self._ends: list[_End] = []
@@ -103,10 +110,12 @@ class Settler:
     def is_half_full(self) -> bool:
         return self.unsettled >= _MOST_UNSETTLED // 2
 
-    def finish(self, lane: OpenLane, taken: Taken, task_id: str, seq: int, kind: Kind) -> None:
-        """The push is finished: count it, then ack."""
+    def finish(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
+        """The push is finished: count it, then ack. It was at `at_ms`, now unless that is given."""
         self.unsettled += 1
-        self._ends.append(_End(lane, taken, task_id, seq, kind))
+        push = job.push
+        receipt = self._receipts.of(job, kind, reason, at_ms)
+        self._ends.append(_End(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
         self._ended.set()
 
     def move(
@@ -121,15 +130,28 @@ class Settler:
         self.unsettled += 1
         self._add_move(_Move(target, body, _End(lane, taken, push.task_id, push.seq, None)))
 
-    def later(self, lane: OpenLane, taken: Taken, push: Push, body: bytes, delay_s: float) -> None:
-        """The push waits on the lane's later lane, not to be taken before `delay_s`."""
+    def later(
+        self,
+        lane: OpenLane,
+        taken: Taken,
+        push: Push,
+        body: bytes,
+        delay_s: float,
+        receipt: Receipt | None = None,
+    ) -> None:
+        """The push waits on the lane's later lane, not to be taken before `delay_s`.
+
+        There is a receipt when it was tried.
+        """
         self.unsettled += 1
         lane.deferred += 1
-        end = _End(lane, taken, push.task_id, push.seq, None)
+        end = _End(lane, taken, push.task_id, push.seq, None, receipt)
         opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
         self._add_move(_Move(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
-    def bury(self, lane: OpenLane, taken: Taken, dead: DeadPush) -> None:
+    def bury(
+        self, lane: OpenLane, taken: Taken, dead: DeadPush, receipt: Receipt | None = None
+    ) -> None:
         """The push is dead: put it on a dead-letter lane with the reason, count it, then ack.
 
         A task with a lane of its own has a dead-letter lane of its own, so that none has to look
@@ -137,7 +159,7 @@ class Settler:
         """
         self.unsettled += 1
         kind = Kind.DEAD if dead.task_id else None
-        end = _End(lane, taken, dead.task_id, dead.seq, kind)
+        end = _End(lane, taken, dead.task_id, dead.seq, kind, receipt)
         is_shared = is_pool(lane.name) or not dead.task_id
         target = DEAD_LANE if is_shared else dead_lane(dead.task_id)
         self._add_move(_Move(target, encode_dead(dead), end))
@@ -179,13 +201,18 @@ class Settler:
                 if is_dead(target):  # made by its first dead push
                     await self._open(target, backoff)
                     continue
-                ends = [replace(move.end, kind=Kind.DROPPED) for move in moves]
+                ends = [self._dropped(move) for move in moves]
                 break
             except Unreachable as error:
                 await backoff.wait(error)
         backoff.reset()
         self._ends.extend(ends)
         self._ended.set()
+
+    def _dropped(self, move: _Move) -> _End:
+        """Its lane went with its task, and the push with them."""
+        receipt = self._receipts.of_dropped(move.end.lane, move.end.taken, _GONE)
+        return replace(move.end, kind=Kind.DROPPED, receipt=receipt)
 
     async def _open(self, lane: str, backoff: Backoff) -> None:
         try:
@@ -203,6 +230,7 @@ class Settler:
             await self._flush(ends, backoff)
 
     async def _flush(self, ends: list[_End], backoff: Backoff) -> None:
+        await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         finished = _grouped(ends)
         progress: Sequence[Progress] = []
         while True:

@@ -97,7 +97,7 @@ class Sieve:
     def _drop(self, job: Job, reason: str) -> None:
         self._stats.dropped[reason] += 1
         self._stats.outcomes[job.lane.level, Kind.DROPPED] += 1
-        self._settler.finish(job.lane, job.taken, job.push.task_id, job.push.seq, Kind.DROPPED)
+        self._settler.finish(job, Kind.DROPPED, reason)
 
     async def _first(self, jobs: list[Job]) -> Sequence[bool | None]:
         marks = [dedupe_mark(job.push) for job in jobs]

@@ -81,6 +81,8 @@ class Stats:
         self.deferred = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
+        self.receipts = Buckets()
+        self.receipts_written = 0
         self.out_of_order = 0
         self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED), 0)
 
@@ -92,6 +94,7 @@ class Gauges:
         self,
         in_flight: Callable[[], int],
         unsettled: Callable[[], int],
+        receipts_waiting: Callable[[], int],
         parked: Callable[[], int],
         lanes_open: Callable[[], int],
         lanes_full: Callable[[], int],
@@ -100,6 +103,7 @@ class Gauges:
     ) -> None:
         self.in_flight = in_flight
         self.unsettled = unsettled
+        self.receipts_waiting = receipts_waiting
         self.parked = parked
         self.lanes_open = lanes_open
         self.lanes_full = lanes_full
@@ -146,7 +150,9 @@ class StatsCollector(Collector):
         )
         for reason, count in stats.dropped.items():
             dropped.add_metric([reason], count)
-        return picked, outcomes, forwarded, malformed, deferred, out_of_order, dropped
+        receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
+        receipts.add_metric([], stats.receipts_written)
+        return picked, outcomes, forwarded, malformed, deferred, out_of_order, dropped, receipts
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(
@@ -172,13 +178,22 @@ class StatsCollector(Collector):
         delivery.add_metric(
             [self._sink], self._stats.delivery.cumulative(), self._stats.delivery.sum_s
         )
-        return waited, delivery
+        receipts = HistogramMetricFamily(
+            "pushlane_receipts_append_seconds", "One append to the log of receipts", labels=[]
+        )
+        receipts.add_metric([], self._stats.receipts.cumulative(), self._stats.receipts.sum_s)
+        return waited, delivery, receipts
 
     def _gauge_metrics(self) -> Iterable[Metric]:
         gauges = self._gauges
         for name, text, value in (
             ("pushlane_in_flight", "Pushes that hold a slot", gauges.in_flight()),
             ("pushlane_unsettled", "Outcomes not durable yet", gauges.unsettled()),
+            (
+                "pushlane_receipts_waiting",
+                "Receipts that are being written to their log",
+                gauges.receipts_waiting(),
+            ),
             ("pushlane_parked", "Pushes that wait for another of their key", gauges.parked()),
             ("pushlane_lanes_open", "Lanes that this process reads", gauges.lanes_open()),
             ("pushlane_lanes_full", "Lanes that rest at later_max", gauges.lanes_full()),

@@ -15,6 +15,10 @@ from lanes.errors import MalformedPush
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
+MAX_ATTRIBUTES = 16
+MAX_ATTRIBUTE_NAME = 64
+MAX_ATTRIBUTE_VALUE = 256
+MAX_TRACE_ID = 128
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
 SeqOrNone = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)]
@@ -28,7 +32,8 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     before `not_before_ms`, nor in its recipient's quiet hours, whose time zone is `zone` (an IANA
     name). In an ordered task `after_seq` is the push of the same key before this one, 0 for the
     first. Of the pushes with the same `collapse` key and recipient only the newest is sent.
-    `strikes` counts the processes that are known to have died while delivering it.
+    `strikes` counts the processes that are known to have died while delivering it. `attributes`
+    and `trace_id` go into its receipts, for reports; a retry was due at `due_at_ms`.
     """
 
     task_id: str
@@ -45,6 +50,9 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     after_seq: SeqOrNone = 0
     collapse: str = ""
     strikes: int = 0
+    attributes: dict[str, str] | None = None
+    trace_id: str = ""
+    due_at_ms: int = 0
 
     @property
     def push_id(self) -> str:

@@ -234,6 +234,7 @@ def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
         expires_at_ms=own_expiry,
         submitted_at_ms=new.created_at_ms,
         not_before_ms=0,
+        due_at_ms=0,
     )
 
 

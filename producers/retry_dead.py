@@ -218,6 +218,7 @@ def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
                 seq=number,
                 attempt=1,
                 strikes=0,
+                due_at_ms=0,
                 submitted_at_ms=now,
                 after_seq=numbers.get(by_seq[seq].after_seq, 0),
             )
