@@ -22,7 +22,9 @@ from producers.request import Stage, SubmitProgress
 _LABELS = {
     Stage.READING: "reading input",
     Stage.CHECKING: "checking rows",
+    Stage.FREEZING: "freezing the audience",
     Stage.PUBLISHING: "publishing",
+    Stage.SEALING: "sealing",
 }
 
 

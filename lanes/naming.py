@@ -37,6 +37,11 @@ def submit_lease(task_id: str) -> str:
     return f"submit-{task_id}"
 
 
+def fanout_lease(key: str) -> str:
+    """The lease that a fan-out of this key holds while it runs."""
+    return f"fanout-{key}"
+
+
 def task_of(lane: str) -> str | None:
     """The id of the task that has this lane to itself; None for lanes that are shared."""
     if not lane.startswith(_TASK):

@@ -6,6 +6,7 @@ shows its recipient or its content in a repr, so that none can slip into a log o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -70,6 +71,27 @@ _decoder = msgspec.msgpack.Decoder(Push)
 def encode(push: Push) -> bytes:
     """The bytes that travel on a lane."""
     return _encoder.encode(push)
+
+
+_HIGHEST_SEQ_BYTES = len(_encoder.encode(MAX_SEQ))
+
+
+def head(task_id: str) -> bytes:
+    """What every push of a task begins with on a lane: all before its seq."""
+    first = encode(Push(task_id, 1, ""))
+    known = _encoder.encode(task_id)
+    return first[: first.index(known) + len(known)]
+
+
+def tail(head: bytes, body: bytes) -> bytes:
+    """What follows the seq in the bytes of a push whose seq is `MAX_SEQ`: to number it later."""
+    return body[len(head) + _HIGHEST_SEQ_BYTES :]
+
+
+def numbered(head: bytes, first_seq: int, tails: Iterable[bytes]) -> list[bytes]:
+    """The bytes of pushes that were packed without their seqs, numbered from `first_seq` on."""
+    pack = _encoder.encode
+    return [head + pack(seq) + rest for seq, rest in enumerate(tails, start=first_seq)]
 
 
 def decode(body: bytes) -> Push:

@@ -114,11 +114,15 @@ class Settings(BaseSettings):
     reports_dir: Path | None = Field(
         None, description="folder of the store of receipts; data_dir/reports unless given"
     )
-    pipeline_detail_rate_per_s: int = Field(
-        200_000, ge=0, description="receipts/s above which detail rows are sampled; 0 for never"
+    fanout_dir: Path | None = Field(
+        None,
+        description="where fan-outs freeze their audiences, seen by every Spark worker; "
+        "data_dir/fanout unless given",
     )
-    pipeline_detail_lag: int = Field(
-        50_000, ge=0, description="bodies behind above which detail rows are sampled; 0 for never"
+    dedup_window_s: float = Field(
+        19_800.0,
+        gt=0,
+        description="how long Pulsar surely knows an idle producer; it forgets after 6 h by itself",
     )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 

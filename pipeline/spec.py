@@ -76,9 +76,9 @@ class TaskSpec(BaseModel):
             **given,
         )
 
-    def check(self, settings: Settings) -> None:
-        """Raises BadInput when no task could be made of it now."""
-        new_task(self.request(now_ms()), settings)
+    def check(self, settings: Settings, key: str = "") -> None:
+        """Raises BadInput when no task could be made of it now, of this key."""
+        new_task(self.request(now_ms(), key), settings)
 
 
 def load_spec(path: Path) -> TaskSpec:

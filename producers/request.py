@@ -66,14 +66,18 @@ class SubmitRequest:
 
 
 class Stage(StrEnum):
+    """Of a submit, or of a fan-out, which freezes its rows before it publishes them."""
+
     READING = "reading"
     CHECKING = "checking"
+    FREEZING = "freezing"
     PUBLISHING = "publishing"
+    SEALING = "sealing"
 
 
 @dataclass(frozen=True)
 class SubmitProgress:
-    """How far a submit is. `total` is known once all rows are checked; a `note` is for the user."""
+    """How far it is. `total` is known once all rows are checked; a `note` is for the user."""
 
     stage: Stage
     rows: int = 0

@@ -17,24 +17,26 @@ Render = Callable[[Sequence[Any]], str]
 
 
 class Template:
-    """A parsed template. `fields` are the names it uses, in order of first mention.
+    """A parsed template: `parts` are literals, each with the field after it or None at the end.
+
+    `fields` are the names it uses, in order of first mention.
 
     Raises:
         BadInput: braces that do not match, or more in them than a field name.
     """
 
     def __init__(self, text: str) -> None:
-        self._parts = list(_parse(text))
-        names = (field for _, field in self._parts if field is not None)
+        self.parts = tuple(_parse(text))
+        names = (field for _, field in self.parts if field is not None)
         self.fields = tuple(dict.fromkeys(names))
 
     def compile(self, columns: Sequence[str]) -> Render:
         """A function from a row, aligned to these columns, to the text."""
         literals = "".join(
             literal.replace("%", "%%") + ("" if field is None else "%s")
-            for literal, field in self._parts
+            for literal, field in self.parts
         )
-        places = [columns.index(field) for _, field in self._parts if field is not None]
+        places = [columns.index(field) for _, field in self.parts if field is not None]
         if not places:
             return _constant(literals % ())
         if len(places) == 1:

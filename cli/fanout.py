@@ -1,0 +1,163 @@
+"""`fanout`: makes a task of an audience that Spark reads, and prints its id."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from cli.errors import INTERRUPTED, note
+from cli.extras import pipeline_extra
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.progress import SubmitBar
+from cli.render import print_json
+from cli.task_view import task_fields
+from cli.words import pushes_text
+from lanes.errors import BadInput
+from lanes.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.fanout.request import Counts, FanoutRequest, FanoutResult
+
+Audience = Annotated[
+    str, typer.Option(metavar="PATH|TABLE", help="Who may get it: anything that Spark reads.")
+]
+Where = Annotated[str, typer.Option(metavar="SQL", help="Rule over its columns; all without one.")]
+SpecFile = Annotated[
+    Path, typer.Option("--task-spec", metavar="TOML", help="The task, by the names of submit.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH|TABLE[:COLUMN]", help="Leave out these recipients (repeatable)."),
+]
+Format = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help="parquet, csv, json, jdbc, …; by name.")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
+]
+Key = Annotated[
+    str, typer.Option(help="The same key makes one task; made of this command unless given.")
+]
+Most = Annotated[int | None, typer.Option(metavar="N", help="Refuse more pushes than this.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count, and write nothing.")]
+Frozen = Annotated[
+    bool,
+    typer.Option(
+        "--frozen", help="Go on with what an earlier run froze, whatever the audience is now."
+    ),
+]
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
+Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_flags(fanout))
+
+
+def fanout(
+    flags: Flags,
+    audience: Audience,
+    task_spec: SpecFile,
+    where: Where = "",
+    exclude: Exclude = None,
+    format_: Format = "",
+    option: Options = None,
+    key: Key = "",
+    most: Most = None,
+    dry_run: DryRun = False,
+    frozen: Frozen = False,
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put the rows of an audience on a lane, each once, with Spark; print the task's id.
+
+    Run again after whatever stopped it, it goes on, or does nothing more.
+    """
+    from pipeline.fanout.request import MASTER, MEMORY, FanoutRequest
+    from pipeline.spec import load_spec
+
+    request = FanoutRequest(
+        audience=audience,
+        spec=load_spec(task_spec),
+        where=where,
+        exclude=tuple(exclude or ()),
+        format=format_,
+        options=_pairs(option, "--option"),
+        key=key,
+        most=most,
+        dry_run=dry_run,
+        frozen=frozen,
+        master=master or MASTER,
+        memory=memory or MEMORY,
+        spark_options=_pairs(conf, "--conf"),
+    )
+    result = _run(flags.settings(), request)
+    _remark(result)
+    if as_json:
+        print_json(_fields(result))
+    elif result.task:
+        typer.echo(result.task.id)
+
+
+def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given or ()]
+    bad = next((name for name, equals, _ in pairs if not (name and equals)), None)
+    if bad is not None:
+        raise BadInput(f"{flag} {bad!r} is not of the form NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:
+    with pipeline_extra():
+        from pipeline.fanout.fan_out import fan_out
+    with SubmitBar() as bar:
+        try:
+            return asyncio.run(fan_out(settings, request, bar))
+        except KeyboardInterrupt:
+            pass
+    note("interrupted; the same command goes on where it stopped")
+    raise typer.Exit(INTERRUPTED)
+
+
+def _remark(result: FanoutResult) -> None:
+    if result.already_done and result.task:
+        total = pushes_text(result.task.total or 0)
+        note(f"the key's task is complete already: {total}, nothing published now")
+    elif result.task:
+        went_on = " (went on with an earlier run)" if result.resumed else ""
+        note(
+            f"{pushes_text(result.task.total or 0)} on the lane, level {result.task.level}{went_on}"
+        )
+    if result.counts and not result.already_done:
+        note(_counted(result.counts))
+
+
+def _counted(counts: Counts) -> str:
+    parts = {
+        "without recipient": counts.without_recipient,
+        "excluded": counts.excluded,
+        "duplicates": counts.duplicates,
+        "not usable": counts.bad,
+    }
+    left_out = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number)
+    rest = f"; left out: {left_out}" if left_out else ""
+    return f"{counts.matched:,} rows match, {pushes_text(counts.total)}{rest}"
+
+
+def _fields(result: FanoutResult) -> dict[str, object]:
+    task = task_fields(result.task) if result.task else None
+    counts = msgspec.structs.asdict(result.counts) if result.counts else None
+    task_id = result.task.id if result.task else None
+    return {"task_id": task_id, **asdict(result), "counts": counts, "task": task}

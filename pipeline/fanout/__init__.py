@@ -1,0 +1,5 @@
+"""Fan-out: a rule over a table of recipients becomes the pushes of one task, each exactly once.
+
+The audience is frozen first, as numbered Parquet; what is published comes from there alone, so a
+repeat of any part of it sends the same batches, which the broker then keeps once.
+"""

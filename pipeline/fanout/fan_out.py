@@ -1,0 +1,296 @@
+"""Makes a task of an audience: freeze, register, open the lane, publish, seal.
+
+Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Nothing is
+published but what was frozen, and nothing before all of it is frozen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from typing import TypeVar
+
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.errors import TaskConflict, UnknownTask
+from lanes.naming import fanout_lease, is_pool, submit_lease
+from lanes.settings import Settings
+from lanes.task import Task
+from pipeline.errors import PipelineFailed
+from pipeline.fanout.freeze import changed, count, freeze
+from pipeline.fanout.publishing import publish
+from pipeline.fanout.reconcile import forgotten, reconcile
+from pipeline.fanout.request import FanoutRequest, FanoutResult
+from pipeline.fanout.stage import Manifest, Part, Stage
+from pipeline.session import spark_session
+from producers.hold import Hold
+from producers.input import OnProgress
+from producers.newtask import new_task
+from producers.patience import patiently
+from producers.publish import refuse_ended
+from producers.request import Stage as Step
+from producers.request import SubmitProgress
+
+_LOOK_S = 0.5
+
+T = TypeVar("T")
+
+
+async def fan_out(
+    settings: Settings,
+    request: FanoutRequest,
+    on_progress: OnProgress | None = None,
+) -> FanoutResult:
+    """Fan an audience out to a task, and return it sealed.
+
+    The same call after a crash goes on where it stopped, and after success does nothing. A Spark
+    session that the caller has is used.
+
+    Raises:
+        BadInput: the request, the audience or a row cannot be used; nothing was published.
+        TaskConflict: the key belongs to other content, the audience changed since it was frozen, a
+            fan-out of the key is under way, or the task has ended.
+        PipelineFailed: Spark stopped half-way; the same call goes on.
+        Unreachable: a service does not answer at the start.
+    """
+    request.spec.check(settings, request.task_key)
+    tell = on_progress or (lambda progress: None)
+    if request.dry_run:
+        return await _counted(settings, request, tell)
+    async with connect(settings) as backend:
+        run = _FanOut(backend, settings, request, tell)
+        busy = f"a fan-out of key {request.task_key!r} is under way; wait for its end"
+        hold = Hold(backend.lease, fanout_lease(request.task_key), busy, asyncio.sleep)
+        waiting = SubmitProgress(Step.FREEZING, note=f"waiting: {busy}")
+        return await hold.run(run.run, lambda: tell(waiting))
+
+
+async def _counted(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
+    tell(SubmitProgress(Step.CHECKING))
+    asked = request.spec.request(life.now_ms(), request.task_key)
+    task = new_task(asked, settings)
+    async with _sessions(request) as session:
+        counts = await session(lambda found: count(found, request, asked, task))
+    return FanoutResult(None, counts)
+
+
+class _FanOut:
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Settings,
+        request: FanoutRequest,
+        tell: OnProgress,
+    ) -> None:
+        self._backend = backend
+        self._settings = settings
+        self._request = request
+        self._tell = tell
+        self._stage = Stage(settings, request.task_key)
+        self._fingerprint = request.fingerprint(settings)
+
+    async def run(self) -> FanoutResult:
+        known = await self._known()
+        manifest = await asyncio.to_thread(self._stage.manifest)
+        if known:
+            self._refuse_other(known)
+            if known.total is not None:
+                await asyncio.to_thread(self._stage.drop_rows)
+                counts = manifest.counts if manifest else None
+                return FanoutResult(known, counts, already_done=True)
+            refuse_ended(known)
+            self._refuse_lost(known, manifest)
+        async with _sessions(self._request) as session:
+            return await self._fan_out(session, manifest)
+
+    async def _fan_out(self, session: _Session, manifest: Manifest | None) -> FanoutResult:
+        began_s = time.monotonic()
+        is_new = manifest is None
+        if manifest is None:
+            manifest = await self._freeze(session)
+        elif not self._request.frozen:
+            await self._refuse_changed(session, manifest)
+        frozen_s = time.monotonic()
+        kept = await self._backend.registry.add(manifest.task)
+        self._refuse_other(kept)
+        self._refuse_lost(kept, manifest)
+        busy = f"a submit of task {kept.id} is under way; wait for its end"
+        hold = Hold(self._backend.lease, submit_lease(kept.id), busy, asyncio.sleep)
+        published = await hold.run(
+            lambda: self._publish(session, manifest), lambda: self._say(kept, busy)
+        )
+        published_s = time.monotonic()
+        task = await self._seal(manifest)
+        return FanoutResult(
+            task,
+            manifest.counts,
+            published,
+            resumed=not is_new,
+            freeze_s=frozen_s - began_s if is_new else 0.0,
+            publish_s=published_s - frozen_s,
+        )
+
+    async def _known(self) -> Task | None:
+        key = self._request.task_key
+        with suppress(UnknownTask):
+            task = await self._backend.registry.get(key)
+            return task if task.key == key else None
+        return None
+
+    async def _freeze(self, session: _Session) -> Manifest:
+        self._tell(SubmitProgress(Step.FREEZING))
+        request, settings = self._request, self._settings
+        asked = request.spec.request(life.now_ms(), request.task_key)
+        mark = f"{self._fingerprint}-{settings.batch}"
+        task = replace(new_task(asked, settings), fingerprint=mark)
+        return await session(
+            lambda spark: freeze(spark, settings, self._stage, request, asked, task)
+        )
+
+    async def _publish(self, session: _Session, manifest: Manifest) -> int:
+        """How many rows went out now."""
+        task = await self._backend.registry.get(manifest.task.id)
+        if task.total is not None:
+            return 0
+        refuse_ended(task)
+        keep = task.retention_s > 0 and not is_pool(task.first_lane)
+        await self._backend.broker.open_lane(task.first_lane, keep=keep)
+        task = await self._backend.registry.change(task.id, life.start)
+        old = await asyncio.to_thread(forgotten, manifest, self._stage, self._settings)
+        if old:
+            self._say(task, "the broker may have forgotten this fan-out: reading its lane")
+            await reconcile(self._backend, task, self._stage, old)
+        left = await asyncio.to_thread(_left, manifest, self._stage)
+        if left:
+            async with self._shown(task, manifest):
+                await self._publish_parts(session, manifest, left)
+        return sum(part.rows for part in left)
+
+    async def _publish_parts(self, session: _Session, manifest: Manifest, left: list[Part]) -> None:
+        settings = self._settings.model_copy(update={"batch": manifest.batch})
+        try:
+            await session(lambda spark: publish(spark, settings, self._stage, manifest, left))
+        except PipelineFailed as error:
+            refuse_ended(await self._backend.registry.get(manifest.task.id))
+            raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
+
+    async def _seal(self, manifest: Manifest) -> Task:
+        self._tell(SubmitProgress(Step.SEALING, manifest.counts.total, task_id=manifest.task.id))
+        if await asyncio.to_thread(_left, manifest, self._stage):
+            raise PipelineFailed(
+                f"task {manifest.task.id} is not complete, though Spark ended well; run the same "
+                "command again, and it goes on"
+            )
+        seal = life.seal(manifest.counts.total)
+        task = await patiently(
+            lambda: self._backend.registry.change(manifest.task.id, seal),
+            lambda trouble: self._say(manifest.task, trouble),
+            asyncio.sleep,
+        )
+        await asyncio.to_thread(self._stage.drop_rows)
+        return task
+
+    async def _refuse_changed(self, session: _Session, manifest: Manifest) -> None:
+        found = await session(lambda spark: changed(spark, self._request, manifest))
+        if found:
+            raise TaskConflict(
+                f"audience {self._request.audience!r} changed since it was frozen for task "
+                f"{manifest.task.id}: {found}. Go on with what was frozen: the same command with "
+                "--frozen; or fan out what it is now, as another task: with another --key"
+            )
+
+    def _refuse_other(self, known: Task) -> None:
+        if known.fingerprint.rpartition("-")[0] != self._fingerprint:
+            raise TaskConflict(
+                f"key {known.key!r} is used by task {known.id} with another audience, rule, "
+                "exclusion or task spec; repeat that command as it was, or choose another --key"
+            )
+
+    def _refuse_lost(self, known: Task, manifest: Manifest | None) -> None:
+        if manifest is None or manifest.task.id != known.id:
+            raise TaskConflict(
+                f"task {known.id} (key {known.key!r}) was begun, but what was frozen for it is not "
+                f"in {self._stage.path}: run this where it is (setting fanout_dir), or cancel the "
+                "task and choose another --key"
+            )
+
+    @asynccontextmanager
+    async def _shown(self, task: Task, manifest: Manifest) -> AsyncIterator[None]:
+        """Tells meanwhile how far the workers are, by what they have written down."""
+        looking = asyncio.create_task(self._look(task, manifest), name="fan-out progress")
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, task: Task, manifest: Manifest) -> None:
+        while True:
+            rows = await asyncio.to_thread(_done, manifest, self._stage)
+            total = manifest.counts.total
+            self._tell(SubmitProgress(Step.PUBLISHING, rows, total, task.id))
+            await asyncio.sleep(_LOOK_S)
+
+    def _say(self, task: Task, note: str) -> None:
+        self._tell(SubmitProgress(Step.PUBLISHING, task_id=task.id, note=note))
+
+
+def _left(manifest: Manifest, stage: Stage) -> list[Part]:
+    """The parts of which not all is known to be durable."""
+    reached, starts = stage.reached(), stage.restarts()
+
+    def is_done(part: Part) -> bool:
+        start = starts.get(part.first_seq, part.first_seq)
+        return start > part.last_seq or (start in reached and reached[start].seq >= part.last_seq)
+
+    return [part for part in manifest.parts if not is_done(part)]
+
+
+def _done(manifest: Manifest, stage: Stage) -> int:
+    """Rows that are durable, as far as it was written down."""
+    reached, starts = stage.reached(), stage.restarts()
+    rows = 0
+    for part in manifest.parts:
+        start = starts.get(part.first_seq, part.first_seq)
+        last_seq = max(start - 1, reached[start].seq if start in reached else 0)
+        rows += last_seq - part.first_seq + 1
+    return rows
+
+
+class _Session:
+    """Runs work on a Spark session in a thread, and starts the session when it is first needed."""
+
+    def __init__(self, request: FanoutRequest) -> None:
+        self._request = request
+        self._spark: SparkSession | None = None
+        self._ends = ExitStack()
+
+    async def __call__(self, work: Callable[[SparkSession], T]) -> T:
+        return await asyncio.to_thread(lambda: work(self._started()))
+
+    def _started(self) -> SparkSession:
+        if self._spark is None:
+            request = self._request
+            options, memory = request.spark_options, request.memory
+            session = spark_session(
+                "pushlane fanout", request.master, options, driver_memory=memory
+            )
+            self._spark = self._ends.enter_context(session)
+        return self._spark
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._ends.close)
+
+
+@asynccontextmanager
+async def _sessions(request: FanoutRequest) -> AsyncIterator[_Session]:
+    session = _Session(request)
+    try:
+        yield session
+    finally:
+        await session.close()

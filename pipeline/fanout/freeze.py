@@ -1,0 +1,221 @@
+"""From a rule to numbered rows that no longer change: filtered, deduplicated, packed, sorted.
+
+Nothing is collected, so that memory does not grow with the audience. It runs in a thread: Spark's
+calls block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from lanes.errors import BadInput
+from lanes.life import now_ms
+from lanes.push import MAX_SEQ, head
+from lanes.settings import Settings
+from lanes.task import Task
+from pipeline.errors import spark_errors
+from pipeline.fanout.audience import Audience, read_audience, recipient_text, without
+from pipeline.fanout.pack import RECIPIENT, SCHEMA, from_rendered, packing, row_encoder, templates
+from pipeline.fanout.render import rendered
+from pipeline.fanout.request import Counts, FanoutRequest
+from pipeline.fanout.signature import Signature, difference, signature
+from pipeline.fanout.stage import Manifest, Stage
+from producers.request import SubmitRequest
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The packed pushes as Spark will make them, and what it counts on the way."""
+
+    audience: Audience
+    packed: DataFrame
+    matched: Observation
+    wanted: Observation
+    made: Observation
+
+
+def count(spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, task: Task) -> Counts:
+    """What a fan-out would come to; writes nothing.
+
+    Raises:
+        BadInput: the audience, the rule or a row cannot be used.
+    """
+    with spark_errors(f"fan-out of {request.audience!r}"):
+        plan = _planned(spark, request, asked, task)
+        total = plan.packed.count()
+        return _judged(request, plan, total)
+
+
+def freeze(
+    spark: SparkSession,
+    settings: Settings,
+    stage: Stage,
+    request: FanoutRequest,
+    asked: SubmitRequest,
+    task: Task,
+) -> Manifest:
+    """Write the rows into the stage, then the manifest.
+
+    Raises:
+        BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
+    """
+    stage.begin()
+    try:
+        manifest = _frozen(spark, settings, stage, request, asked, task)
+        stage.publish(manifest)
+    except BaseException:
+        stage.clear()
+        raise
+    return manifest
+
+
+def changed(spark: SparkSession, request: FanoutRequest, manifest: Manifest) -> str:
+    """How the audience differs from what was frozen; empty when it does not."""
+    audience = read_audience(spark, request.audience, request.format, request.options)
+    with spark_errors(f"audience {request.audience!r}"):
+        return difference(manifest.signature, signature(audience.rows))
+
+
+def _frozen(
+    spark: SparkSession,
+    settings: Settings,
+    stage: Stage,
+    request: FanoutRequest,
+    asked: SubmitRequest,
+    task: Task,
+) -> Manifest:
+    with spark_errors(f"fan-out of {request.audience!r}"):
+        plan = _planned(spark, request, asked, task)
+        before = signature(plan.audience.rows)
+        rows = plan.packed.withColumn("part", F.spark_partition_id())
+        rows.write.option("compression", "snappy").parquet(stage.rows.as_uri())
+        _refuse_moving(request, before, signature(plan.audience.rows))
+        parts = stage.files()
+        counts = _judged(request, plan, sum(part.rows for part in parts))
+    return Manifest(
+        task=task,
+        head=head(task.id),
+        batch=settings.batch,
+        parts=parts,
+        counts=counts,
+        signature=before,
+        audience=request.audience,
+        where=request.where,
+        created_at_ms=now_ms(),
+        collapses=bool(asked.collapse),
+    )
+
+
+def _planned(
+    spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, task: Task
+) -> _Plan:
+    audience = read_audience(spark, request.audience, request.format, request.options)
+    row_encoder(asked, audience.columns, request.audience)  # refuses columns that are not there
+    counted = [Observation() for _ in range(3)]
+    matched, wanted, made = counted
+    rows = _texts(audience.matching(request.where), asked, request.audience)
+    has_none = F.coalesce(F.col(RECIPIENT), F.lit("")) == ""
+    rows = rows.observe(matched, F.count("*").alias("n"), F.count_if(has_none).alias("nameless"))
+    rows = without(rows.where(~has_none), RECIPIENT, spark, request.exclude, asked.recipient)
+    rows = _ordered(_distinct(rows.observe(wanted, F.count("*").alias("n"))), asked)
+    step = packing(from_rendered(asked), task, rows.columns)
+    packed = rows.mapInArrow(step, SCHEMA)
+    bad = F.col("reason").isNotNull()
+    packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))
+    return _Plan(audience, packed.where(~bad).select("packed"), matched, wanted, made)
+
+
+def _texts(rows: DataFrame, asked: SubmitRequest, name: str) -> DataFrame:
+    """Only the columns that pushes are made of, with recipients and templates as texts."""
+    recipient = recipient_text(rows, asked.recipient, name).alias(RECIPIENT)
+    texts = [rendered(text, rows, name).alias(c) for c, text in templates(asked).items()]
+    made = {RECIPIENT, *templates(asked)}
+    needed = row_encoder(from_rendered(asked), (*rows.columns, *made)).wanted.names
+    plain = [F.col(f"`{column}`") for column in needed if column not in made]
+    return rows.select(recipient, *texts, *plain)
+
+
+def _distinct(rows: DataFrame) -> DataFrame:
+    """One row a recipient: the first by all of its columns, so the same one at each run."""
+    order = [_sortable(rows, name) for name in rows.columns if name != RECIPIENT]
+    window = Window.partitionBy(RECIPIENT).orderBy(*order or [F.col(RECIPIENT)])
+    numbered = rows.withColumn("__place", F.row_number().over(window))
+    return numbered.where(F.col("__place") == 1).drop("__place")
+
+
+def _ordered(rows: DataFrame, asked: SubmitRequest) -> DataFrame:
+    """In each part those of a time zone together, since quiet hours hold them back together.
+
+    Without zones, rows are sorted by recipient already: what tells duplicates did that.
+    """
+    if not asked.zone_column:
+        return rows
+    zone = F.col(f"`{asked.zone_column}`")
+    return rows.sortWithinPartitions(zone, RECIPIENT)
+
+
+def _sortable(rows: DataFrame, name: str) -> Column:
+    column = F.col(f"`{name}`")
+    is_nested = isinstance(rows.schema[name].dataType, (StructType, MapType, ArrayType))
+    return F.to_json(column) if is_nested else column
+
+
+def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) -> None:
+    """Only of files: to read everything else once more would take as long again."""
+    if before.files and (found := difference(before, after)):
+        raise BadInput(
+            f"audience {request.audience!r} changed while it was read: {found}; run this again "
+            "when nobody writes to it"
+        )
+
+
+def _judged(request: FanoutRequest, plan: _Plan, total: int) -> Counts:
+    matched, wanted, made = plan.matched.get, plan.wanted.get, plan.made.get
+    eligible = matched["n"] - matched["nameless"]
+    counts = Counts(
+        matched=matched["n"],
+        without_recipient=matched["nameless"],
+        excluded=eligible - wanted["n"],
+        duplicates=wanted["n"] - total - made["bad"],
+        bad=made["bad"],
+        total=total,
+    )
+    _refuse(request, counts, made["reason"])
+    return counts
+
+
+def _refuse(request: FanoutRequest, counts: Counts, reason: str | None) -> None:
+    if counts.bad and request.spec.bad_rows == "stop":
+        raise BadInput(
+            f"{counts.bad:,} rows of {request.audience!r} cannot be used; one {reason}; nothing "
+            'was published. Correct them, or leave them out with bad_rows = "skip" in the task spec'
+        )
+    if not counts.total:
+        raise _nothing(request, counts)
+    if counts.total > MAX_SEQ:
+        raise BadInput(f"{counts.total:,} pushes are more than a task takes ({MAX_SEQ:,})")
+    if request.most is not None and counts.total > request.most:
+        raise BadInput(
+            f"{counts.total:,} pushes are more than the {request.most:,} that are allowed; nothing "
+            "was published. Narrow the rule, or allow more"
+        )
+
+
+def _nothing(request: FanoutRequest, counts: Counts) -> BadInput:
+    if not counts.matched:
+        rule = f"for which {request.where!r} holds" if request.where else "at all"
+        return BadInput(f"audience {request.audience!r} has no rows {rule}: nothing to publish")
+    if counts.without_recipient == counts.matched:
+        return BadInput(
+            f"none of the {counts.matched:,} rows of {request.audience!r} has a recipient in "
+            f"{request.spec.recipient!r}; name the column in the task spec"
+        )
+    return BadInput(
+        f"nobody is left of {counts.matched:,} rows of {request.audience!r}: "
+        f"{counts.without_recipient:,} without recipient, {counts.excluded:,} excluded, "
+        f"{counts.bad:,} that cannot be used"
+    )

@@ -1,0 +1,70 @@
+"""The Spark job that puts frozen rows on the lane: a partition a file, a producer a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lanes.settings import Settings
+from pipeline.errors import spark_errors
+from pipeline.fanout.source import NAME, bound
+from pipeline.fanout.stage import Manifest, Part, Stage
+
+_SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+_TOO_LARGE = str(1 << 40)
+
+
+def publish(
+    spark: SparkSession, settings: Settings, stage: Stage, manifest: Manifest, parts: Sequence[Part]
+) -> None:
+    """Publish these parts; returns when all of their rows are durable.
+
+    Raises:
+        PipelineFailed: a part could not be published; it can be tried again.
+    """
+    spark.createDataFrame([], "seq long")  # sources are found by the session active in a thread
+    spark.dataSource.register(bound(settings))
+    doing = f"publishing for task {manifest.task.id}"
+    with spark_errors(doing), _whole_files(spark):
+        rows = _numbered(spark, stage, manifest, parts)
+        rows.write.format(NAME).options(
+            task=manifest.task.id,
+            head=manifest.head.hex(),
+            collapses="true" if manifest.collapses else "false",
+            progress=str(stage.progress),
+        ).mode("append").save()
+
+
+@contextmanager
+def _whole_files(spark: SparkSession) -> Iterator[None]:
+    """Each file a partition of its own: neither cut, nor put together with others."""
+    for name in _SIZES:
+        spark.conf.set(name, _TOO_LARGE)
+    try:
+        yield
+    finally:
+        for name in _SIZES:
+            spark.conf.unset(name)
+
+
+def _numbered(
+    spark: SparkSession, stage: Stage, manifest: Manifest, parts: Sequence[Part]
+) -> DataFrame:
+    """The rows of the parts with their seqs."""
+    rows = spark.read.parquet(*((stage.rows / part.file).as_uri() for part in parts))
+    seq = _by_part({part.number: part.first_seq for part in parts}) + F.col("_metadata.row_index")
+    numbered = rows.select(seq.alias("seq"), "packed", "part")
+    starts = stage.restarts()
+    if starts:
+        first = _by_part({p.number: starts.get(p.first_seq, p.first_seq) for p in parts})
+        numbered = numbered.where(F.col("seq") >= first)
+    return numbered.select("seq", "packed")
+
+
+def _by_part(values: Mapping[int, int]) -> Column:
+    """A value for each part, looked up by the number that its rows carry."""
+    table = [values.get(number, 0) for number in range(max(values) + 1)]
+    return F.get(F.lit(table).cast("array<bigint>"), F.col("part"))

@@ -1,0 +1,106 @@
+"""Finds out how far a part was published when the broker may have forgotten its producer.
+
+A producer's batches come in order, so what is on the lanes of a part, or was finished, is a first
+stretch of it: everything behind the highest seq that is found is missing, nothing before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from lanes.backend import Backend
+from lanes.errors import MalformedPush, TaskConflict
+from lanes.naming import later_lane, own_lane
+from lanes.push import decode
+from lanes.settings import Settings
+from lanes.task import Task
+from pipeline.fanout.stage import Manifest, Part, Stage
+
+_ASK_AT_ONCE = 10_000
+
+
+def begun_parts(manifest: Manifest, stage: Stage) -> dict[int, tuple[Part, int]]:
+    """By the seq a worker began with: the part, and the last activity of it (ms); not the whole."""
+    starts, reached = stage.restarts(), stage.reached()
+    begun = {}
+    for part in manifest.parts:
+        start = starts.get(part.first_seq, part.first_seq)
+        found = reached.get(start)
+        if found and found.seq < part.last_seq:
+            begun[start] = (part, found.at_ms)
+    return begun
+
+
+def forgotten(manifest: Manifest, stage: Stage, settings: Settings) -> list[Part]:
+    """Parts that were begun, so long ago that the broker may not know what it has of them.
+
+    The embedded store never forgets.
+    """
+    if settings.broker == "embedded":
+        return []
+    oldest_ms = time.time() * 1000 - settings.dedup_window_s * 1000
+    return [part for part, at_ms in begun_parts(manifest, stage).values() if at_ms < oldest_ms]
+
+
+async def reconcile(
+    backend: Backend, task: Task, stage: Stage, parts: Sequence[Part]
+) -> dict[int, int]:
+    """From which seq on each of these parts goes on, by its first seq; kept in the stage too.
+
+    Raises:
+        TaskConflict: nobody can know any more.
+    """
+    if await backend.registry.counted_since_ms() > task.created_at_ms:
+        raise TaskConflict(
+            f"fan-out of task {task.id} stopped too long ago to go on: the broker has forgotten "
+            "what it had, and the counts of finished pushes were lost meanwhile. Cancel the task "
+            "(what is on its lane is dropped), and run this again with another --key"
+        )
+    last = dict.fromkeys((part.first_seq for part in parts), 0)
+    await _seen_on_lanes(backend, task, parts, last)
+    for part in parts:
+        found = await _last_finished(backend, task, part)
+        last[part.first_seq] = max(last[part.first_seq], found)
+    starts = stage.restarts()
+    for part in parts:
+        before = starts.get(part.first_seq, part.first_seq)
+        starts[part.first_seq] = max(before, last[part.first_seq] + 1)
+    stage.restart(starts)
+    return starts
+
+
+async def _seen_on_lanes(
+    backend: Backend, task: Task, parts: Sequence[Part], last: dict[int, int]
+) -> None:
+    for lane in _lanes(task):
+        async for bodies in backend.broker.replay(lane):
+            for seq in _seqs(task.id, bodies):
+                part = next((p for p in parts if p.first_seq <= seq <= p.last_seq), None)
+                if part:
+                    last[part.first_seq] = max(last[part.first_seq], seq)
+
+
+def _lanes(task: Task) -> list[str]:
+    """Wherever a push of the task may wait."""
+    lanes = dict.fromkeys((task.first_lane, task.lane, own_lane(task.id)))
+    return [name for lane in lanes for name in (lane, later_lane(lane))]
+
+
+def _seqs(task_id: str, bodies: Iterable[bytes]) -> Iterable[int]:
+    for body in bodies:
+        try:
+            push = decode(body)
+        except MalformedPush:  # of somebody else: all that we publish can be read
+            continue
+        if push.task_id == task_id:
+            yield push.seq
+
+
+async def _last_finished(backend: Backend, task: Task, part: Part) -> int:
+    for end in range(part.last_seq, part.first_seq - 1, -_ASK_AT_ONCE):
+        seqs = range(max(part.first_seq, end - _ASK_AT_ONCE + 1), end + 1)
+        finished = await backend.registry.finished(task.id, seqs)
+        if any(finished):
+            return max(seq for seq, is_done in zip(seqs, finished, strict=True) if is_done)
+    return 0

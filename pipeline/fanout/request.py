@@ -1,0 +1,103 @@
+"""What a fan-out is asked for, and what it comes to. Plain frozen values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lanes.settings import Settings
+from lanes.task import Task
+from pipeline.spec import TaskSpec
+from producers.newtask import describe
+
+MASTER = "local[*, 4]"
+"""This machine; like a cluster, it tries a part up to four times."""
+
+MEMORY = "2g"
+_SECRETS = ("password", "secret", "token", "user", "key")
+_NO_BATCH = {"batch": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanoutRequest:
+    """One task to be made of the rows of an audience for which a rule holds.
+
+    `audience` is a path or a table, `format` what Spark calls its format (told by the file's name
+    unless given), `options` those of Spark's reader. `where` is SQL over its columns. Recipients in
+    one of `exclude` (each a path or table, `:COLUMN` behind it where it has more than one) are left
+    out. The same `key` with the same content is one task; it is made of the command unless given.
+    More pushes than `most` are refused. `frozen` goes on with what an earlier run had frozen,
+    whatever the audience holds now. `master`, `memory` and `spark_options` are Spark's.
+    """
+
+    audience: str
+    spec: TaskSpec
+    where: str = ""
+    exclude: tuple[str, ...] = ()
+    format: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    most: int | None = None
+    dry_run: bool = False
+    frozen: bool = False
+    master: str = MASTER
+    memory: str = MEMORY
+    spark_options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def task_key(self) -> str:
+        """The key given, the spec's own, or one made of all that makes the pushes what they are."""
+        return self.key or self.spec.key or f"fanout-{_hash(self._content())[:16]}"
+
+    def fingerprint(self, settings: Settings) -> str:
+        """A hash of what a repeat must have in common; start and expiry count from the first."""
+        unset = {"not_before": "", "delay": "", "expires": ""}
+        asked = self.spec.model_copy(update=unset).request(0)
+        described = describe(asked, settings.model_copy(update=_NO_BATCH))
+        return _hash([described.decode(), *self._content()[:-1]])
+
+    def _content(self) -> list[object]:
+        options = {k: v for k, v in self.options.items() if not _is_secret(k)}
+        source = [self.audience, self.format, sorted(options.items()), self.where]
+        return [*source, list(self.exclude), self.spec.model_dump(mode="json")]
+
+
+def _is_secret(option: str) -> bool:
+    return any(word in option.lower() for word in _SECRETS)
+
+
+def _hash(content: list[object]) -> str:
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What became of the rows for which the rule holds; `total` of them are pushes."""
+
+    matched: int
+    without_recipient: int
+    excluded: int
+    duplicates: int
+    bad: int
+    total: int
+
+
+@dataclass(frozen=True)
+class FanoutResult:
+    """The sealed task, None of a dry run.
+
+    `published` counts the rows that this call sent, of which the broker keeps each once. `resumed`
+    says that an earlier run had stopped half-way, `already_done` that it had not; `remark` is what
+    the user should know besides. The times are of this call's own steps.
+    """
+
+    task: Task | None
+    counts: Counts | None
+    published: int = 0
+    resumed: bool = False
+    already_done: bool = False
+    remark: str = ""
+    freeze_s: float = 0.0
+    publish_s: float = 0.0

@@ -1,0 +1,162 @@
+"""`df.write.format("pushlane")`: a Spark data source that puts a DataFrame's rows on a task's lane.
+
+For anybody's own job. Register it once a session: `spark.dataSource.register(PushlaneDataSource)`.
+The DataFrame has a column `seq`: 1, 2, 3 … over all partitions, in order inside each; and the
+columns that the task spec names. Options: `spec` (a TOML file on the driver) and `key` (one task,
+however often the write is repeated). The same write repeated after a failure adds what is missing,
+as long as its rows and partitions are the same: write them to Parquet first, and read that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from lanes import life
+from lanes.backend import connect
+from lanes.errors import BadInput, TaskConflict
+from lanes.naming import is_pool
+from lanes.push import numbered
+from lanes.settings import Settings, load
+from lanes.task import Task
+from pipeline.fanout.pack import row_encoder, values
+from pipeline.fanout.writer import PartWriter
+from pipeline.spec import load_spec
+from producers.newtask import describe, new_task
+from producers.publish import refuse_ended
+from producers.request import SubmitRequest
+from producers.rows import BadRow
+
+NAME = "pushlane"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """How many rows one partition had."""
+
+    rows: int
+
+
+class PushlaneDataSource(DataSource):
+    """Settings are those of `PUSHLANE_*` and `pushlane.toml` where the driver runs."""
+
+    settings: Settings | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise BadInput("what is on a lane cannot be overwritten; use mode('append')")
+        if "seq" not in schema.fieldNames():
+            raise BadInput("the rows have no column 'seq': 1, 2, 3 … over all of them, in order")
+        settings = self.settings or load()
+        if "head" in self.options:
+            return FrozenWriter(settings, self.options)
+        return _writer_of_task(settings, self.options, schema)
+
+
+class FrozenWriter(DataSourceArrowWriter):
+    """Of pushes that are packed already, for a task that somebody else opens and seals."""
+
+    def __init__(self, settings: Settings, options: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._task_id = options["task"]
+        self._head = bytes.fromhex(options["head"])
+        self._collapses = options["collapses"] == "true"
+        self._progress = Path(options["progress"])
+
+    def write(self, iterator: Iterable[pa.RecordBatch]) -> Written:
+        writer = PartWriter(
+            self._settings, self._task_id, self._number, self._collapses, self._progress
+        )
+        return Written(asyncio.run(writer.run(iterator)))
+
+    def _number(self, rows: pa.RecordBatch, first_seq: int) -> list[bytes]:
+        return numbered(self._head, first_seq, rows.column("packed").to_pylist())
+
+
+class TaskWriter(DataSourceArrowWriter):
+    """Of rows as the spec names them; seals the task when all partitions are written."""
+
+    def __init__(self, settings: Settings, request: SubmitRequest, task: Task) -> None:
+        self._settings = settings
+        self._request = request
+        self._task = task
+
+    def write(self, iterator: Iterable[pa.RecordBatch]) -> Written:
+        if self._task.total is not None:  # by an earlier run: only count what there is
+            return Written(sum(rows.num_rows for rows in iterator))
+        encode = _Encode(self._request, self._task)
+        writer = PartWriter(self._settings, self._task.id, encode, bool(self._request.collapse))
+        return Written(asyncio.run(writer.run(iterator)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        asyncio.run(self._seal(sum(one.rows for one in messages if isinstance(one, Written))))
+
+    async def _seal(self, total: int) -> None:
+        async with connect(self._settings) as backend:
+            await backend.registry.change(self._task.id, life.seal(total))
+
+
+class _Encode:
+    def __init__(self, request: SubmitRequest, task: Task) -> None:
+        self._request = request
+        self._task = task
+
+    def __call__(self, rows: pa.RecordBatch, first_seq: int) -> list[bytes]:
+        encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")
+        encode_row = encoder.for_task(self._task)
+        bodies = []
+        for seq, row in enumerate(values(rows, encoder.wanted), start=first_seq):
+            body = encode_row(seq, row)
+            if isinstance(body, BadRow):
+                raise body.error(f"row {seq} {body.reason}")
+            bodies.append(body)
+        return bodies
+
+
+def bound(settings: Settings) -> type[PushlaneDataSource]:
+    """The source with these settings: they travel to the workers inside it, never in a plan."""
+
+    class Bound(PushlaneDataSource):
+        pass
+
+    Bound.settings = settings
+    return Bound
+
+
+def _writer_of_task(
+    settings: Settings, options: Mapping[str, str], schema: StructType
+) -> TaskWriter:
+    for option in ("spec", "key"):
+        if option not in options:
+            raise BadInput(f'a write to pushlane needs .option("{option}", …)')
+    request = load_spec(Path(options["spec"])).request(life.now_ms(), options["key"])
+    row_encoder(request, schema.fieldNames(), "the DataFrame")
+    return TaskWriter(settings, request, asyncio.run(_opened(settings, request)))
+
+
+async def _opened(settings: Settings, request: SubmitRequest) -> Task:
+    """The task of this key, with its lane."""
+    fingerprint = hashlib.sha256(describe(request, settings)).hexdigest()
+    async with connect(settings) as backend:
+        made = new_task(request, settings)
+        task = await backend.registry.add(replace(made, fingerprint=fingerprint))
+        if task.fingerprint != fingerprint:
+            raise TaskConflict(f"key {task.key!r} is used by task {task.id} with another spec")
+        refuse_ended(task)
+        if task.total is not None:
+            return task
+        keep = task.retention_s > 0 and not is_pool(task.first_lane)
+        await backend.broker.open_lane(task.first_lane, keep=keep)
+        return await backend.registry.change(task.id, life.start)

@@ -1,0 +1,164 @@
+"""The folder of one fan-out: its frozen rows, the manifest that says they are whole, its progress.
+
+Rows without a manifest are of a freeze that was cut off, and thrown away. Workers write how far
+each part is; files are replaced as a whole, so that a kill leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+
+from lanes.errors import BadInput
+from lanes.settings import Settings
+from lanes.task import Task
+from pipeline.fanout.request import Counts
+from pipeline.fanout.signature import Signature
+
+FORMAT = 1
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One file of frozen rows, with seqs from `first_seq` on; `number` is in every row of it."""
+
+    file: str
+    number: int
+    first_seq: int
+    rows: int
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.rows - 1
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What was frozen, for which task, and `batch`: the rows of one flush, the same at each repeat.
+
+    `head` is what every push begins with; `task` is as it was when it was made.
+    """
+
+    task: Task
+    head: bytes
+    batch: int
+    parts: list[Part]
+    counts: Counts
+    signature: Signature
+    audience: str
+    where: str
+    created_at_ms: int
+    collapses: bool = False
+    format: int = FORMAT
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """The last seq that is durable of a part, 0 when it was only begun, and since when (ms)."""
+
+    seq: int
+    at_ms: int
+
+
+class Stage:
+    """The folder of a task's key on a backend."""
+
+    def __init__(self, settings: Settings, key: str) -> None:
+        where = settings.data_dir if settings.broker == "embedded" else settings.broker
+        named = f"{where}\n{settings.namespace}\n{key}"
+        root = settings.fanout_dir or settings.data_dir / "fanout"
+        self.path = root.absolute() / hashlib.sha256(named.encode()).hexdigest()[:24]
+        self.rows = self.path / "rows"
+        self.progress = self.path / "progress"
+
+    def manifest(self) -> Manifest | None:
+        """None when nothing was frozen, or the freeze was cut off."""
+        try:
+            text = (self.path / "manifest.json").read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(text, type=Manifest)
+        except msgspec.DecodeError as error:
+            raise BadInput(
+                f"{self.path / 'manifest.json'} is damaged; cancel the task, remove the folder, "
+                "and run this with another --key"
+            ) from error
+
+    def begin(self) -> None:
+        """An empty folder for a new freeze, readable by its owner alone."""
+        self.clear()
+        self.path.mkdir(parents=True, mode=0o700)
+        self.progress.mkdir(mode=0o700)
+
+    def clear(self) -> None:
+        """Throw all of it away."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def drop_rows(self) -> None:
+        """Keep the manifest alone: the rows hold recipients, and are on the lane now."""
+        shutil.rmtree(self.rows, ignore_errors=True)
+
+    def files(self) -> list[Part]:
+        """The files that were written, numbered from seq 1 on; each is made durable."""
+        parts: list[Part] = []
+        first_seq = 1
+        for path in sorted(self.rows.glob("part-*.parquet")):
+            found = _part(path, first_seq)
+            if found.rows:
+                parts.append(found)
+                first_seq += found.rows
+        return parts
+
+    def publish(self, manifest: Manifest) -> None:
+        """From now on the frozen rows count."""
+        replace_file(self.path / "manifest.json", msgspec.json.encode(manifest))
+
+    def restarts(self) -> dict[int, int]:
+        """By a part's first seq: the seq from which on it is published, after a reconciliation."""
+        try:
+            text = (self.path / "restarts.json").read_bytes()
+        except FileNotFoundError:
+            return {}
+        return msgspec.json.decode(text, type=dict[int, int])
+
+    def restart(self, starts: dict[int, int]) -> None:
+        replace_file(self.path / "restarts.json", msgspec.json.encode(starts))
+
+    def reached(self) -> dict[int, Reached]:
+        """By the seq that a worker began with: how far it is."""
+        return dict(self._reached())
+
+    def _reached(self) -> Iterator[tuple[int, Reached]]:
+        for path in self.progress.glob("*[0-9]"):
+            at_ms = path.stat().st_mtime_ns // 1_000_000
+            yield int(path.name), Reached(int(path.read_text() or 0), at_ms)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Durably; another process sees the old content or the new."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _part(path: Path, first_seq: int) -> Part:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    rows = pq.read_metadata(path).num_rows
+    return Part(path.name, int(path.name.split("-")[1]), first_seq, rows)

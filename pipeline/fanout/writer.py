@@ -1,0 +1,165 @@
+"""Publishes one Spark partition, on a worker: always the same batches of the same rows.
+
+The rows of a partition have seqs that follow each other. Its first seq names its producer, so a
+second attempt at it, or a whole second run, is kept once by the broker. An attempt that meets
+another one still at work waits for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lanes.backend import Backend, connect
+from lanes.errors import BadInput, TaskConflict, UnknownLane
+from lanes.ports import Source
+from lanes.settings import Settings
+from producers.ahead import ahead
+from producers.patience import patiently
+from producers.publish import announce, refuse_ended
+
+CHUNK_ROWS = 32_768
+_CHUNK_BYTES = 16 * 1024 * 1024
+_BUSY_S = 600.0
+_BUSY_STEP_S = 0.5
+
+Encode = Callable[[pa.RecordBatch, int], list[bytes]]
+
+
+class Chunk(list[bytes]):
+    """Bodies with seqs from `first_seq` on; ends with a whole batch, but for a partition's last."""
+
+    def __init__(self, first_seq: int, bodies: Iterable[bytes]) -> None:
+        super().__init__(bodies)
+        self.first_seq = first_seq
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self) - 1
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch], encode: Encode, batch: int
+) -> Generator[Chunk, None, None]:
+    """The rows of a partition, cut at multiples of the batch.
+
+    Raises:
+        BadInput: seqs that do not follow each other.
+    """
+    pending: list[bytes] = []
+    first_seq = size = 0
+    for rows in batches:
+        if not rows.num_rows:
+            continue
+        begins = _first_seq(rows, first_seq + len(pending) if first_seq else 0)
+        first_seq = first_seq or begins
+        bodies = encode(rows, begins)
+        pending += bodies
+        size += sum(map(len, bodies))
+        if len(pending) >= CHUNK_ROWS or size >= _CHUNK_BYTES:
+            whole = len(pending) - (first_seq + len(pending) - 1) % batch
+            if whole > 0:
+                yield Chunk(first_seq, pending[:whole])
+                first_seq, pending = first_seq + whole, pending[whole:]
+                size = sum(map(len, pending))
+    if pending:
+        yield Chunk(first_seq, pending)
+
+
+def _first_seq(rows: pa.RecordBatch, expected: int) -> int:
+    seqs = rows.column("seq").cast(pa.int64())
+    first = seqs[0].as_py()
+    follow = pc.all(pc.equal(pc.pairwise_diff(seqs)[1:], 1)).as_py()
+    if not first or first < 1 or (expected and first != expected) or follow is False:
+        raise BadInput(
+            "the seqs of a partition do not follow each other from row to row, counted from 1; "
+            "sort each partition by seq"
+        )
+    return int(first)
+
+
+class PartWriter:
+    """Publishes a partition, and writes down how far it is where `progress` says."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        task_id: str,
+        encode: Encode,
+        collapses: bool,
+        progress: Path | None = None,
+    ) -> None:
+        self._settings = settings
+        self._task_id = task_id
+        self._encode = encode
+        self._collapses = collapses
+        self._progress = progress
+
+    async def run(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """How many rows there were. A service that is lost on the way is waited for.
+
+        Raises:
+            TaskConflict: the task has ended, or another writer keeps the partition.
+            BadInput: seqs that do not follow each other.
+        """
+        rows = chunks(batches, self._encode, self._settings.batch)
+        count = 0
+        async with connect(self._settings) as backend, ahead(rows) as coming:
+            async for chunk in coming:
+                source = Source(_producer(self._task_id, chunk.first_seq - count), chunk.first_seq)
+                if not count:
+                    self._reach(chunk.first_seq, 0)
+                await self._send(backend, chunk, source)
+                count += len(chunk)
+                self._reach(chunk.last_seq + 1 - count, chunk.last_seq)
+        return count
+
+    async def _send(self, backend: Backend, chunk: Chunk, source: Source) -> None:
+        publish = partial(self._publish, backend, chunk, source)
+        await patiently(publish, _say_nothing, asyncio.sleep)
+
+    async def _publish(self, backend: Backend, chunk: Chunk, source: Source) -> None:
+        task = await backend.registry.get(self._task_id)
+        refuse_ended(task, source.first_seq - 1)
+        try:
+            await _when_free(partial(backend.broker.publish, task.first_lane, chunk, source=source))
+        except UnknownLane:
+            refuse_ended(await backend.registry.get(self._task_id), source.first_seq - 1)
+            raise
+        if self._collapses:
+            await announce(backend, task, chunk)
+
+    def _reach(self, begun_with: int, last_seq: int) -> None:
+        if self._progress is None:
+            return
+        path = self._progress / str(begun_with)
+        beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+        beside.write_text(str(last_seq))
+        beside.replace(path)
+
+
+async def _when_free(publish: Callable[[], Awaitable[None]]) -> None:
+    """The name is taken while another attempt at the partition is at work, or dying."""
+    deadline = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return await publish()
+        except TaskConflict:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_BUSY_STEP_S)
+
+
+def _producer(task_id: str, first_seq: int) -> str:
+    return f"fanout-{task_id}-{first_seq}"
+
+
+def _say_nothing(trouble: str) -> None:
+    """A worker has nobody to tell."""

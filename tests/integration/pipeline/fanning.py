@@ -1,0 +1,119 @@
+"""A fan-out on the tests' own Spark session, and what it left on the lane."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
+
+from lanes.backend import connect
+from lanes.push import Push, decode
+from lanes.settings import Settings
+from lanes.task import Task
+from pipeline.fanout import writer
+from pipeline.fanout.fan_out import fan_out
+from pipeline.fanout.request import FanoutRequest, FanoutResult
+from pipeline.fanout.source import PushlaneDataSource
+from pipeline.spec import TaskSpec, parse_spec
+
+CHUNK_ROWS = 16
+
+
+def spec(**options: Any) -> TaskSpec:
+    return parse_spec({"level": "high", **options}, "test")
+
+
+def people(folder: Path, count: int = 200, files: int = 2) -> Path:
+    """A table in so many files: users 1 … count, every tenth one from Rome."""
+    path = folder / "people"
+    path.mkdir(exist_ok=True)
+    for file in range(files):
+        ids = range(1 + file, count + 1, files)
+        table = pa.table(
+            {
+                "recipient": [f"user-{number}" for number in ids],
+                "name": [f"N{number}" for number in ids],
+                "age": pa.array([number % 90 for number in ids], pa.int32()),
+                "city": ["Rome" if number % 10 == 0 else "Oslo" for number in ids],
+            }
+        )
+        pq.write_table(table, path / f"{file}.parquet")
+    return path
+
+
+def asked(audience: Path | str, **given: Any) -> FanoutRequest:
+    given.setdefault("spec", spec(title="Hi {name}"))
+    return FanoutRequest(audience=str(audience), **given)
+
+
+async def run(settings: Settings, request: FanoutRequest, **changed: Any) -> FanoutResult:
+    return await fan_out(settings, replace(request, **changed))
+
+
+async def on_lane(settings: Settings, task: Task) -> list[Push]:
+    """All that was ever published for the task, in the order of its lane."""
+    async with connect(settings) as backend:
+        pages = [page async for page in backend.broker.replay(task.first_lane)]
+    pushes = [decode(body) for page in pages for body in page]
+    return [push for push in pushes if push.task_id == task.id]
+
+
+def seqs(pushes: list[Push]) -> list[int]:
+    return sorted(push.seq for push in pushes)
+
+
+class Torn(PushlaneDataSource):
+    """Every first attempt at a partition breaks off after a batch; `bound` makes one of these."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return TornWriter(super().writer(schema, overwrite), attempts=1)
+
+
+class Broken(PushlaneDataSource):
+    """No attempt gets further than its first rows."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return TornWriter(super().writer(schema, overwrite), attempts=99)
+
+
+class TornWriter(DataSourceArrowWriter):
+    """The real writer, whose rows end half-way with an error, some of them published."""
+
+    def __init__(self, real: DataSourceArrowWriter, attempts: int) -> None:
+        self._real = real
+        self._attempts = attempts
+
+    def write(self, iterator: Any) -> Any:
+        context = TaskContext.get()
+        is_torn = context is not None and context.attemptNumber() < self._attempts
+        with mock.patch.object(writer, "CHUNK_ROWS", CHUNK_ROWS):
+            return self._real.write(_torn(iterator) if is_torn else iterator)
+
+    def commit(self, messages: Any) -> None:
+        self._real.commit(messages)
+
+
+def _torn(batches: Any) -> Any:
+    for batch in batches:
+        yield batch.slice(0, batch.num_rows // 2 + 1)
+        raise ConnectionError("torn by the test")
+
+
+def torn_by(kind: type[PushlaneDataSource]) -> Any:
+    """What stands for `bound`."""
+
+    def bound(settings: Settings) -> type[PushlaneDataSource]:
+        class Bound(kind):  # type: ignore[valid-type, misc]
+            pass
+
+        Bound.settings = settings
+        return Bound
+
+    return bound

@@ -1,0 +1,382 @@
+"""Fan-outs on Spark: each push on its lane once, whatever breaks; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lanes import life
+from lanes.backend import connect
+from lanes.errors import BadInput, TaskConflict
+from lanes.settings import Settings
+from lanes.task import Level, Task
+from pipeline.errors import PipelineFailed
+from pipeline.fanout import publishing
+from pipeline.fanout.source import bound
+from pipeline.fanout.stage import Stage
+from producers.request import SubmitRequest
+from producers.submit import submit
+from tests.integration.pipeline.fanning import (
+    Broken,
+    Torn,
+    asked,
+    on_lane,
+    people,
+    run,
+    seqs,
+    spec,
+    torn_by,
+)
+
+BATCH = 8
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "store", batch=BATCH, prefetch=2 * BATCH)
+
+
+@pytest.fixture(params=["embedded", pytest.param("pulsar", marks=pytest.mark.pulsar)])
+def settings(request: pytest.FixtureRequest, embedded: Settings) -> Settings:
+    if request.param == "embedded":
+        return embedded
+    pulsar = request.getfixturevalue("pulsar_urls")
+    urls = {
+        "broker": pulsar.broker,
+        "admin_url": pulsar.admin,
+        "redis_url": request.getfixturevalue("redis_url"),
+        "namespace": f"pushlane/t-{uuid.uuid4().hex[:12]}",
+    }
+    return embedded.model_copy(update=urls)
+
+
+async def task_of(settings: Settings, key: str) -> Task:
+    async with connect(settings) as backend:
+        return await backend.registry.get(key)
+
+
+async def test_the_rows_of_a_rule_are_on_the_lane_once_each(settings, tmp_path) -> None:
+    task_spec = spec(title="Hi {name}", data=["age"])
+    request = asked(people(tmp_path), where="city = 'Rome'", spec=task_spec)
+
+    result = await run(settings, request)
+
+    pushes = await on_lane(settings, result.task)
+    assert seqs(pushes) == list(range(1, 21))
+    assert {push.recipient for push in pushes} == {f"user-{n}" for n in range(10, 201, 10)}
+    assert {(push.title, push.data["age"]) for push in pushes if push.recipient == "user-100"} == {
+        ("Hi N100", 10)
+    }
+    assert (result.task.total, result.counts.matched) == (20, 20)
+
+
+async def test_the_same_call_after_its_end_adds_nothing(settings, tmp_path) -> None:
+    request = asked(people(tmp_path))
+    first = await run(settings, request)
+
+    again = await run(settings, request)
+
+    assert (again.already_done, again.task.id) == (True, first.task.id)
+    assert len(await on_lane(settings, first.task)) == 200
+
+
+async def test_attempts_that_break_off_leave_each_push_once(
+    settings, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    request = asked(people(tmp_path), key="k")
+    with pytest.raises(PipelineFailed, match="run the same command again"):
+        await run(settings, request)
+    monkeypatch.undo()
+    assert 0 < len(await on_lane(settings, await task_of(settings, "k"))) < 200
+
+    result = await run(settings, request)
+
+    assert result.resumed
+    assert seqs(await on_lane(settings, result.task)) == list(range(1, 201))
+
+
+async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
+    settings, tmp_path, monkeypatch
+) -> None:
+    """The broker's memory is made to end: with names of their own, nothing would be recognised."""
+    request = asked(people(tmp_path))
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    with pytest.raises(PipelineFailed):
+        await run(settings, request)
+    monkeypatch.undo()
+    stage = Stage(settings, request.task_key)
+    for path in stage.progress.iterdir():
+        os.utime(path, (1, 1))
+
+    result = await run(settings, request)
+
+    assert seqs(await on_lane(settings, result.task)) == list(range(1, 201))
+    assert settings.broker == "embedded" or stage.restarts()
+
+
+async def test_a_frozen_audience_that_changed_is_refused(embedded, tmp_path, monkeypatch) -> None:
+    audience = people(tmp_path)
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    with pytest.raises(PipelineFailed):
+        await run(embedded, asked(audience))
+    monkeypatch.undo()
+    pq.write_table(pa.table({"recipient": ["late"], "name": ["L"]}), audience / "late.parquet")
+
+    with pytest.raises(TaskConflict, match=r"1 added \(late\.parquet\).*--frozen.*--key"):
+        await run(embedded, asked(audience))
+
+    result = await run(embedded, asked(audience), frozen=True)
+    assert seqs(await on_lane(embedded, result.task)) == list(range(1, 201))
+
+
+async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
+    embedded, tmp_path, monkeypatch
+) -> None:
+    request = asked(people(tmp_path), key="k")
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    with pytest.raises(PipelineFailed):
+        await run(embedded, request)
+    monkeypatch.undo()
+    async with connect(embedded) as backend:
+        await backend.registry.change("k", life.cancel)
+
+    with pytest.raises(TaskConflict, match="is cancelled"):
+        await run(embedded, request)
+
+
+async def test_a_key_of_another_rule_is_refused(embedded, tmp_path) -> None:
+    audience = people(tmp_path)
+    await run(embedded, asked(audience, key="k"))
+
+    with pytest.raises(TaskConflict, match="another audience, rule, exclusion or task spec"):
+        await run(embedded, asked(audience, key="k", where="age > 3"))
+
+
+async def test_what_was_frozen_elsewhere_is_not_frozen_anew(
+    embedded, tmp_path, monkeypatch
+) -> None:
+    request = asked(people(tmp_path))
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    with pytest.raises(PipelineFailed):
+        await run(embedded, request)
+    monkeypatch.undo()
+    Stage(embedded, request.task_key).clear()
+
+    with pytest.raises(TaskConflict, match="fanout_dir"):
+        await run(embedded, request)
+
+
+async def test_the_excluded_are_left_out(embedded, tmp_path) -> None:
+    gone = tmp_path / "gone.csv"
+    gone.write_text("device,why\nuser-1,dead\n user-2 ,dead\nnobody,dead\n")
+    muted = tmp_path / "muted.parquet"
+    pq.write_table(pa.table({"recipient": ["user-3"]}), muted)
+    exclude = (f"{gone}:device", str(muted))
+
+    result = await run(embedded, asked(people(tmp_path), exclude=exclude))
+
+    recipients = {push.recipient for push in await on_lane(embedded, result.task)}
+    assert recipients == {f"user-{number}" for number in range(4, 201)}
+    assert result.counts.excluded == 3
+
+
+async def test_a_recipient_gets_one_push_always_of_the_same_row(embedded, tmp_path) -> None:
+    rows = tmp_path / "twice.csv"
+    rows.write_text("recipient,name\n a ,Zoe\nb,Bea\na,Ann\n,None\n")
+    titles = []
+    for key in ("first", "second"):
+        result = await run(embedded, asked(rows, key=key))
+        titles.append({push.title for push in await on_lane(embedded, result.task)})
+
+    assert titles == [{"Hi Ann", "Hi Bea"}] * 2
+    assert (result.counts.duplicates, result.counts.without_recipient) == (1, 1)
+
+
+async def test_csv_is_compared_as_numbers_and_sent_as_it_stands(embedded, tmp_path) -> None:
+    rows = tmp_path / "phones.csv"
+    rows.write_text('recipient,n,text\n+4915,007,"say ""hi"""\n0049,10,x\n')
+
+    task_spec = spec(title="{n} {text}", data=["n"])
+    result = await run(embedded, asked(rows, where="n < 9", spec=task_spec))
+
+    [push] = await on_lane(embedded, result.task)
+    assert (push.recipient, push.title, push.data) == ("+4915", '007 say "hi"', {"n": "007"})
+
+
+async def test_pushes_of_a_time_zone_come_together(embedded, tmp_path) -> None:
+    rows = tmp_path / "zones.csv"
+    zones = ("Asia/Tokyo", "Europe/Rome", "America/Lima")
+    lines = "".join(f"u{number},{zones[number % 3]}\n" for number in range(30))
+    rows.write_text(f"recipient,tz\n{lines}")
+
+    task_spec = spec(quiet="22:00-08:00", zone_column="tz")
+    result = await run(embedded, asked(rows, spec=task_spec))
+
+    pushes = await on_lane(embedded, result.task)
+    assert Counter(push.zone for push in pushes) == dict.fromkeys(zones, 10)
+    found = [push.zone for push in sorted(pushes, key=lambda push: push.seq)]
+    borders = sum(one != next_one for one, next_one in pairwise(found))
+    parts = 2  # of the tests' Spark
+    assert borders <= parts * len(zones) - 1
+
+
+async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path) -> None:
+    path = tmp_path / "kinds.parquet"
+    pq.write_table(every_kind(), path)
+    columns = [name for name in every_kind().column_names if name != "id"]
+    title = " | ".join(f"{{{name}}}" for name in columns)
+    options = {"title": f"100% {title}", "collapse": "{id}-x", "data": ("whole", "list", "object")}
+    options["data"] += ("text", "fraction")
+
+    made = await run(embedded, asked(path, spec=spec(recipient="id", **options)))
+
+    plain = SubmitRequest(source=path, level=Level.HIGH, recipient="id", **options)
+    async with connect(embedded) as backend:
+        submitted = await submit(backend, embedded, plain)
+    shown = [
+        {
+            push.recipient: (push.title, push.body, push.data, push.collapse)
+            for push in await on_lane(embedded, task)
+        }
+        for task in (made.task, submitted.task)
+    ]
+    assert shown[0] == shown[1]
+    assert len(shown[0]) == 3
+
+
+def every_kind() -> pa.Table:
+    """Three rows of the kinds of values that a template may name, the last one all null."""
+    at = pa.array([1_700_000_000_123_456, 0, None], pa.timestamp("us", "UTC"))
+    return pa.table(
+        {
+            "id": pa.array([7, 8, 9], pa.int64()),
+            "text": ['quo"te\n', "  späce %s {x} ", None],
+            "whole": pa.array([-5, 2**40, None], pa.int64()),
+            "yes": [True, False, None],
+            "fraction": [1.0, 1e22, None],
+            "small": pa.array([0.1, -2.5, None], pa.float32()),
+            "day": pa.array([19_000, 0, None], pa.date32()),
+            "at": at,
+            "list": [["a", "ü"], [], None],
+            "object": [{"k": 'v"', "n": 1.5}, {"k": None, "n": 2.0}, None],
+        }
+    )
+
+
+async def test_a_dry_run_counts_and_leaves_nothing(embedded, tmp_path) -> None:
+    result = await run(embedded, asked(people(tmp_path), where="age < 10", dry_run=True))
+
+    assert (result.task, result.counts.total) == (None, 29)
+    async with connect(embedded) as backend:
+        assert await backend.registry.list() == []
+    assert not (embedded.data_dir / "fanout").exists()
+
+
+async def test_more_than_is_allowed_is_refused(embedded, tmp_path) -> None:
+    with pytest.raises(BadInput, match="200 pushes are more than the 199 that are allowed"):
+        await run(embedded, asked(people(tmp_path), most=199))
+
+    async with connect(embedded) as backend:
+        assert await backend.registry.list() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"where": "agee > 3"}, r"no column 'agee'; did you mean 'age'\?; the columns are: rec"),
+        ({"where": "age >"}, "Syntax error"),
+        ({"where": "age = 1000"}, "has no rows for which 'age = 1000' holds"),
+        ({"spec": spec(title="{nam}")}, "no column 'nam', which is asked for as title template"),
+        ({"spec": spec(recipient="device")}, "no column 'device', which is asked for as recipient"),
+        ({"exclude": ("{people}:devise",)}, "no column 'devise'"),
+        ({"exclude": ("{people}",)}, "nobody is left of 200 rows"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(embedded, tmp_path, given, said) -> None:
+    path = people(tmp_path)
+    if "exclude" in given:
+        given = {"exclude": tuple(one.format(people=path) for one in given["exclude"])}
+
+    with pytest.raises(BadInput, match=said):
+        await run(embedded, asked(path, **given))
+
+
+async def test_an_audience_that_is_not_there_is_named(embedded, tmp_path) -> None:
+    with pytest.raises(BadInput, match="Path does not exist"):
+        await run(embedded, asked(tmp_path / "none.parquet"))
+
+
+async def test_a_recipient_must_be_a_text_or_a_number(embedded, tmp_path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"recipient": [1.5], "name": ["x"]}), path)
+
+    with pytest.raises(BadInput, match="recipient column 'recipient' is double"):
+        await run(embedded, asked(path))
+
+
+async def test_rows_that_cannot_be_used_are_refused_or_skipped(embedded, tmp_path) -> None:
+    rows = tmp_path / "zones.csv"
+    rows.write_text("recipient,tz\na,Europe/Rome\nb,Europe/Roma\n")
+    options = {"quiet": "22:00-08:00", "zone_column": "tz"}
+
+    with pytest.raises(BadInput, match=r"1 rows .* has the unknown time zone 'Europe/Roma'"):
+        await run(embedded, asked(rows, spec=spec(**options)))
+
+    result = await run(embedded, asked(rows, spec=spec(bad_rows="skip", **options)))
+    assert (result.task.total, result.counts.bad) == (1, 1)
+
+
+async def test_json_lines_are_an_audience(embedded, tmp_path) -> None:
+    path = tmp_path / "people.jsonl"
+    path.write_text("\n".join(json.dumps({"recipient": f"u{n}", "name": n}) for n in range(5)))
+
+    result = await run(embedded, asked(path, where="name >= 3"))
+
+    assert {push.title for push in await on_lane(embedded, result.task)} == {"Hi 3", "Hi 4"}
+
+
+async def test_a_table_is_an_audience_and_is_told_by_its_rows(
+    embedded, tmp_path, spark, monkeypatch
+) -> None:
+    spark.read.parquet(str(people(tmp_path))).createOrReplaceTempView("everybody")
+    url = f"jdbc:derby:memory:t{uuid.uuid4().hex};create=true"
+    rows = spark.table("everybody").where("age < 5")
+    rows.write.format("jdbc").options(url=url, dbtable="people").save()
+    request = asked("people", format="jdbc", options={"url": url})
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    with pytest.raises(PipelineFailed):
+        await run(embedded, request)
+    monkeypatch.undo()
+    rows.limit(1).write.format("jdbc").options(url=url, dbtable="people").mode("append").save()
+
+    with pytest.raises(TaskConflict, match="it had 14 rows and has 15 now"):
+        await run(embedded, request)
+
+
+async def test_a_job_of_ones_own_writes_to_a_lane(settings, tmp_path, spark) -> None:
+    task_spec = tmp_path / "task.toml"
+    task_spec.write_text('level = "high"\ntitle = "Hi {name}"\n')
+    spark.dataSource.register(torn_by(Torn)(settings))
+    columns = ("id AS seq", "concat('u', id) AS recipient", "id AS name")
+    rows = spark.range(1, 101, 1, 3).selectExpr(*columns)
+    write = rows.write.format("pushlane").options(spec=str(task_spec), key="own").mode("append")
+    with pytest.raises(Exception, match="torn by the test"):
+        write.save()
+    spark.dataSource.register(bound(settings))
+
+    write.save()
+
+    task = await task_of(settings, "own")
+    assert task.total == 100
+    assert seqs(await on_lane(settings, task)) == list(range(1, 101))

@@ -1,0 +1,124 @@
+"""The folder of a fan-out: seqs are given when all rows are there; a cut-off freeze is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lanes.errors import BadInput
+from lanes.push import head
+from lanes.settings import Settings
+from lanes.task import Level, Task
+from pipeline.fanout.request import Counts
+from pipeline.fanout.signature import Signature, difference
+from pipeline.fanout.stage import Manifest, Part, Stage
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    stage = Stage(Settings(data_dir=tmp_path), "key")
+    stage.begin()
+    return stage
+
+
+def write(stage: Stage, number: int, rows: int) -> str:
+    stage.rows.mkdir(exist_ok=True)
+    name = f"part-{number:05}-x.parquet"
+    pq.write_table(pa.table({"packed": [b""] * rows}), stage.rows / name)
+    return name
+
+
+def manifest(parts: list[Part]) -> Manifest:
+    return Manifest(
+        task=Task(id="t1", level=Level.HIGH, lane="task-t1"),
+        head=head("t1"),
+        batch=32,
+        parts=parts,
+        counts=Counts(3, 0, 0, 0, 0, 3),
+        signature=Signature(files={"/a": (1, 2)}),
+        audience="/a",
+        where="",
+        created_at_ms=1,
+    )
+
+
+def test_seqs_run_from_1_over_the_parts_in_order_of_their_names(stage: Stage) -> None:
+    late, early = write(stage, 12, 5), write(stage, 2, 3)
+
+    assert stage.files() == [Part(early, 2, 1, 3), Part(late, 12, 4, 5)]
+
+
+def test_an_empty_part_takes_no_seq(stage: Stage) -> None:
+    write(stage, 0, 0)
+    full = write(stage, 1, 2)
+
+    assert stage.files() == [Part(full, 1, 1, 2)]
+
+
+def test_a_manifest_is_read_as_it_was_published(stage: Stage) -> None:
+    published = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
+
+    stage.publish(published)
+
+    assert stage.manifest() == published
+
+
+def test_rows_without_a_manifest_are_thrown_away(stage: Stage) -> None:
+    write(stage, 0, 1)
+    assert stage.manifest() is None
+
+    stage.begin()
+
+    assert stage.files() == []
+
+
+def test_a_damaged_manifest_says_what_to_do(stage: Stage) -> None:
+    (stage.path / "manifest.json").write_text("{")
+
+    with pytest.raises(BadInput, match="is damaged; cancel the task"):
+        stage.manifest()
+
+
+def test_the_stage_is_for_its_owner_alone(stage: Stage) -> None:
+    assert stage.path.stat().st_mode & 0o077 == 0
+
+
+def test_each_key_and_each_backend_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    here, other = Settings(data_dir=tmp_path), Settings(data_dir=tmp_path / "b")
+    shared = {"fanout_dir": tmp_path / "s"}
+    paths = {
+        Stage(settings.model_copy(update=shared), key).path
+        for settings in (here, other)
+        for key in ("a", "b")
+    }
+
+    assert len(paths) == 4
+
+
+def files(**stamps: tuple[int, int]) -> Signature:
+    return Signature(files={f"/data/{name}": stamp for name, stamp in stamps.items()})
+
+
+def test_equal_audiences_do_not_differ() -> None:
+    assert difference(files(a=(1, 2)), files(a=(1, 2))) == ""
+
+
+def test_a_difference_names_the_files() -> None:
+    found = difference(files(a=(1, 1), b=(1, 1), c=(1, 1)), files(b=(1, 2), c=(1, 1), d=(1, 1)))
+
+    assert found == "1 added (d), 1 removed (a), 1 changed (b)"
+
+
+def test_a_difference_of_a_table_is_its_rows() -> None:
+    found = difference(Signature(rows=5, hash="a"), Signature(rows=7, hash="b"))
+
+    assert found == "it had 5 rows and has 7 now"
+
+
+def test_a_table_of_as_many_rows_can_differ() -> None:
+    found = difference(Signature(rows=5, hash="a"), Signature(rows=5, hash="b"))
+
+    assert found == "of its 5 rows some have changed"
