@@ -19,6 +19,7 @@ from lanes.errors import PushlaneError
 
 MEASURED = (
     "fairness",
+    "fanout",
     "late-task",
     "memory",
     "modes",

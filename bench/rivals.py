@@ -5,17 +5,21 @@ Each reads through a subscription of its own from the first message, acks, and d
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import secrets
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from statistics import mean
 
 from bench.counting import Mark, steady_rate
 from bench.peers.programs import APPS
 from bench.peers.venv import MissingPeer, peer_python
 from cli.stack import default_cache_dir, tools
+from lanes.backend import connect
 from lanes.errors import UserError
 from lanes.naming import own_lane
 from lanes.settings import Settings
@@ -23,6 +27,7 @@ from lanes.settings import Settings
 _EVERY_SECOND = re.compile(
     r"\[(persistent://\S+)\] .* Consume throughput received: ([\d.]+) msgs/s"
 )
+_PRODUCED = re.compile(r"Throughput produced: .* ---\s+([\d.]+) msg/s")
 _COLD_S = 2
 _PERF_S = 120.0
 _PEER_S = 20.0
@@ -41,11 +46,7 @@ def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:
     Raises:
         MissingPeer: there is no Java, no Pulsar to take it from, or it failed.
     """
-    try:
-        tools.check_java()
-        home = tools.pulsar_home(default_cache_dir(), lambda _: None)
-    except UserError as error:
-        raise MissingPeer(str(error)) from error
+    home = _perf_home()
     queue = settings.prefetch
     options = f"-u {settings.broker} -i 1 -q {queue} -p {queue * len(names)} -st Shared -ss perf"
     options += f" -sp Earliest --batch-index-ack -t {len(names)} -m {messages}"
@@ -54,6 +55,39 @@ def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:
     if not rate:
         raise MissingPeer("pulsar-perf was done before its JVM was warm")
     return rate
+
+
+def perf_produce_rate(settings: Settings, size: int, messages: int) -> float:
+    """Messages a second that `pulsar-perf produce` puts on one topic, in batches as large as ours.
+
+    Raises:
+        MissingPeer: there is no Java, no Pulsar to take it from, or it failed.
+    """
+    home = _perf_home()
+    topic = asyncio.run(_new_topic(settings))
+    options = f"produce -u {settings.broker} -i 1 -r 10000000 -s {size} -bm {settings.batch}"
+    options += f" -m {messages} {topic}"
+    said = _said([str(home / "bin" / "pulsar-perf"), *options.split()], "", _PERF_S)
+    rates = [float(rate) for rate in _PRODUCED.findall(said)]
+    steady = rates[_COLD_S:-1]
+    if not steady:
+        raise MissingPeer("pulsar-perf was done before its JVM was warm")
+    return mean(steady)
+
+
+async def _new_topic(settings: Settings) -> str:
+    lane = f"perf-{secrets.token_hex(4)}"
+    async with connect(settings) as backend:
+        await backend.broker.open_lane(lane)
+    return f"persistent://{settings.namespace}/{lane}"
+
+
+def _perf_home() -> Path:
+    try:
+        tools.check_java()
+        return tools.pulsar_home(default_cache_dir(), lambda _: None)
+    except UserError as error:
+        raise MissingPeer(str(error)) from error
 
 
 def steady_sum(lines: Iterable[str]) -> float:

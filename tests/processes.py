@@ -51,6 +51,10 @@ class Running:
         self._reader.start()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def text(self) -> str:
         """What it has said on stderr."""
         return "".join(self._lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from pipeline.fanout.freeze import changed, count, freeze
 from pipeline.fanout.publishing import publish
 from pipeline.fanout.reconcile import forgotten, reconcile
 from pipeline.fanout.request import FanoutRequest, FanoutResult
-from pipeline.fanout.stage import Manifest, Part, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
 from pipeline.session import spark_session
 from producers.hold import Hold
 from producers.input import OnProgress
@@ -161,11 +161,12 @@ class _FanOut:
         keep = task.retention_s > 0 and not is_pool(task.first_lane)
         await self._backend.broker.open_lane(task.first_lane, keep=keep)
         task = await self._backend.registry.change(task.id, life.start)
-        old = await asyncio.to_thread(forgotten, manifest, self._stage, self._settings)
+        frozen = self._stage.frozen(task.id)
+        old = await asyncio.to_thread(forgotten, manifest, frozen, self._settings)
         if old:
             self._say(task, "the broker may have forgotten this fan-out: reading its lane")
-            await reconcile(self._backend, task, self._stage, old)
-        left = await asyncio.to_thread(_left, manifest, self._stage)
+            await reconcile(self._backend, task, manifest, frozen, old)
+        left = await asyncio.to_thread(_left, manifest, frozen)
         if left:
             async with self._shown(task, manifest):
                 await self._publish_parts(session, manifest, left)
@@ -173,15 +174,17 @@ class _FanOut:
 
     async def _publish_parts(self, session: _Session, manifest: Manifest, left: list[Part]) -> None:
         settings = self._settings.model_copy(update={"batch": manifest.batch})
+        frozen = self._stage.frozen(manifest.task.id)
         try:
-            await session(lambda spark: publish(spark, settings, self._stage, manifest, left))
+            await session(lambda spark: publish(spark, settings, frozen, manifest, left))
         except PipelineFailed as error:
             refuse_ended(await self._backend.registry.get(manifest.task.id))
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
 
     async def _seal(self, manifest: Manifest) -> Task:
         self._tell(SubmitProgress(Step.SEALING, manifest.counts.total, task_id=manifest.task.id))
-        if await asyncio.to_thread(_left, manifest, self._stage):
+        frozen = self._stage.frozen(manifest.task.id)
+        if await asyncio.to_thread(_left, manifest, frozen):
             raise PipelineFailed(
                 f"task {manifest.task.id} is not complete, though Spark ended well; run the same "
                 "command again, and it goes on"
@@ -230,9 +233,9 @@ class _FanOut:
             await asyncio.gather(looking, return_exceptions=True)
 
     async def _look(self, task: Task, manifest: Manifest) -> None:
+        frozen, total = self._stage.frozen(task.id), manifest.counts.total
         while True:
-            rows = await asyncio.to_thread(_done, manifest, self._stage)
-            total = manifest.counts.total
+            rows = await asyncio.to_thread(_done, manifest, frozen)
             self._tell(SubmitProgress(Step.PUBLISHING, rows, total, task.id))
             await asyncio.sleep(_LOOK_S)
 
@@ -240,26 +243,22 @@ class _FanOut:
         self._tell(SubmitProgress(Step.PUBLISHING, task_id=task.id, note=note))
 
 
-def _left(manifest: Manifest, stage: Stage) -> list[Part]:
+def _left(manifest: Manifest, frozen: Frozen) -> list[Part]:
     """The parts of which not all is known to be durable."""
-    reached, starts = stage.reached(), stage.restarts()
-
-    def is_done(part: Part) -> bool:
-        start = starts.get(part.first_seq, part.first_seq)
-        return start > part.last_seq or (start in reached and reached[start].seq >= part.last_seq)
-
-    return [part for part in manifest.parts if not is_done(part)]
+    return [part for part, last in _last_seqs(manifest, frozen) if last < part.last_seq]
 
 
-def _done(manifest: Manifest, stage: Stage) -> int:
+def _done(manifest: Manifest, frozen: Frozen) -> int:
     """Rows that are durable, as far as it was written down."""
-    reached, starts = stage.reached(), stage.restarts()
-    rows = 0
+    return sum(last - part.first_seq + 1 for part, last in _last_seqs(manifest, frozen))
+
+
+def _last_seqs(manifest: Manifest, frozen: Frozen) -> Iterator[tuple[Part, int]]:
+    """Each part with the last of its seqs that is durable, the one before it when none is."""
+    starts, reached = frozen.starts(manifest.parts), frozen.reached(manifest.parts)
     for part in manifest.parts:
-        start = starts.get(part.first_seq, part.first_seq)
-        last_seq = max(start - 1, reached[start].seq if start in reached else 0)
-        rows += last_seq - part.first_seq + 1
-    return rows
+        found = reached.get(part.first_seq)
+        yield part, max(starts[part.first_seq] - 1, found.seq if found else 0)
 
 
 class _Session:

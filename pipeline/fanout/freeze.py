@@ -23,7 +23,7 @@ from pipeline.fanout.pack import RECIPIENT, SCHEMA, from_rendered, packing, row_
 from pipeline.fanout.render import rendered
 from pipeline.fanout.request import Counts, FanoutRequest
 from pipeline.fanout.signature import Signature, difference, signature
-from pipeline.fanout.stage import Manifest, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Stage
 from producers.request import SubmitRequest
 
 
@@ -63,9 +63,9 @@ def freeze(
     Raises:
         BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
     """
-    stage.begin()
+    frozen = stage.begin(task.id)
     try:
-        manifest = _frozen(spark, settings, stage, request, asked, task)
+        manifest = _manifest(spark, settings, frozen, request, asked, task)
         stage.publish(manifest)
     except BaseException:
         stage.clear()
@@ -80,10 +80,10 @@ def changed(spark: SparkSession, request: FanoutRequest, manifest: Manifest) -> 
         return difference(manifest.signature, signature(audience.rows))
 
 
-def _frozen(
+def _manifest(
     spark: SparkSession,
     settings: Settings,
-    stage: Stage,
+    frozen: Frozen,
     request: FanoutRequest,
     asked: SubmitRequest,
     task: Task,
@@ -92,9 +92,9 @@ def _frozen(
         plan = _planned(spark, request, asked, task)
         before = signature(plan.audience.rows)
         rows = plan.packed.withColumn("part", F.spark_partition_id())
-        rows.write.option("compression", "snappy").parquet(stage.rows.as_uri())
+        rows.write.option("compression", "snappy").parquet(frozen.rows.as_uri())
         _refuse_moving(request, before, signature(plan.audience.rows))
-        parts = stage.files()
+        parts = frozen.files()
         counts = _judged(request, plan, sum(part.rows for part in parts))
     return Manifest(
         task=task,

@@ -11,14 +11,18 @@ from pyspark.sql import functions as F
 from lanes.settings import Settings
 from pipeline.errors import spark_errors
 from pipeline.fanout.source import NAME, bound
-from pipeline.fanout.stage import Manifest, Part, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Part
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
 
 
 def publish(
-    spark: SparkSession, settings: Settings, stage: Stage, manifest: Manifest, parts: Sequence[Part]
+    spark: SparkSession,
+    settings: Settings,
+    frozen: Frozen,
+    manifest: Manifest,
+    parts: Sequence[Part],
 ) -> None:
     """Publish these parts; returns when all of their rows are durable.
 
@@ -29,12 +33,12 @@ def publish(
     spark.dataSource.register(bound(settings))
     doing = f"publishing for task {manifest.task.id}"
     with spark_errors(doing), _whole_files(spark):
-        rows = _numbered(spark, stage, manifest, parts)
+        rows = _numbered(spark, frozen, parts)
         rows.write.format(NAME).options(
             task=manifest.task.id,
             head=manifest.head.hex(),
             collapses="true" if manifest.collapses else "false",
-            progress=str(stage.progress),
+            progress=str(frozen.progress),
         ).mode("append").save()
 
 
@@ -50,17 +54,15 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name)
 
 
-def _numbered(
-    spark: SparkSession, stage: Stage, manifest: Manifest, parts: Sequence[Part]
-) -> DataFrame:
-    """The rows of the parts with their seqs."""
-    rows = spark.read.parquet(*((stage.rows / part.file).as_uri() for part in parts))
-    seq = _by_part({part.number: part.first_seq for part in parts}) + F.col("_metadata.row_index")
-    numbered = rows.select(seq.alias("seq"), "packed", "part")
-    starts = stage.restarts()
-    if starts:
-        first = _by_part({p.number: starts.get(p.first_seq, p.first_seq) for p in parts})
-        numbered = numbered.where(F.col("seq") >= first)
+def _numbered(spark: SparkSession, frozen: Frozen, parts: Sequence[Part]) -> DataFrame:
+    """The rows of the parts with their seqs, from where each begins."""
+    rows = spark.read.parquet(*((frozen.rows / part.file).as_uri() for part in parts))
+    first = _by_part({part.number: part.first_seq for part in parts})
+    numbered = rows.select((first + F.col("_metadata.row_index")).alias("seq"), "packed", "part")
+    starts = frozen.starts(parts)
+    if any(start > first_seq for first_seq, start in starts.items()):
+        begins = _by_part({part.number: starts[part.first_seq] for part in parts})
+        numbered = numbered.where(F.col("seq") >= begins)
     return numbered.select("seq", "packed")
 
 

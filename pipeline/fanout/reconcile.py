@@ -15,38 +15,32 @@ from lanes.naming import later_lane, own_lane
 from lanes.push import decode
 from lanes.settings import Settings
 from lanes.task import Task
-from pipeline.fanout.stage import Manifest, Part, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Part
 
 _ASK_AT_ONCE = 10_000
 
 
-def begun_parts(manifest: Manifest, stage: Stage) -> dict[int, tuple[Part, int]]:
-    """By the seq a worker began with: the part, and the last activity of it (ms); not the whole."""
-    starts, reached = stage.restarts(), stage.reached()
-    begun = {}
-    for part in manifest.parts:
-        start = starts.get(part.first_seq, part.first_seq)
-        found = reached.get(start)
-        if found and found.seq < part.last_seq:
-            begun[start] = (part, found.at_ms)
-    return begun
-
-
-def forgotten(manifest: Manifest, stage: Stage, settings: Settings) -> list[Part]:
+def forgotten(manifest: Manifest, frozen: Frozen, settings: Settings) -> list[Part]:
     """Parts that were begun, so long ago that the broker may not know what it has of them.
 
     The embedded store never forgets.
     """
     if settings.broker == "embedded":
         return []
-    oldest_ms = time.time() * 1000 - settings.dedup_window_s * 1000
-    return [part for part, at_ms in begun_parts(manifest, stage).values() if at_ms < oldest_ms]
+    oldest_ms = (time.time() - settings.dedup_window_s) * 1000
+    reached = frozen.reached(manifest.parts)
+    begun = ((part, reached.get(part.first_seq)) for part in manifest.parts)
+    return [
+        part
+        for part, found in begun
+        if found and found.seq < part.last_seq and found.at_ms < oldest_ms
+    ]
 
 
 async def reconcile(
-    backend: Backend, task: Task, stage: Stage, parts: Sequence[Part]
-) -> dict[int, int]:
-    """From which seq on each of these parts goes on, by its first seq; kept in the stage too.
+    backend: Backend, task: Task, manifest: Manifest, frozen: Frozen, parts: Sequence[Part]
+) -> None:
+    """Make each of these parts go on behind what was published of it.
 
     Raises:
         TaskConflict: nobody can know any more.
@@ -59,15 +53,11 @@ async def reconcile(
         )
     last = dict.fromkeys((part.first_seq for part in parts), 0)
     await _seen_on_lanes(backend, task, parts, last)
+    starts = frozen.starts(manifest.parts)
     for part in parts:
-        found = await _last_finished(backend, task, part)
-        last[part.first_seq] = max(last[part.first_seq], found)
-    starts = stage.restarts()
-    for part in parts:
-        before = starts.get(part.first_seq, part.first_seq)
-        starts[part.first_seq] = max(before, last[part.first_seq] + 1)
-    stage.restart(starts)
-    return starts
+        found = max(last[part.first_seq], await _last_finished(backend, task, part))
+        starts[part.first_seq] = max(starts[part.first_seq], found + 1)
+    frozen.start(starts)
 
 
 async def _seen_on_lanes(

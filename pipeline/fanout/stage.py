@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -71,8 +71,6 @@ class Stage:
         named = f"{where}\n{settings.namespace}\n{key}"
         root = settings.fanout_dir or settings.data_dir / "fanout"
         self.path = root.absolute() / hashlib.sha256(named.encode()).hexdigest()[:24]
-        self.rows = self.path / "rows"
-        self.progress = self.path / "progress"
 
     def manifest(self) -> Manifest | None:
         """None when nothing was frozen, or the freeze was cut off."""
@@ -88,11 +86,25 @@ class Stage:
                 "and run this with another --key"
             ) from error
 
-    def begin(self) -> None:
-        """An empty folder for a new freeze, readable by its owner alone."""
+    def begin(self, task_id: str) -> Frozen:
+        """An empty place for a new freeze, readable by its owner alone.
+
+        It has a name of its own: a driver that was killed may have left workers that still write.
+        """
         self.clear()
+        frozen = self.frozen(task_id)
         self.path.mkdir(parents=True, mode=0o700)
-        self.progress.mkdir(mode=0o700)
+        frozen.path.mkdir(mode=0o700)
+        frozen.progress.mkdir(mode=0o700)
+        return frozen
+
+    def frozen(self, task_id: str) -> Frozen:
+        """The rows that were frozen for this task."""
+        return Frozen(self.path / task_id)
+
+    def publish(self, manifest: Manifest) -> None:
+        """From now on the frozen rows count."""
+        replace_file(self.path / "manifest.json", msgspec.json.encode(manifest))
 
     def clear(self) -> None:
         """Throw all of it away."""
@@ -100,7 +112,17 @@ class Stage:
 
     def drop_rows(self) -> None:
         """Keep the manifest alone: the rows hold recipients, and are on the lane now."""
-        shutil.rmtree(self.rows, ignore_errors=True)
+        for rows in self.path.glob("*/rows"):
+            shutil.rmtree(rows, ignore_errors=True)
+
+
+class Frozen:
+    """The rows of one freeze, and how far they are published."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = path / "rows"
+        self.progress = path / "progress"
 
     def files(self) -> list[Part]:
         """The files that were written, numbered from seq 1 on; each is made durable."""
@@ -113,29 +135,31 @@ class Stage:
                 first_seq += found.rows
         return parts
 
-    def publish(self, manifest: Manifest) -> None:
-        """From now on the frozen rows count."""
-        replace_file(self.path / "manifest.json", msgspec.json.encode(manifest))
-
-    def restarts(self) -> dict[int, int]:
-        """By a part's first seq: the seq from which on it is published, after a reconciliation."""
+    def starts(self, parts: Iterable[Part]) -> dict[int, int]:
+        """By a part's first seq: from which on it is published, another after a reconciliation."""
         try:
-            text = (self.path / "restarts.json").read_bytes()
+            text = (self.path / "starts.json").read_bytes()
         except FileNotFoundError:
-            return {}
-        return msgspec.json.decode(text, type=dict[int, int])
+            text = b"{}"
+        changed = msgspec.json.decode(text, type=dict[int, int])
+        return {part.first_seq: changed.get(part.first_seq, part.first_seq) for part in parts}
 
-    def restart(self, starts: dict[int, int]) -> None:
-        replace_file(self.path / "restarts.json", msgspec.json.encode(starts))
+    def start(self, starts: dict[int, int]) -> None:
+        """From now on these parts begin there."""
+        replace_file(self.path / "starts.json", msgspec.json.encode(starts))
 
-    def reached(self) -> dict[int, Reached]:
-        """By the seq that a worker began with: how far it is."""
-        return dict(self._reached())
+    def reached(self, parts: Iterable[Part]) -> dict[int, Reached]:
+        """How far each part is, by its first seq; nothing of one that no worker has begun."""
+        found = ((first, self._reached(start)) for first, start in self.starts(parts).items())
+        return {first: reached for first, reached in found if reached}
 
-    def _reached(self) -> Iterator[tuple[int, Reached]]:
-        for path in self.progress.glob("*[0-9]"):
+    def _reached(self, start: int) -> Reached | None:
+        path = self.progress / str(start)
+        try:
             at_ms = path.stat().st_mtime_ns // 1_000_000
-            yield int(path.name), Reached(int(path.read_text() or 0), at_ms)
+            return Reached(int(path.read_text() or 0), at_ms)
+        except FileNotFoundError:
+            return None
 
 
 def replace_file(path: Path, content: bytes) -> None:

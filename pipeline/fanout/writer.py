@@ -140,6 +140,9 @@ class PartWriter:
         if self._progress is None:
             return
         path = self._progress / str(begun_with)
+        if path.exists() and int(path.read_text() or 0) >= last_seq:
+            path.touch()  # another attempt was further already
+            return
         beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
         beside.write_text(str(last_seq))
         beside.replace(path)

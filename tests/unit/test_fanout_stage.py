@@ -14,20 +14,23 @@ from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature, difference
-from pipeline.fanout.stage import Manifest, Part, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    stage = Stage(Settings(data_dir=tmp_path), "key")
-    stage.begin()
-    return stage
+    return Stage(Settings(data_dir=tmp_path), "key")
 
 
-def write(stage: Stage, number: int, rows: int) -> str:
-    stage.rows.mkdir(exist_ok=True)
+@pytest.fixture
+def frozen(stage: Stage) -> Frozen:
+    return stage.begin("t1")
+
+
+def write(frozen: Frozen, number: int, rows: int) -> str:
+    frozen.rows.mkdir(exist_ok=True)
     name = f"part-{number:05}-x.parquet"
-    pq.write_table(pa.table({"packed": [b""] * rows}), stage.rows / name)
+    pq.write_table(pa.table({"packed": [b""] * rows}), frozen.rows / name)
     return name
 
 
@@ -45,20 +48,20 @@ def manifest(parts: list[Part]) -> Manifest:
     )
 
 
-def test_seqs_run_from_1_over_the_parts_in_order_of_their_names(stage: Stage) -> None:
-    late, early = write(stage, 12, 5), write(stage, 2, 3)
+def test_seqs_run_from_1_over_the_parts_in_order_of_their_names(frozen: Frozen) -> None:
+    late, early = write(frozen, 12, 5), write(frozen, 2, 3)
 
-    assert stage.files() == [Part(early, 2, 1, 3), Part(late, 12, 4, 5)]
-
-
-def test_an_empty_part_takes_no_seq(stage: Stage) -> None:
-    write(stage, 0, 0)
-    full = write(stage, 1, 2)
-
-    assert stage.files() == [Part(full, 1, 1, 2)]
+    assert frozen.files() == [Part(early, 2, 1, 3), Part(late, 12, 4, 5)]
 
 
-def test_a_manifest_is_read_as_it_was_published(stage: Stage) -> None:
+def test_an_empty_part_takes_no_seq(frozen: Frozen) -> None:
+    write(frozen, 0, 0)
+    full = write(frozen, 1, 2)
+
+    assert frozen.files() == [Part(full, 1, 1, 2)]
+
+
+def test_a_manifest_is_read_as_it_was_published(stage: Stage, frozen: Frozen) -> None:
     published = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
 
     stage.publish(published)
@@ -66,23 +69,45 @@ def test_a_manifest_is_read_as_it_was_published(stage: Stage) -> None:
     assert stage.manifest() == published
 
 
-def test_rows_without_a_manifest_are_thrown_away(stage: Stage) -> None:
-    write(stage, 0, 1)
+def test_rows_without_a_manifest_are_thrown_away(stage: Stage, frozen: Frozen) -> None:
+    write(frozen, 0, 1)
     assert stage.manifest() is None
 
-    stage.begin()
+    stage.begin("t2")
 
-    assert stage.files() == []
+    assert frozen.files() == []
 
 
-def test_a_damaged_manifest_says_what_to_do(stage: Stage) -> None:
+def test_workers_that_outlive_their_driver_write_into_no_new_freeze(
+    stage: Stage, frozen: Frozen
+) -> None:
+    again = stage.begin("t2")
+
+    frozen.rows.mkdir(parents=True)
+    write(frozen, 0, 1)
+
+    assert again.files() == []
+
+
+def test_a_part_begins_elsewhere_after_a_reconciliation(frozen: Frozen) -> None:
+    parts = [Part("a", 0, 1, 3), Part("b", 1, 4, 5)]
+    (frozen.progress / "4").write_text("5")
+    assert frozen.reached(parts)[4].seq == 5
+
+    frozen.start({4: 6})
+
+    assert frozen.starts(parts) == {1: 1, 4: 6}
+    assert frozen.reached(parts) == {}
+
+
+def test_a_damaged_manifest_says_what_to_do(stage: Stage, frozen: Frozen) -> None:
     (stage.path / "manifest.json").write_text("{")
 
     with pytest.raises(BadInput, match="is damaged; cancel the task"):
         stage.manifest()
 
 
-def test_the_stage_is_for_its_owner_alone(stage: Stage) -> None:
+def test_the_stage_is_for_its_owner_alone(stage: Stage, frozen: Frozen) -> None:
     assert stage.path.stat().st_mode & 0o077 == 0
 
 
