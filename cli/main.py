@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from cli import config, dead, demo, dispatch, fanout, replay, spool, submit, tasks, up
+from cli import config, dead, demo, dispatch, fanout, pipeline, replay, spool, submit, tasks, up
 
-_GROUPS = (demo, submit, fanout, tasks, replay, dead, spool, dispatch, up, config)
+_GROUPS = (demo, submit, fanout, tasks, replay, dead, spool, dispatch, pipeline, up, config)
 
 
 def build() -> typer.Typer:

@@ -124,6 +124,12 @@ class Settings(BaseSettings):
         gt=0,
         description="how long Pulsar surely knows an idle producer; it forgets after 6 h by itself",
     )
+    pipeline_detail_rate_per_s: int = Field(
+        200_000, ge=0, description="receipts/s above which detail rows are sampled; 0 for never"
+    )
+    pipeline_detail_lag: int = Field(
+        50_000, ge=0, description="bodies behind above which detail rows are sampled; 0 for never"
+    )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 
     @field_validator("broker")

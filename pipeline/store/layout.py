@@ -76,6 +76,11 @@ def next_generation(root: Path) -> Generation:
     return made
 
 
+def local_uri(path: Path) -> str:
+    """As Spark takes it: it does not decode what a URI would encode."""
+    return f"file://{path.resolve()}"
+
+
 def batch_name(number: int) -> str:
     """Of the folders that the manifest of this number names."""
     return f"{number:09d}"

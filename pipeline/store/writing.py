@@ -149,6 +149,17 @@ def locked(root: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_locked(root: Path) -> bool:
+    """Whether somebody writes the store now."""
+    if not (root / _LOCK).exists():
+        return False
+    try:
+        with locked(root):
+            return False
+    except StoreBusy:
+        return True
+
+
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:
     """What lies under this name, with what the files themselves say of their rows.
 

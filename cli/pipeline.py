@@ -1,0 +1,103 @@
+"""Commands on the receipts pipeline: run it, see where it stands.
+
+Spark is loaded only when a command needs it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from cli.errors import note
+from cli.extras import pipeline_extra
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.pipeline_view import batch_line, status_fields, status_json
+from cli.render import print_fields, print_json
+from producers.times import parse_age
+
+Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
+UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
+Every = Annotated[str, typer.Option(metavar="5s", help="Longest wait between batches.")]
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
+Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
+MaxBodies = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Most bodies of the log in one batch.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Read receipts into the store of reports, and look after it.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for command in (run, status):
+        group.command()(with_flags(command))
+    app.add_typer(group, name="pipeline")
+
+
+def run(
+    flags: Flags,
+    once: Once = False,
+    until_idle: UntilIdle = False,
+    every: Every = "5s",
+    master: Master = "",
+    driver_memory: Memory = "2g",
+    max_bodies: MaxBodies = 4_000,
+) -> None:
+    """Read the log of receipts into the store, batch by batch, each of them exactly once.
+
+    Ctrl-C or SIGTERM ends it after the batch that runs. It may be killed at any moment: the next
+    run goes on where the store's last manifest ends.
+    """
+    settings = flags.settings()
+    with pipeline_extra():
+        from pipeline.receipts.job import RunOptions, run
+        from pipeline.session import MASTER
+    options = RunOptions(
+        once=once,
+        until_idle=until_idle,
+        every_s=parse_age(every) / 1000,
+        master=master or MASTER,
+        driver_memory=driver_memory,
+        most_bodies=max_bodies,
+        on_batch=lambda done: note(batch_line(done)),
+        on_note=note,
+    )
+    with stopped_by_signals() as stop:
+        run(settings, options, stop)
+
+
+def status(flags: Flags, as_json: JsonFlag = False) -> None:
+    """Show how far the log of receipts was read, what is left, and what the store holds."""
+    with pipeline_extra():
+        from pipeline.receipts.status import status
+    found = status(flags.settings())
+    if as_json:
+        print_json(status_json(found))
+    else:
+        print_fields(status_fields(found))
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """Set at SIGTERM and Ctrl-C; a second Ctrl-C interrupts."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: Any) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+        note("stopping after the batch that runs; Ctrl-C again leaves at once")
+
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

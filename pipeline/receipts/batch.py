@@ -1,0 +1,182 @@
+"""One batch: from rows that Spark has read to a manifest that makes them count.
+
+Everything is written under the name of the next manifest, so that a batch that comes again writes
+over what was left. The log is told last. Whatever kills the process, the next one begins at the
+positions of the last manifest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from lanes.life import now_ms
+from lanes.settings import Settings
+from pipeline.errors import PipelineFailed
+from pipeline.receipts import tables
+from pipeline.receipts.identity import Seen, as_rows, examine
+from pipeline.receipts.opened import OpenedLog
+from pipeline.receipts.reading import Reading, read_marks
+from pipeline.receipts.sampling import Mode, choose
+from pipeline.store import Counts, Interval, StoreWriter
+from pipeline.store.layout import local_uri
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """What a batch was; `lag` are the bodies that are left, `seconds` what it took."""
+
+    number: int
+    bodies: int
+    receipts: int
+    duplicates: int
+    quarantined: int
+    lag: int
+    mode: Mode
+    seconds: float
+
+
+class Batches:
+    """Publishes batches one by one. Not for several threads at once."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        writer: StoreWriter,
+        log: OpenedLog,
+        settings: Settings,
+        initial: list[str],
+    ) -> None:
+        self._spark = spark
+        self._writer = writer
+        self._log = log
+        self._settings = settings
+        self._initial = initial
+        self._seen = Seen()
+        self._ended_s = time.monotonic()
+
+    @property
+    def positions(self) -> list[str]:
+        """How far the store is."""
+        return self._writer.state.positions or self._initial
+
+    def process(self, rows: DataFrame) -> BatchDone | None:
+        """Publish what was read; None when the store had it already.
+
+        Raises:
+            PipelineFailed: it does not begin where the store ends.
+        """
+        started_s = time.monotonic()
+        kept = rows.coalesce(self._parallelism).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            reading = read_marks(kept, now_ms())
+            if reading.ends(self.positions):
+                self._log.commit(self.positions)
+                return None
+            if not reading.starts(self.positions):
+                raise PipelineFailed(
+                    "Spark's checkpoint goes on elsewhere than the store: run the command again, "
+                    "which then begins at the store's last manifest"
+                )
+            return self._publish(kept, reading, started_s)
+        finally:
+            kept.unpersist()
+
+    def _publish(self, rows: DataFrame, reading: Reading, started_s: float) -> BatchDone:
+        name = self._writer.begin()
+        end = reading.after(self.positions)
+        lag = self._log.lag(end)
+        since_last_s = time.monotonic() - self._ended_s
+        mode = choose(self._settings, reading.receipts, since_last_s, lag)
+        found, whole = examine(reading.identities, self._seen, self._writer.store.files("seen"))
+        self._writer.write("seen", as_rows(found.fresh), name)
+        self._writer.write("quarantine", reading.quarantined, name)
+        if found.fresh:
+            receipts = tables.new_receipts(rows, self._frame(found.repeats))
+            self._write(receipts, reading, mode, name)
+        counts = Counts(
+            reading.bodies, reading.receipts, len(found.repeats), reading.quarantined.num_rows
+        )
+        self._writer.publish(
+            "batch",
+            name,
+            positions=end,
+            counts=counts,
+            intervals=[] if mode.is_full else [self._interval(reading, end, mode)],
+        )
+        self._seen.add(whole)
+        self._log.commit(end)
+        self._ended_s = time.monotonic()
+        return BatchDone(
+            self._writer.state.number,
+            counts.bodies,
+            counts.receipts,
+            counts.duplicates,
+            counts.quarantined,
+            lag,
+            mode,
+            self._ended_s - started_s,
+        )
+
+    def _write(self, receipts: DataFrame, reading: Reading, mode: Mode, name: str) -> None:
+        """The tables side by side: each alone leaves the machine idle between its steps."""
+        write = BatchFiles(self._writer, name)
+        work: list[Callable[[], None]] = [
+            lambda: write.detail(tables.detail(receipts, mode.rate, name)),
+            lambda: write.table("minutes", tables.minutes(receipts)),
+            lambda: write.table("latency", tables.latency(receipts)),
+        ]
+        if reading.has_attributes:
+            work.append(lambda: write.table("attributes", tables.attributes(receipts)))
+        if reading.has_events:
+            work.append(lambda: write.table("events", tables.events(receipts)))
+        with ThreadPoolExecutor(len(work), "receipts-table") as pool:
+            for done in [pool.submit(each) for each in work]:
+                done.result()
+
+    def _interval(self, reading: Reading, end: list[str], mode: Mode) -> Interval:
+        return Interval(
+            batch=self._writer.state.number + 1,
+            start=self.positions,
+            end=end,
+            min_ms=reading.min_ms,
+            max_ms=reading.max_ms,
+            rate=mode.rate,
+            why=mode.why,
+        )
+
+    def _frame(self, row_ids: pa.Array) -> DataFrame | None:
+        """The rows to leave out; most often there are none."""
+        if not len(row_ids):
+            return None
+        return self._spark.createDataFrame(pa.table({"row_id": row_ids}))
+
+    @property
+    def _parallelism(self) -> int:
+        return self._spark.sparkContext.defaultParallelism
+
+
+class BatchFiles:
+    """Writes Spark's tables under the name of a batch: one or two files each."""
+
+    def __init__(self, writer: StoreWriter, name: str) -> None:
+        self._generation = writer.generation
+        self._name = name
+
+    def detail(self, rows: DataFrame) -> None:
+        writer = rows.write.mode("append").partitionBy("day", "hour", "batch")
+        writer.parquet(self._path(self._generation.table("detail")))
+
+    def table(self, table: str, rows: DataFrame) -> None:
+        folder = self._generation.table(table) / f"batch={self._name}"
+        rows.coalesce(1).write.mode("append").parquet(self._path(folder))
+
+    def _path(self, folder: Path) -> str:
+        return local_uri(folder)

@@ -1,0 +1,59 @@
+"""Spark's checkpoint of the job, against the manifests: they alone say how far the store is.
+
+Whatever the checkpoint says, nothing is lost without it: a job begins where the manifests end. One
+that is damaged, or goes on elsewhere, is set aside and named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.receipts.source import as_positions
+
+
+def set_aside_if_unfit(checkpoint: Path, positions: Sequence[str]) -> str:
+    """What was wrong with it, and where it is now; empty when Spark can go on from it."""
+    if not checkpoint.exists():
+        return ""
+    wrong = _what_is_wrong(checkpoint, positions)
+    if not wrong:
+        return ""
+    aside = _free(checkpoint)
+    checkpoint.rename(aside)
+    return (
+        f"{checkpoint} {wrong}: it was set aside as {aside.name}, and the store's manifest counts"
+    )
+
+
+def _what_is_wrong(checkpoint: Path, positions: Sequence[str]) -> str:
+    """Spark does again what it has planned and not committed: either end may be the store's."""
+    try:
+        planned = _numbered(checkpoint / "offsets")
+        done = _numbered(checkpoint / "commits")
+        if not planned:
+            return "plans nothing" if done else ""
+        places = [_offset(planned[number]) for number in sorted(planned)[-2:]]
+    except (OSError, ValueError, KeyError, IndexError, AttributeError):
+        return "cannot be read"
+    if list(positions) == places[-1]:
+        return ""
+    is_pending = max(planned) not in done
+    if is_pending and (len(planned) == 1 or list(positions) == places[0]):
+        return ""
+    return "goes on elsewhere than the store"
+
+
+def _numbered(folder: Path) -> dict[int, Path]:
+    return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+
+
+def _offset(path: Path) -> list[str]:
+    """The positions in a file of Spark's offset log: a version, its own notes, then ours."""
+    return as_positions(json.loads(path.read_text().splitlines()[2]))
+
+
+def _free(checkpoint: Path) -> Path:
+    taken = sum(1 for _ in checkpoint.parent.glob(f"{checkpoint.name}-aside-*"))
+    return checkpoint.with_name(f"{checkpoint.name}-aside-{taken + 1}")

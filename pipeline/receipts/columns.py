@@ -1,0 +1,194 @@
+"""Bodies of the log as Arrow columns. No row is touched by Python.
+
+Besides receipts there are two other kinds of rows: a body that cannot be used, and a mark at the
+end of each range that was read, which says how far it went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from lanes.errors import MalformedReceipts
+from lanes.push import Kind
+from lanes.receipt import VERSION, Event, ReceiptBatch, decode_receipts
+
+FINISHED = 0
+DISPLAYED = 1
+CLICKED = 2
+RETRIED = 3
+"""Retries count once an attempt: this, and the attempt."""
+QUARANTINED = -1
+MARK = -2
+
+_SHIFT = 40
+_KINDS = {Kind.RETRY.value: RETRIED, Event.DISPLAYED.value: DISPLAYED, Event.CLICKED.value: CLICKED}
+_OUTCOMES = {*Kind, *Event}
+_MOST_ATTEMPTS = 4_000
+
+ROWS = pa.schema(
+    [
+        ("row_id", pa.int64()),
+        ("kind", pa.int32()),
+        ("task_id", pa.string()),
+        ("task_name", pa.string()),
+        ("app", pa.string()),
+        ("level", pa.string()),
+        ("sink", pa.string()),
+        ("seq", pa.int64()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("attempt", pa.int32()),
+        ("recipient", pa.string()),
+        ("recipient_hash", pa.int64()),
+        ("quota", pa.int32()),
+        ("weight", pa.int32()),
+        ("submitted_at_ms", pa.int64()),
+        ("eligible_at_ms", pa.int64()),
+        ("dispatched_at_ms", pa.int64()),
+        ("responded_at_ms", pa.int64()),
+        ("trace_id", pa.string()),
+        ("attributes", pa.map_(pa.string(), pa.string())),
+        ("partition", pa.int32()),
+        ("position", pa.string()),
+        ("until", pa.string()),
+        ("bytes", pa.int32()),
+        ("why", pa.string()),
+    ]
+)
+"""`row_id` orders the rows of a batch, the same way every time that it is read.
+
+`kind` tells apart what counts once for itself. Of a quarantined body there is `position` (the start
+of its range, and its place after it), `bytes` and `why`; of a mark the range's `position` and
+`until`, and in `bytes` how many bodies it had.
+"""
+
+
+def rows_of(
+    partition: int, start: str, end: str, pages: Iterable[Sequence[bytes]]
+) -> Iterator[pa.RecordBatch]:
+    """All bodies of a range as rows, a batch a page, and the mark at its end."""
+    bodies = 0
+    row = partition << _SHIFT
+    for page in pages:
+        batch = _page(page, partition, start, bodies, row)
+        bodies += len(page)
+        row += batch.num_rows
+        yield batch
+    yield _sparse(kind=MARK, partition=partition, position=start, until=end, bytes=bodies)
+
+
+def _page(
+    page: Sequence[bytes], partition: int, start: str, first: int, row: int
+) -> pa.RecordBatch:
+    parts = []
+    for place, body in enumerate(page, first):
+        try:
+            parts.append(_receipts(_usable(body)))
+        except (MalformedReceipts, pa.ArrowException, OverflowError) as error:
+            why = str(error) if isinstance(error, MalformedReceipts) else "a value out of range"
+            parts.append(
+                _sparse(
+                    kind=QUARANTINED,
+                    partition=partition,
+                    position=f"{start}+{place}",
+                    bytes=len(body),
+                    why=why,
+                )
+            )
+    table = pa.Table.from_batches(parts).combine_chunks()
+    numbered = pa.array(np.arange(row, row + table.num_rows))
+    [batch] = table.set_column(0, ROWS.field("row_id"), numbered).to_batches() or [_EMPTY]
+    return batch
+
+
+def _usable(body: bytes) -> ReceiptBatch:
+    batch = decode_receipts(body)
+    if batch.version != VERSION:
+        raise MalformedReceipts(f"receipts of version {batch.version}; this reads {VERSION}")
+    if not _OUTCOMES.issuperset(batch.outcome):
+        raise MalformedReceipts("receipts with an outcome that there is not")
+    if batch.seq and not 0 < min(batch.seq) <= max(batch.seq) < 2**32:
+        raise MalformedReceipts("receipts with a seq that there is not")
+    if batch.attempt and not 0 <= min(batch.attempt) <= max(batch.attempt) <= _MOST_ATTEMPTS:
+        raise MalformedReceipts("receipts with an attempt that there is not")
+    return batch
+
+
+def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
+    count = len(batch)
+    task = pa.array(batch.task, pa.int32())
+    outcome = pa.array(batch.outcome, pa.string())
+    attempt = pa.array(batch.attempt, pa.int32())
+    absent = pa.nulls(count, pa.string())
+    no_number = pa.nulls(count, pa.int32())
+    columns = [
+        pa.array(np.zeros(count, "int64")),
+        _kinds(batch),
+        _labels([label.task_id for label in batch.tasks], task),
+        _labels([label.name for label in batch.tasks], task),
+        _labels([label.app for label in batch.tasks], task),
+        pa.array(batch.level, pa.string()),
+        pa.repeat(pa.scalar(batch.sink), count),
+        pa.array(batch.seq, pa.int64()),
+        outcome,
+        pa.array(batch.reason, pa.string()),
+        attempt,
+        pa.array(batch.recipient, pa.string()),
+        pa.array(batch.recipient_hash, pa.int64()),
+        pa.array(batch.quota, pa.int32()),
+        pa.array(batch.weight, pa.int32()),
+        pa.array(batch.submitted_at_ms, pa.int64()),
+        pa.array(batch.eligible_at_ms, pa.int64()),
+        pa.array(batch.dispatched_at_ms, pa.int64()),
+        pa.array(batch.responded_at_ms, pa.int64()),
+        pa.array(batch.trace_ids, pa.string()) if batch.trace_ids else _texts("", count),
+        _attributes(batch.attributes, count),
+        no_number,
+        absent,
+        absent,
+        no_number,
+        absent,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+def _kinds(batch: ReceiptBatch) -> pa.Array:
+    if not any(outcome in _KINDS for outcome in set(batch.outcome)):
+        return pa.array(np.zeros(len(batch), "int32"))
+    kinds = np.fromiter((_KINDS.get(each, FINISHED) for each in batch.outcome), "int32")
+    attempts = np.array(batch.attempt, "int32")
+    return pa.array(np.where(kinds == RETRIED, RETRIED + attempts, kinds))
+
+
+def _labels(texts: list[str], index: pa.Array) -> pa.Array:
+    return pa.array(texts, pa.string()).take(index)
+
+
+def _texts(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text), count)
+
+
+def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.Array:
+    """Their keys and values in a row, with where each map begins."""
+    kind = ROWS.field("attributes").type
+    if not attributes:
+        return pa.nulls(count, kind)
+    maps = [each or {} for each in attributes]
+    offsets = np.concatenate(([0], np.cumsum([len(each) for each in maps]))).astype("int32")
+    keys = pa.array(list(chain.from_iterable(maps)), pa.string())
+    values = pa.array(list(chain.from_iterable(each.values() for each in maps)), pa.string())
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, values).cast(kind)
+
+
+def _sparse(**given: object) -> pa.RecordBatch:
+    """One row that has nothing but these values."""
+    given = {"row_id": -1, **given}
+    columns = [pa.array([given.get(field.name)], field.type) for field in ROWS]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+_EMPTY = pa.RecordBatch.from_pylist([], schema=ROWS)

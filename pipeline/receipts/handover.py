@@ -1,0 +1,43 @@
+"""Settings for Spark's workers: in a file that only this user can read, never in a plan or a log.
+
+The workers get its path. It lies beside the store, which they share with the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import SecretStr
+
+from lanes.settings import Settings
+
+
+@contextmanager
+def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
+    """The path of a file with these settings, removed in the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f".settings-{secrets.token_hex(8)}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode({name: _plain(value) for name, value in settings}))
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def taken_over(path: str) -> Settings:
+    """The settings in that file."""
+    return Settings(**msgspec.json.decode(Path(path).read_bytes()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,97 @@
+"""What a batch read: how far, what of it is a receipt, and what had to be set aside.
+
+Taken from the narrow columns of its rows, which the driver collects; checked against where the
+store says that the batch must begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.errors import PipelineFailed
+from pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, MARK, QUARANTINED
+from pipeline.store.schema import QUARANTINE
+
+_COLUMNS = (
+    "row_id",
+    "kind",
+    "task_id",
+    "seq",
+    "responded_at_ms",
+    "partition",
+    "position",
+    "until",
+    "bytes",
+    "why",
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`identities` tell receipts apart; a range is a partition, its start and its end."""
+
+    identities: pa.Table
+    quarantined: pa.Table
+    ranges: list[tuple[int, str, str]]
+    bodies: int
+    min_ms: int
+    max_ms: int
+    has_events: bool
+    has_attributes: bool
+
+    @property
+    def receipts(self) -> int:
+        return int(self.identities.num_rows)
+
+    def starts(self, positions: Sequence[str]) -> bool:
+        """Whether it begins where the store ends."""
+        return all(positions[partition] == start for partition, start, _ in self.ranges)
+
+    def ends(self, positions: Sequence[str]) -> bool:
+        """Whether the store has it already."""
+        return all(positions[partition] == end for partition, _, end in self.ranges)
+
+    def after(self, positions: Sequence[str]) -> list[str]:
+        """The positions when it is published."""
+        ends = {partition: end for partition, _, end in self.ranges}
+        return [ends.get(place, position) for place, position in enumerate(positions)]
+
+
+def read_marks(rows: DataFrame, now_ms: int) -> Reading:
+    """Reads the batch from the log, once: what Spark keeps of it serves all that comes after."""
+    has = F.col("attributes").isNotNull().alias("has_attributes")
+    table = rows.select(*_COLUMNS, has).toArrow()
+    receipts = table.filter(pc.greater_equal(table["kind"], FINISHED))
+    marks = table.filter(pc.equal(table["kind"], MARK))
+    bad = table.filter(pc.equal(table["kind"], QUARANTINED))
+    if not marks.num_rows:
+        raise PipelineFailed("a batch of receipts came without its end; run it again")
+    span = pc.min_max(receipts["responded_at_ms"]).as_py()
+    kinds = set(pc.unique(receipts["kind"]).to_pylist())
+    return Reading(
+        identities=receipts.select(["row_id", "task_id", "kind", "seq"]),
+        quarantined=_quarantine(bad, now_ms),
+        ranges=_ranges(marks),
+        bodies=int(pc.sum(marks["bytes"]).as_py()),
+        min_ms=span["min"] or 0,
+        max_ms=span["max"] or 0,
+        has_events=bool(kinds & {DISPLAYED, CLICKED}),
+        has_attributes=bool(pc.any(receipts["has_attributes"]).as_py()),
+    )
+
+
+def _ranges(marks: pa.Table) -> list[tuple[int, str, str]]:
+    columns = (marks[name].to_pylist() for name in ("partition", "position", "until"))
+    return list(zip(*columns, strict=True))
+
+
+def _quarantine(bad: pa.Table, now_ms: int) -> pa.Table:
+    at = pa.array([now_ms] * bad.num_rows, pa.int64())
+    named = bad.select(["partition", "position", "bytes", "why"])
+    return named.add_column(0, "at_ms", at).cast(QUARANTINE)

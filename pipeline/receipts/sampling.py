@@ -1,0 +1,46 @@
+"""When detail rows become a sample, and how small: aggregates stay exact whatever is decided here.
+
+Rather than falling behind, a batch that comes too fast, or with too many behind it, keeps only a
+share of its delivered pushes as rows. What is rare is always kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanes.settings import Settings
+
+LEAST = 0.01
+_BEHIND = 0.1
+
+
+@dataclass(frozen=True)
+class Mode:
+    """`rate` is the share of delivered pushes that become detail rows; 1 is all of them."""
+
+    rate: float = 1.0
+    why: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        return self.rate >= 1.0
+
+
+FULL = Mode()
+
+
+def choose(settings: Settings, receipts: int, seconds: float, lag: int) -> Mode:
+    """For a batch of so many receipts, so long after the one before, with so many bodies behind.
+
+    A limit of 0 is none.
+    """
+    found = [FULL]
+    limit = settings.pipeline_detail_rate_per_s
+    rate_per_s = receipts / max(seconds, 1e-3)
+    if limit and rate_per_s > limit:
+        share = max(LEAST, limit / rate_per_s)
+        found.append(Mode(round(share, 6), f"{rate_per_s:,.0f} receipts/s, over {limit:,}"))
+    if settings.pipeline_detail_lag and lag > settings.pipeline_detail_lag:
+        text = f"{lag:,} bodies behind, over {settings.pipeline_detail_lag:,}"
+        found.append(Mode(_BEHIND, text))
+    return min(found, key=lambda mode: mode.rate)

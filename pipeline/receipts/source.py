@@ -1,0 +1,132 @@
+"""The log of receipts as a Spark data source, `pushlane_receipts`: a stream, or a range of it.
+
+Options: `settings`, the path of a file of `pipeline.receipts.handover`; for a stream `initial`,
+where to begin, and `most`, the bodies of a batch; for a range `start` and `end`. Positions are JSON
+lists, one text a partition of the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from pipeline.receipts.columns import ROWS, rows_of
+from pipeline.receipts.handover import taken_over
+from pipeline.receipts.opened import OpenedLog
+
+NAME = "pushlane_receipts"
+
+
+@dataclass
+class Range(InputPartition):
+    """What one task of Spark reads: a stretch of one partition of the log."""
+
+    partition: int
+    start: str
+    end: str
+
+
+class ReceiptsSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(ROWS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _RangeReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(dict(self.options))
+
+
+def register_source(spark: SparkSession) -> None:
+    spark.dataSource.register(ReceiptsSource)
+
+
+def as_offset(positions: Sequence[str]) -> dict[str, str]:
+    """Positions as Spark keeps them."""
+    return {str(place): position for place, position in enumerate(positions)}
+
+
+def as_positions(offset: dict[str, str]) -> list[str]:
+    return [offset[str(place)] for place in range(len(offset))]
+
+
+class _RangeReader(DataSourceReader):
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        start = json.loads(self._options["start"])
+        end = json.loads(self._options["end"])
+        return _ranges(start, end) or [Range(0, start[0], start[0])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return _read(self._options["settings"], partition)
+
+
+class _StreamReader(DataSourceStreamReader):
+    """Spark keeps one of these for its planning, in a process of its own, and one for each task."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    def initialOffset(self) -> dict[str, str]:
+        return as_offset(json.loads(self._options["initial"]))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(int(self._options["most"]))
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return as_offset(self._log.advance(as_positions(start), most))
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        return _ranges(as_positions(start), as_positions(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return _read(self._options["settings"], partition)
+
+    def commit(self, end: dict[str, str]) -> None:
+        """The store's manifest has said it already; the log is told by who published that."""
+
+    def stop(self) -> None:
+        if "_log" in self.__dict__:
+            self._log.__exit__(None, None, None)
+
+    @cached_property
+    def _log(self) -> OpenedLog:
+        return OpenedLog(taken_over(self._options["settings"])).__enter__()
+
+
+def _ranges(start: Sequence[str], end: Sequence[str]) -> list[InputPartition]:
+    """One for each partition of the log that has something: they are read side by side."""
+    pairs = enumerate(zip(start, end, strict=True))
+    return [Range(place, begin, until) for place, (begin, until) in pairs if begin != until]
+
+
+def _read(settings: str, part: Range) -> Iterator[pa.RecordBatch]:
+    if part.start == part.end:
+        return
+    with OpenedLog(taken_over(settings)) as log:
+        pages = log.read(part.partition, part.start, part.end)
+        yield from rows_of(part.partition, part.start, part.end, pages)

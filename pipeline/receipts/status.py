@@ -1,0 +1,44 @@
+"""Where the pipeline stands: how far the log was read, what is left, and what the store holds.
+
+Works beside a job that runs, and needs no Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanes.errors import ReceiptsGone
+from lanes.settings import Settings
+from pipeline.receipts.opened import OpenedLog
+from pipeline.store import Snapshot, open_store, store_root
+from pipeline.store.writing import is_locked
+
+
+@dataclass(frozen=True)
+class Status:
+    """`lag` are bodies of the log that no batch has read; None when the log has lost the place."""
+
+    snapshot: Snapshot
+    lag: int | None
+    is_running: bool
+
+    @property
+    def mode(self) -> str:
+        """`sampled` while the last batch kept a sample of its detail rows, else `full`."""
+        batches = {each.batch for each in self.snapshot.intervals}
+        return "sampled" if self.snapshot.last_batch in batches else "full"
+
+
+def status(settings: Settings) -> Status:
+    """Raises BadInput, CorruptStore, Unreachable."""
+    root = store_root(settings)
+    snapshot = open_store(root).snapshot()
+    with OpenedLog(settings) as log:
+        return Status(snapshot, _lag(log, snapshot.positions), is_locked(root))
+
+
+def _lag(log: OpenedLog, positions: list[str] | None) -> int | None:
+    try:
+        return log.lag(positions or log.first())
+    except ReceiptsGone:
+        return None

@@ -1,0 +1,95 @@
+"""The stream: Spark's query over the log, whose batches are published by `pipeline.receipts.batch`.
+
+A stop waits for the batch that runs and lets no other begin, so that the store is never left in the
+middle of one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.receipts.batch import BatchDone, Batches
+from pipeline.receipts.source import NAME
+from pipeline.store.layout import local_uri
+
+OnBatch = Callable[[BatchDone], None]
+
+
+class Stopped(Exception):
+    """The stream takes no more batches."""
+
+
+class Gate:
+    """Lets one batch at a time through, and none once it is shut."""
+
+    def __init__(self, batches: Batches, on_batch: OnBatch) -> None:
+        self._failure: Exception | None = None
+        self.done = 0
+        self._batches = batches
+        self._on_batch = on_batch
+        self._turn = threading.Lock()
+        self._is_shut = False
+
+    def __call__(self, rows: DataFrame, _: int) -> None:
+        with self._turn:
+            if self._is_shut:
+                raise Stopped
+            try:
+                done = self._batches.process(rows)
+            except Exception as error:
+                self._failure = error
+                raise
+            if done is not None:
+                self.done += 1
+                self._on_batch(done)
+
+    def check(self) -> None:
+        """Raises what a batch has failed with."""
+        if self._failure:
+            raise self._failure
+
+    def shut(self) -> None:
+        """Returns once no batch runs."""
+        with self._turn:
+            self._is_shut = True
+
+    def between(self, work: Callable[[], None]) -> None:
+        """Do something to the store while no batch runs."""
+        with self._turn:
+            work()
+
+
+def start_stream(
+    spark: SparkSession,
+    gate: Gate,
+    *,
+    settings_path: Path,
+    initial: list[str],
+    checkpoint: Path,
+    most_bodies: int,
+    every: str,
+) -> StreamingQuery:
+    """The query, running; `every` is Spark's text of a time, like `5 seconds`."""
+    rows = (
+        spark.readStream.format(NAME)
+        .option("settings", str(settings_path))
+        .option("initial", json.dumps(initial))
+        .option("most", str(most_bodies))
+        .load()
+    )
+    writer = rows.writeStream.foreachBatch(gate).trigger(processingTime=every)
+    return writer.option("checkpointLocation", local_uri(checkpoint)).start()
+
+
+def stop_stream(query: StreamingQuery, gate: Gate) -> None:
+    gate.shut()
+    with suppress(PySparkException):  # a batch that was refused at the gate
+        query.stop()

@@ -1,0 +1,124 @@
+"""The tables of a batch as Spark expressions over its rows (`pipeline.receipts.columns.ROWS`).
+
+Counts and latencies are additive: rows of several batches, or hours, are summed. No Python runs in
+any of it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, RETRIED
+from pipeline.store.schema import (
+    ATTRIBUTES,
+    DETAIL,
+    EVENTS,
+    LATENCY,
+    LATENCY_BASE,
+    MINUTES,
+    SKETCH_LG_K,
+)
+
+MINUTE_MS = 60_000
+_SAMPLE_STEPS = 1_000_000
+_STAGES = {
+    "wait": ("eligible_at_ms", "dispatched_at_ms"),
+    "delivery": ("dispatched_at_ms", "responded_at_ms"),
+    "total": ("submitted_at_ms", "responded_at_ms"),
+}
+
+
+def new_receipts(rows: DataFrame, repeats: DataFrame | None) -> DataFrame:
+    """The receipts among the rows, without the repeats."""
+    receipts = rows.filter(F.col("kind") >= FINISHED)
+    if repeats is None:
+        return receipts
+    return receipts.join(F.broadcast(repeats), "row_id", "left_anti")
+
+
+def detail(receipts: DataFrame, rate: float, batch: str) -> DataFrame:
+    """What was dispatched, a row an attempt; below a rate of 1 a sample of what was delivered.
+
+    Which ones are in it follows from the push, so that it is the same however often it is asked.
+    Everything rarer than a delivery is always in it.
+    """
+    dispatched = receipts.filter((F.col("kind") == FINISHED) | (F.col("kind") >= RETRIED))
+    weight = F.lit(1.0)
+    if rate < 1.0:
+        is_sampled = F.col("outcome") == "delivered"
+        chosen = F.pmod(F.xxhash64("task_id", "seq"), F.lit(_SAMPLE_STEPS))
+        dispatched = dispatched.filter(~is_sampled | (chosen < int(rate * _SAMPLE_STEPS)))
+        weight = F.when(is_sampled, F.lit(1.0 / rate)).otherwise(F.lit(1.0))
+    absent = F.lit(None).cast("bigint")
+    whole = dispatched.withColumns(
+        {"displayed_at_ms": absent, "clicked_at_ms": absent, "sample_weight": weight}
+    )
+    return partitioned(whole, batch)
+
+
+def partitioned(rows: DataFrame, batch: str) -> DataFrame:
+    """Detail rows with the columns that name their folders, in the order of a file."""
+    at = F.timestamp_millis("responded_at_ms")
+    placed = rows.select(
+        *DETAIL.names,
+        F.date_format(at, "yyyy-MM-dd").alias("day"),
+        F.date_format(at, "HH").alias("hour"),
+        F.lit(batch).alias("batch"),
+    )
+    return placed.sortWithinPartitions("day", "hour", "task_id", "seq")
+
+
+def events(receipts: DataFrame) -> DataFrame:
+    """What devices said later."""
+    said = receipts.filter(F.col("kind").isin(DISPLAYED, CLICKED))
+    return said.withColumnRenamed("responded_at_ms", "at_ms").select(*EVENTS.names)
+
+
+def minutes(receipts: DataFrame) -> DataFrame:
+    """Counts, waits and distinct recipients by minute and all that a report can ask by."""
+    wait, _ = _elapsed("wait")
+    return receipts.groupBy(_minute_ms(), *MINUTES.names[1:-3]).agg(
+        F.count(F.lit(1)).alias("n"),
+        F.coalesce(F.sum(wait), F.lit(0)).alias("wait_ms_sum"),
+        F.hll_sketch_agg("recipient_hash", SKETCH_LG_K).alias("recipients"),
+    )
+
+
+def latency(receipts: DataFrame) -> DataFrame:
+    """How many receipts had which latency, in buckets that grow by a tenth."""
+    dispatched = receipts.filter(~F.col("kind").isin(DISPLAYED, CLICKED))
+    stages = F.array(*(_stage(name) for name in _STAGES))
+    rows = dispatched.select(
+        _minute_ms(), *LATENCY.names[1:6], F.explode(F.array_compact(stages)).alias("of")
+    ).select("*", "of.stage", "of.bucket")
+    return rows.groupBy(*LATENCY.names[:-1]).agg(F.count(F.lit(1)).alias("n"))
+
+
+def attributes(receipts: DataFrame) -> DataFrame:
+    """How many receipts had which value of each attribute."""
+    rows = receipts.select(
+        _minute_ms(),
+        *ATTRIBUTES.names[1:6],
+        F.explode("attributes").alias("attribute", "value"),
+    )
+    return rows.groupBy(*ATTRIBUTES.names[:-1]).agg(F.count(F.lit(1)).alias("n"))
+
+
+def _minute_ms() -> Column:
+    at = F.col("responded_at_ms")
+    return (at - F.pmod(at, F.lit(MINUTE_MS))).alias("minute_ms")
+
+
+def _elapsed(stage: str) -> tuple[Column, Column]:
+    """The milliseconds of a stage, null for a push that was not in it; and whether it was."""
+    start, end = (F.col(name) for name in _STAGES[stage])
+    was = (start > 0) & (end > 0)
+    return F.when(was, F.greatest(end - start, F.lit(0))), was
+
+
+def _stage(name: str) -> Column:
+    elapsed, was = _elapsed(name)
+    logarithm = F.log(F.greatest(elapsed, F.lit(1))) / F.log(F.lit(LATENCY_BASE))
+    bucket = F.when(elapsed < 1, F.lit(-1)).otherwise(F.floor(logarithm)).cast("int")
+    return F.when(was, F.struct(F.lit(name).alias("stage"), bucket.alias("bucket")))

@@ -1,0 +1,156 @@
+"""Receipts become a store, each counted once, whatever is killed, repeated or damaged."""
+
+from __future__ import annotations
+
+import shutil
+from math import floor, log
+
+import pytest
+from datasketches import hll_sketch
+
+from pipeline.errors import PipelineFailed
+from pipeline.receipts import batch as batch_module
+from pipeline.receipts.opened import OpenedLog
+from pipeline.store import StoreWriter
+from tests.integration.pipeline.piping import Pipe
+from tests.receipts import NOON_MS, body
+
+
+@pytest.fixture
+def pipe(spark, tmp_path):
+    return Pipe(spark, tmp_path)
+
+
+class Killed(Exception):
+    """Stands for the end of the process at this point: nothing after it happens."""
+
+
+def killed(*_, **__):
+    raise Killed
+
+
+def test_receipts_become_detail_rows_counts_and_latencies(pipe):
+    pipe.append(
+        body("a", range(1, 101), attributes={"version": "1.0"}),
+        body("a", [101, 102], "dead", reason="unregistered"),
+        body("b", range(1, 4), "retry", attempt=1, reason="busy"),
+        body("b", range(1, 4), attempt=2),
+    )
+    pipe.run()
+
+    assert pipe.seqs("a") == list(range(1, 103))
+    assert pipe.counted() == {
+        ("a", "delivered"): 100,
+        ("a", "dead"): 2,
+        ("b", "retry"): 3,
+        ("b", "delivered"): 3,
+    }
+    [minute] = [row for row in pipe.rows("minutes") if row["outcome"] == "dead"]
+    assert (minute["reason"], minute["minute_ms"]) == ("unregistered", NOON_MS)
+    assert minute["wait_ms_sum"] == 2 * 300
+    assert round(hll_sketch.deserialize(minute["recipients"]).get_estimate()) == 2
+    [waits] = [
+        row
+        for row in pipe.rows("latency")
+        if (row["task_id"], row["outcome"], row["stage"]) == ("a", "delivered", "wait")
+    ]
+    assert (waits["bucket"], waits["n"]) == (floor(log(300) / log(1.1)), 100)
+    [version] = pipe.rows("attributes")
+    assert (version["attribute"], version["value"], version["n"]) == ("version", "1.0", 100)
+    assert pipe.snapshot.counts.receipts == 108
+
+
+def test_repeats_are_dropped_within_a_batch_and_over_batches(pipe):
+    once = body("a", range(1, 51))
+    pipe.append(once, once, body("a", range(40, 61)))
+    pipe.run()
+    pipe.append(once, body("a", [61], "dead"), body("a", [60], "dead"))
+    [done] = pipe.run()
+
+    assert pipe.seqs("a") == list(range(1, 62))
+    assert pipe.counted() == {("a", "delivered"): 60, ("a", "dead"): 1}
+    assert done.duplicates == 51
+
+
+def test_bodies_that_cannot_be_used_are_set_aside_and_counted(pipe):
+    newer = body("a", [9]).replace(b"\x01", b"\x02", 1)
+    pipe.append(b"no receipts", body("a", [1]), newer, body("a", [2], "sublimated"))
+    pipe.run()
+
+    assert pipe.seqs("a") == [1]
+    assert pipe.snapshot.rows_quarantined == 3
+    reasons = sorted(row["why"] for row in pipe.rows("quarantine"))
+    assert [reason.split(";")[0] for reason in reasons] == [
+        "11 bytes of the receipts log are no batch",
+        "receipts of version 2",
+        "receipts with an outcome that there is not",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (batch_module.BatchFiles, "detail"),
+        (StoreWriter, "publish"),
+        (OpenedLog, "commit"),
+    ],
+    ids=["before-writing", "before-the-manifest", "before-the-log-knows"],
+)
+def test_what_a_killed_job_left_is_finished_by_the_next(pipe, monkeypatch, where, name):
+    pipe.append(body("a", range(1, 31)))
+    pipe.run()
+    pipe.append(*(body("a", range(first, first + 30)) for first in (31, 61)))
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, killed)
+        with pytest.raises((Killed, PipelineFailed)):
+            pipe.run()
+    pipe.append(body("a", range(91, 101)))
+    pipe.run()
+
+    assert pipe.seqs("a") == list(range(1, 101))
+    assert pipe.counted() == {("a", "delivered"): 100}
+    with OpenedLog(pipe.settings) as log_:
+        assert log_.committed() == pipe.snapshot.positions
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn", "older"])
+def test_a_job_without_its_checkpoint_goes_on_from_the_manifest(pipe, damage):
+    pipe.append(body("a", range(1, 11)))
+    pipe.run()
+    checkpoint = pipe.root / "gen-000001" / "checkpoint"
+    older = checkpoint.with_name("older")
+    shutil.copytree(checkpoint, older)
+    pipe.append(body("a", range(11, 21)))
+    pipe.run()
+    if damage == "torn":
+        for path in (checkpoint / "offsets").glob("[0-9]*"):
+            path.write_bytes(b"v1")
+    else:
+        shutil.rmtree(checkpoint)
+    if damage == "older":
+        older.rename(checkpoint)
+    pipe.append(body("a", range(21, 31)))
+    pipe.run()
+
+    assert pipe.seqs("a") == list(range(1, 31))
+    assert [note.count("set aside") for note in pipe.notes] == ([] if damage == "gone" else [1])
+
+
+def test_a_batch_reads_no_more_than_its_limit(pipe):
+    pipe.append(*(body("a", [seq]) for seq in range(1, 8)))
+    done = pipe.run(most_bodies=3)
+
+    assert [each.bodies for each in done] == [3, 3, 1]
+    assert [each.lag for each in done] == [4, 1, 0]
+    assert pipe.seqs("a") == list(range(1, 8))
+
+
+def test_what_devices_say_later_is_counted_and_kept_for_its_push(pipe):
+    pipe.append(body("a", [1, 2, 3]))
+    pipe.append(body("a", [2], "displayed", attempt=0, at_ms=NOON_MS + 9_000))
+    pipe.run()
+
+    [event] = pipe.rows("events")
+    assert (event["seq"], event["outcome"], event["at_ms"]) == (2, "displayed", NOON_MS + 9_000)
+    assert pipe.counted() == {("a", "delivered"): 3, ("a", "displayed"): 1}
+    assert pipe.seqs("a") == [1, 2, 3]
