@@ -5,6 +5,7 @@ The rows follow from the seed alone; the aggregates are counted from the very de
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,26 @@ _TASKS = [
     ("task-c", "digest", "shop", "low", 1),
 ]
 _REASONS = {"dead": "unregistered", "retry": "busy", "dropped": "suppressed"}
+_RECEIPT = {
+    "task_id": "task-a",
+    "task_name": "spring",
+    "app": "shop",
+    "level": "high",
+    "sink": "webhook",
+    "outcome": "delivered",
+    "reason": "",
+    "attempt": 1,
+    "recipient": "d***",
+    "recipient_hash": 1,
+    "quota": 1,
+    "weight": 6,
+    "submitted_at_ms": NOON_MS,
+    "eligible_at_ms": NOON_MS,
+    "dispatched_at_ms": NOON_MS,
+    "responded_at_ms": NOON_MS,
+    "trace_id": "",
+    "sample_weight": 1.0,
+}
 _OUTCOMES = ["delivered", "dead", "retry", "expired", "dropped"]
 _SHARES = [0.9, 0.04, 0.03, 0.02, 0.01]
 _KEYS = [name for name in MINUTES.names if name not in ("n", "wait_ms_sum", "recipients")]
@@ -38,7 +59,7 @@ def make_store(
     since_ms: int = NOON_MS,
     span_ms: int = 3_600_000,
 ) -> Path:
-    """A store of so many finishing outcomes and retries; a fifth of the delivered are displayed.
+    """A store of so many finishing outcomes and retries; a quarter of the delivered are displayed.
 
     Times are spread evenly over the span; every task has its seqs from 1 on.
     """
@@ -52,18 +73,31 @@ def make_store(
     return root
 
 
+def store_of(root: Path, receipts: Sequence[Mapping[str, object]]) -> Path:
+    """A store of exactly these receipts; what one does not say is that of a delivered push."""
+    rows = [_RECEIPT | {"seq": seq} | dict(given) for seq, given in enumerate(receipts, 1)]
+    with writing(root) as writer:
+        _publish(writer, pa.Table.from_pylist(rows, schema=DETAIL), DETAIL.empty_table())
+    return root
+
+
 def _write_batch(
     writer: StoreWriter, first: int, times: np.ndarray, random: np.random.Generator
 ) -> None:
-    name = writer.begin()
     detail = _detail(first, times, random)
-    events = _events(detail)
+    _publish(writer, detail, _said(detail), positions=[str(first + len(times))])
+
+
+def _publish(
+    writer: StoreWriter, detail: pa.Table, said: pa.Table, positions: list[str] | None = None
+) -> None:
+    """One batch of these rows, and of what was said later."""
+    name = writer.begin()
     writer.write("detail", detail, name)
-    writer.write("events", events, name)
-    for table, rows in aggregates(detail).items():
+    writer.write("events", _events(said), name)
+    for table, rows in aggregates(detail, said).items():
         writer.write(table, rows, name)
-    positions = [str(first + len(times))]
-    counts = Counts(bodies=1, receipts=detail.num_rows + events.num_rows)
+    counts = Counts(bodies=1, receipts=detail.num_rows + said.num_rows)
     writer.publish("batch", name, positions=positions, counts=counts)
 
 
@@ -112,28 +146,45 @@ def _detail(first: int, times: np.ndarray, random: np.random.Generator) -> pa.Ta
     )
 
 
-def _events(detail: pa.Table) -> pa.Table:
-    """Every fifth delivered push was displayed, a second later."""
+def _said(detail: pa.Table) -> pa.Table:
+    """Every fourth delivered push was displayed, a second later: as its receipts tell it."""
     chosen = pc.and_(
         pc.equal(detail["outcome"], "delivered"),
         pc.equal(pc.bit_wise_and(detail["seq"], 3), 0),
     )
     rows = detail.filter(chosen)
-    values = {
-        "task_id": rows["task_id"],
-        "seq": rows["seq"],
-        "outcome": pa.array(["displayed"] * rows.num_rows),
-        "at_ms": pc.add(rows["responded_at_ms"], 1_000),
-        "attributes": pa.nulls(rows.num_rows, EVENTS.field("attributes").type),
+    told = {
+        "sink": [""] * rows.num_rows,
+        "outcome": ["displayed"] * rows.num_rows,
+        "eligible_at_ms": np.zeros(rows.num_rows),
+        "dispatched_at_ms": np.zeros(rows.num_rows),
+        "responded_at_ms": pc.add(rows["responded_at_ms"], 1_000),
+        "attributes": pa.nulls(rows.num_rows, DETAIL.field("attributes").type),
     }
-    return pa.table(values).cast(EVENTS)
+    for name, values in told.items():
+        place, field = DETAIL.get_field_index(name), DETAIL.field(name)
+        column = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+        rows = rows.set_column(place, field, column.cast(field.type))
+    return rows
 
 
-def aggregates(detail: pa.Table) -> dict[str, pa.Table]:
-    """The additive tables of these detail rows."""
-    minute = pc.multiply(pc.divide(detail["responded_at_ms"], MINUTE_MS), MINUTE_MS)
-    rows = detail.append_column("minute_ms", minute)
-    return {"minutes": _minutes(rows), "latency": _latency(rows), "attributes": _attributes(rows)}
+def _events(said: pa.Table) -> pa.Table:
+    return said.rename_columns({"responded_at_ms": "at_ms"}).select(EVENTS.names)
+
+
+def aggregates(detail: pa.Table, said: pa.Table) -> dict[str, pa.Table]:
+    """The additive tables of these detail rows, and of what was said later."""
+    rows, later = _with_minute(detail), _with_minute(said)
+    return {
+        "minutes": _minutes(pa.concat_tables([rows, later])),
+        "latency": _latency(rows),
+        "attributes": _attributes(rows),
+    }
+
+
+def _with_minute(rows: pa.Table) -> pa.Table:
+    minute = pc.multiply(pc.divide(rows["responded_at_ms"], MINUTE_MS), MINUTE_MS)
+    return rows.append_column("minute_ms", minute)
 
 
 def _minutes(rows: pa.Table) -> pa.Table:

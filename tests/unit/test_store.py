@@ -46,10 +46,10 @@ def test_files_of_a_time_are_those_that_may_hold_it(root):
     assert store.files("detail", since_ms=NOON_MS + 10**9) == []
 
 
-def test_minutes_add_up_to_the_detail_rows(root):
+def test_minutes_add_up_to_the_detail_rows_and_events(root):
     store = open_store(root)
     counted = pa.concat_tables(pq.read_table(path) for path in store.counted())
-    assert sum(counted["n"].to_pylist()) == 300
+    assert sum(counted["n"].to_pylist()) == 300 + rows_of(store.files("events"))
 
 
 def test_what_was_written_but_not_published_does_not_count(root):

@@ -1,0 +1,256 @@
+"""`report`: what was sent, delivered, dead and opened, how late and why, out of the receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import report_view
+from cli.completion import complete_task
+from cli.errors import note
+from cli.extras import pipeline_extra
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import print_json
+from cli.run import on_backend
+from lanes.errors import BadInput, UnknownTask, Unreachable
+from lanes.life import now_ms
+from lanes.settings import Settings
+from lanes.task import Task
+from producers.times import parse_since
+
+if TYPE_CHECKING:
+    from pipeline.reports.asking import Wish
+    from pipeline.reports.counts import Counts
+    from pipeline.reports.query import Query
+    from pipeline.reports.report import Report
+    from pipeline.reports.table import Table
+
+_SINCE = "24h"
+_MOST_SHOWN = 40
+_MOST_SHOWN_ROWS = 100
+_MOST = 1_000_000
+
+_Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITIONS",
+        help='Only these: "outcome=dead,sink=webhook|fcm", "app!=shop" (repeatable).',
+    ),
+]
+_By = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIMENSIONS",
+        help="Break down by: level, outcome, sink, app, reason, task, minute, hour, day, "
+        "attribute:NAME; several with commas.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_flags(report))
+
+
+def report(
+    flags: Flags,
+    task: Annotated[
+        str | None,
+        typer.Argument(metavar="[TASK]", help="Its id, key or name.", autocompletion=complete_task),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="24h|TIME",
+            help="From this long ago, or this ISO time, on: 24h; of a TASK, all there is.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="1h|TIME", help="Up to then; now unless given.")
+    ] = None,
+    by: _By = None,
+    where: _Where = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Single receipts, the last first.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=_MOST, help="The most rows to show.")
+    ] = None,
+    latency: Annotated[bool, typer.Option("--latency", help="Quantiles in each row.")] = False,
+    recipients: Annotated[
+        bool, typer.Option("--recipients", help="Different recipients in each row.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead.")] = False,
+    as_json: JsonFlag = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one web page with plots.")
+    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one picture.")] = None,
+) -> None:
+    """Report what became of a task's pushes, or of all in a period."""
+    if as_csv and as_json:
+        raise BadInput("--csv and --json exclude each other; give one of them")
+    if rows and (html or png):
+        raise BadInput("--rows are no picture: leave out --html and --png, or --rows")
+    form = _Form(as_csv, as_json, limit, latency, recipients, html, png)
+    asked = _Asked(task or "", since or "", until or "", by, tuple(where or ()))
+    settings = flags.settings()
+    with pipeline_extra():
+        work = _rows if rows else _report
+        work(settings, asked, form)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How the answer is to look."""
+
+    as_csv: bool
+    as_json: bool
+    limit: int | None
+    latency: bool
+    recipients: bool
+    html: Path | None
+    png: Path | None
+
+    @property
+    def is_picture(self) -> bool:
+        return bool(self.html or self.png)
+
+    def most(self, on_terminal: int) -> int:
+        """How many rows: few for people, unless they say."""
+        return self.limit or (_MOST if self.as_csv or self.as_json else on_terminal)
+
+    def wish(self) -> Wish:
+        from pipeline.reports.asking import Wish
+
+        return Wish(self.most(_MOST_SHOWN), self.recipients, self.latency)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the command line asks for, in its words."""
+
+    task: str
+    since: str
+    until: str
+    by: str | None
+    where: tuple[str, ...]
+
+    def query(self, settings: Settings) -> tuple[Query, int | None]:
+        """The question, and the task's total where that is what was submitted."""
+        from pipeline.reports.conditions import Condition, parse_where
+        from pipeline.reports.dimensions import Dimension, parse_by
+        from pipeline.reports.query import Period, Query
+
+        now = now_ms()
+        since_ms = parse_since(self.since or _SINCE, now) if self.since or not self.task else 0
+        until_ms = parse_since(self.until, now) if self.until else now
+        query = Query(
+            Period.of(since_ms, until_ms), parse_by(self._words()), parse_where(self.where)
+        )
+        if not self.task:
+            return query, None
+        known = _registered(settings, self.task)
+        is_whole = not (self.since or self.until or self.where)
+        only = Condition(Dimension("task"), (known.id if known else self.task,))
+        return query.only(only), known.total if known and is_whole else None
+
+    def _words(self) -> str:
+        if self.by is not None:
+            return self.by
+        return "outcome,reason" if self.task else "task,level"
+
+
+def _registered(settings: Settings, word: str) -> Task | None:
+    """The task as the registry knows it; None without one, or when it does not answer."""
+    if settings.broker == "embedded" and not settings.data_dir.is_dir():
+        return None
+    try:
+        return on_backend(settings, lambda backend: backend.registry.get(word))
+    except UnknownTask:
+        return None
+    except Unreachable:
+        note("the registry does not answer: `submitted` is what has finished")
+        return None
+
+
+def _report(settings: Settings, asked: _Asked, form: _Form) -> None:
+    """The breakdown alone when one was asked for on a terminal or as CSV, else all of it."""
+    from pipeline.reports import asking
+    from pipeline.store import store_root
+
+    query, submitted = asked.query(settings)
+    root, wish = store_root(settings), form.wish()
+    if form.is_picture or form.as_json or (asked.by is None and not form.as_csv):
+        made, table = asking.report_of(root, query, wish, submitted)
+        notes, counts = made.notes, made.counts
+        _write_pictures(made, table, form)
+        if form.as_json:
+            print_json(report_view.as_json(made, table))
+        elif not form.as_csv and not form.is_picture:
+            report_view.print_summary(made)
+    else:
+        answer = asking.counts_of(root, query, wish)
+        table, notes, counts = answer.table, answer.notes, answer.counts
+    _print_table(table, form)
+    _remark(counts, notes)
+
+
+def _print_table(table: Table, form: _Form) -> None:
+    if form.as_csv:
+        report_view.print_csv(table.headings, table.rows)
+    elif not form.as_json and not form.is_picture:
+        report_view.print_counts(table)
+
+
+def _remark(counts: Counts, notes: list[str]) -> None:
+    """What is not in the table, on stderr."""
+    more = counts.rows_in_all - len(counts.rows)
+    if not counts.rows:
+        note("no receipts of this kind in this period")
+    if more > 0:
+        note(f"and {more:,} more rows: give a larger --limit")
+    if counts.is_estimate:
+        note("estimated from a sample, each within its plus_minus in 95 of 100 cases")
+    for line in notes:
+        note(line)
+
+
+def _write_pictures(made: Report, table: Table, form: _Form) -> None:
+    if form.html:
+        from pipeline.reports.html import write_html
+
+        with _writing(form.html):
+            write_html(made, table, form.html)
+    if form.png:
+        from pipeline.reports.plots import write_png
+
+        with _writing(form.png):
+            write_png(made, form.png)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+    note(f"wrote {path}")
+
+
+def _rows(settings: Settings, asked: _Asked, form: _Form) -> None:
+    from pipeline.reports import asking
+    from pipeline.store import store_root
+
+    query, _ = asked.query(settings)
+    found = asking.rows_of(store_root(settings), query, form.most(_MOST_SHOWN_ROWS))
+    if form.as_json:
+        print_json(found.rows)
+    elif form.as_csv:
+        report_view.print_csv_rows(found.rows)
+    else:
+        report_view.print_rows(found.rows)
+    if found.is_sampled:
+        note("some rows are a sample: each stands for its sample_weight of its kind")

@@ -1,0 +1,180 @@
+"""How a report looks on a terminal, as CSV and as JSON. Recipients are masked where they come from.
+
+Nothing here asks the store.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cli.render import Column, print_fields, print_table
+
+if TYPE_CHECKING:
+    from pipeline.reports.latency import Lateness
+    from pipeline.reports.report import Report
+    from pipeline.reports.table import Table
+
+_MINUTE_MS = 60_000
+_STAGES = ("wait", "delivery", "total")
+_LATENCY_COLUMNS = (
+    Column("LEVEL"),
+    Column("DELIVERED AFTER"),
+    *(Column(name, number=True) for name in ("P50", "P90", "P95", "P99")),
+)
+_ROW_COLUMNS = {
+    "at": Column("AT"),
+    "push": Column("PUSH"),
+    "task_name": Column("TASK", elastic=True, from_width=100),
+    "level": Column("LEVEL", from_width=90),
+    "sink": Column("SINK", from_width=100),
+    "outcome": Column("OUTCOME"),
+    "reason": Column("REASON", elastic=True),
+    "attempt": Column("TRY", number=True, from_width=90),
+    "recipient": Column("RECIPIENT", elastic=True),
+    "wait_ms": Column("WAIT MS", number=True, from_width=120),
+    "delivery_ms": Column("DELIVERY MS", number=True, from_width=120),
+    "attributes": Column("ATTRIBUTES", elastic=True, from_width=140),
+}
+
+
+def print_counts(table: Table) -> None:
+    """The table on a terminal."""
+    columns = [
+        Column(
+            heading.upper().replace("_", " ") if place >= table.labels else heading.upper(),
+            number=place >= table.labels,
+            elastic=place < table.labels,
+        )
+        for place, heading in enumerate(table.headings)
+    ]
+    print_table(columns, (_texts(table, row) for row in table.rows))
+
+
+def print_csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """With a heading; what is not known is empty."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows(rows)
+
+
+def print_csv_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Single receipts; their attributes as one text."""
+    from pipeline.reports.rows import COLUMNS
+
+    texts = ({**row, "attributes": _attributes_text(row["attributes"])} for row in rows)
+    print_csv(COLUMNS, [[row[name] for name in COLUMNS] for row in texts])
+
+
+def print_summary(report: Report) -> None:
+    """The figures above the table."""
+    whole = report.funnel.submitted
+    steps = [(name, f"{n:,}{_part(n, whole)}") for name, n in report.funnel.steps()]
+    others = [
+        (name, f"{report.total.by_outcome[name]:,}")
+        for name in ("dead", "expired", "dropped", "retry")
+        if name in report.total.by_outcome
+    ]
+    print_fields([*steps, *others, ("recipients", f"about {report.recipients:,}")])
+    typer.echo()
+    if report.latency:
+        print_table(_LATENCY_COLUMNS, _latency_cells(report.latency))
+        typer.echo()
+
+
+def as_json(report: Report, table: Table) -> dict[str, Any]:
+    """All of a report but what only a picture shows."""
+    period = report.query.period
+    return {
+        "title": report.title,
+        "since_ms": period.since_ms,
+        "until_ms": period.until_ms,
+        "by": [dimension.heading for dimension in report.query.by],
+        "where": [str(condition) for condition in report.query.where],
+        "rows": [dict(zip(table.headings, row, strict=True)) for row in table.rows],
+        "rows_in_all": report.counts.rows_in_all,
+        "is_estimate": report.counts.is_estimate,
+        "total": {"n": report.total.n, **report.total.by_outcome},
+        "funnel": dict(report.funnel.steps()),
+        "recipients": report.recipients,
+        "latency": [_latency_json(each) for each in report.latency],
+        "deaths": {row.key[0]: row.n for row in report.deaths},
+        "notes": report.notes,
+    }
+
+
+def print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Single receipts on a terminal."""
+    shown = [_shown(row) for row in rows]
+    cells = ([row[name] for name in _ROW_COLUMNS] for row in shown)
+    print_table(list(_ROW_COLUMNS.values()), cells)
+
+
+def _texts(table: Table, row: Sequence[Any]) -> list[str]:
+    return [
+        _number(table.headings[place], value) if place >= table.labels else str(value) or "(none)"
+        for place, value in enumerate(row)
+    ]
+
+
+def _number(heading: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if heading == "failure_rate":
+        return f"{value:.2%}"
+    return f"{value:,.0f}"
+
+
+def _part(n: int, whole: int) -> str:
+    return f" ({n / whole:.1%})" if whole else ""
+
+
+def _latency_cells(latency: Sequence[Lateness]) -> list[list[str]]:
+    ordered = sorted(latency, key=lambda each: (each.key, _STAGES.index(each.stage)))
+    return [[each.key[0], each.stage, *map(duration_text, each.quantiles_ms)] for each in ordered]
+
+
+def duration_text(ms: float) -> str:
+    """As exact as a quantile of buckets is."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1000:.1f} s" if ms < _MINUTE_MS else f"{ms / _MINUTE_MS:.1f} min"
+
+
+def _latency_json(each: Lateness) -> dict[str, Any]:
+    from pipeline.reports.latency import QUANTILES
+
+    return {
+        "level": each.key[0],
+        "stage": each.stage,
+        "n": each.n,
+        **{
+            f"p{quantile * 100:g}_ms": round(value, 1)
+            for quantile, value in zip(QUANTILES, each.quantiles_ms, strict=True)
+        },
+    }
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str]:
+    from pipeline.reports.table import second_text
+
+    return {
+        **{name: str(value or "") for name, value in row.items()},
+        "at": second_text(row["at_ms"]),
+        "push": f"{row['task_id']}-{row['seq']}",
+        "wait_ms": _between(row["eligible_at_ms"], row["dispatched_at_ms"]),
+        "delivery_ms": _between(row["dispatched_at_ms"], row["responded_at_ms"]),
+        "attributes": _attributes_text(row["attributes"]),
+    }
+
+
+def _attributes_text(attributes: dict[str, str] | None) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted((attributes or {}).items()))
+
+
+def _between(start_ms: int | None, end_ms: int | None) -> str:
+    return f"{end_ms - start_ms:,}" if start_ms and end_ms else "-"

@@ -1,0 +1,38 @@
+"""Pieces of SQL for dimensions and conditions: expressions of ours, values always bound."""
+
+from __future__ import annotations
+
+from pipeline.reports.conditions import Condition
+from pipeline.reports.dimensions import ATTRIBUTE, Dimension
+from pipeline.reports.engine import Sql
+from pipeline.reports.query import Query
+
+
+def expression(query: Query, dimension: Dimension) -> str:
+    """What a source's row has of this dimension."""
+    if dimension.step_ms:
+        return f"minute_ms - minute_ms % {dimension.step_ms}"
+    if dimension.word == ATTRIBUTE:
+        return f"a{query.attributes.index(dimension.attribute)}"
+    return "task_id" if dimension.word == "task" else dimension.word
+
+
+def keys(query: Query) -> list[str]:
+    """One expression a dimension of the answer, named `d0`, `d1` …"""
+    return [f"{expression(query, each)} as d{place}" for place, each in enumerate(query.by)]
+
+
+def condition(query: Query) -> Sql:
+    """Whether a source's row is asked for."""
+    texts = ["true"]
+    values: dict[str, str] = {}
+    for place, each in enumerate(query.where):
+        names = [f"value{place}_{number}" for number in range(len(each.values))]
+        texts.append(_is_one_of(expression(query, each.dimension), each, names))
+        values.update(zip(names, each.values, strict=True))
+    return Sql(" and ".join(texts), values)
+
+
+def _is_one_of(column: str, each: Condition, names: list[str]) -> str:
+    listed = ", ".join(f"${name}" for name in names)
+    return f"{column} {'not in' if each.negated else 'in'} ({listed})"

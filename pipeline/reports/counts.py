@@ -1,0 +1,93 @@
+"""How many receipts and events there are, in any breakdown.
+
+By outcome it is one number a row; else a number for each outcome. Counts from a sample of detail
+rows are estimates, each with the half-width of its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.reports import clauses
+from pipeline.reports.dimensions import Dimension
+from pipeline.reports.engine import Engine, Sql
+from pipeline.reports.query import Query
+from pipeline.reports.sources import OUTCOMES, counted
+
+_NORMAL_95 = 1.96
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Count:
+    """What was counted for one value of each dimension.
+
+    `n` is all receipts and events of it; `by_outcome` has none that are 0. `plus_minus` is 0 for
+    what is exact.
+    """
+
+    key: Key
+    n: int
+    by_outcome: dict[str, int]
+    plus_minus: int = 0
+
+    @property
+    def failure_rate(self) -> float | None:
+        """Dead, of what was delivered or is dead; None when neither happened."""
+        dead, delivered = self.by_outcome.get("dead", 0), self.by_outcome.get("delivered", 0)
+        return dead / (dead + delivered) if dead + delivered else None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """In time order where they are by a time, else the largest first. Rows may be left out."""
+
+    by: tuple[Dimension, ...]
+    rows: list[Count]
+    rows_in_all: int
+    is_estimate: bool
+
+
+def count(engine: Engine, query: Query, limit: int) -> Counts:
+    """The first `limit` rows of the answer.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    source = counted(engine, query)
+    found = engine.rows(_sql(query, source.sql, limit))
+    width = len(query.by)
+    rows = [_count(row[:width], row[width:-1]) for row in found]
+    estimated = source.reads_detail and any(row.plus_minus for row in rows)
+    return Counts(query.by, rows, found[0][-1] if found else 0, estimated)
+
+
+def _sql(query: Query, source: Sql, limit: int) -> Sql:
+    wanted = clauses.condition(query)
+    outcomes = [
+        f"coalesce(sum(n) filter (outcome = '{outcome}'), 0) as {outcome}" for outcome in OUTCOMES
+    ]
+    columns = [*clauses.keys(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
+    grouped = ", ".join(f"d{place}" for place in range(len(query.by)))
+    text = (
+        f"select *, count(*) over () from (select {', '.join(columns)} from ({source.text}) "
+        f"where {wanted.text} {f'group by {grouped}' if grouped else ''} having sum(n) > 0.5) "
+        f"order by {_order(query)} limit $most"
+    )
+    return Sql(text, {**source.values, **wanted.values, "most": limit})
+
+
+def _order(query: Query) -> str:
+    """By time first; then what there is most of, and by name where that is equal."""
+    times = [f"d{place}" for place, each in enumerate(query.by) if each.step_ms]
+    names = [f"d{place}" for place, each in enumerate(query.by) if not each.step_ms]
+    return ", ".join([*times, "n desc", *names])
+
+
+def _count(key: Key, found: tuple[Any, ...]) -> Count:
+    n, variance, *outcomes = found
+    numbers = {name: round(value) for name, value in zip(OUTCOMES, outcomes, strict=True)}
+    by_outcome = {name: number for name, number in numbers.items() if number}
+    return Count(key, round(n), by_outcome, math.ceil(_NORMAL_95 * math.sqrt(variance)))

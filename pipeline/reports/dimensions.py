@@ -1,0 +1,67 @@
+"""What a report can be broken down by, and filtered on: words of ours, and any push attribute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lanes.errors import BadInput
+from lanes.nearest import did_you_mean
+
+MOST_DIMENSIONS = 8
+ATTRIBUTE = "attribute"
+LABELS = ("level", "outcome", "sink", "app", "reason", "task")
+TIMES_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+WORDS = (*LABELS, *TIMES_MS, f"{ATTRIBUTE}:NAME")
+_ATTRIBUTE_NAME = re.compile(r"\S{1,64}")
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One of `LABELS` or `TIMES_MS`, or a push's attribute, which has a name of its own."""
+
+    word: str
+    attribute: str = ""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.word}:{self.attribute}" if self.attribute else self.word
+
+    @property
+    def step_ms(self) -> int:
+        """How long a step of time is; 0 when this is none."""
+        return TIMES_MS.get(self.word, 0)
+
+
+def parse_dimension(text: str) -> Dimension:
+    """Raises BadInput for what a report cannot be broken down by."""
+    word, _, name = text.strip().partition(":")
+    word = word.lower()
+    if word == ATTRIBUTE and _ATTRIBUTE_NAME.fullmatch(name):
+        return Dimension(ATTRIBUTE, name)
+    if word in (*LABELS, *TIMES_MS) and not name:
+        return Dimension(word)
+    raise BadInput(
+        f"there is no dimension {text.strip()!r}; use {', '.join(WORDS)}{did_you_mean(text, WORDS)}"
+    )
+
+
+def parse_by(text: str) -> tuple[Dimension, ...]:
+    """The dimensions in a text like `level,attribute:region`; a repeated one counts once.
+
+    Raises:
+        BadInput: one is not known, or there are too many.
+    """
+    words = [word for word in text.split(",") if word.strip()]
+    dimensions = tuple(dict.fromkeys(map(parse_dimension, words)))
+    if len(dimensions) > MOST_DIMENSIONS:
+        raise BadInput(
+            f"{len(dimensions)} dimensions are too many: a report takes up to {MOST_DIMENSIONS}"
+        )
+    return dimensions
+
+
+def attributes_of(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
+    """The names of attributes among them, each once."""
+    return tuple(dict.fromkeys(d.attribute for d in dimensions if d.attribute))

@@ -1,0 +1,174 @@
+"""DuckDB, held to one store: it reads the store's files and can reach nothing else.
+
+A query is text of ours with the values bound to it. Vendor errors end here, as errors that name
+the file and what mends it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+import duckdb
+
+from lanes.errors import BadInput, PushlaneError
+from pipeline.reports.dimensions import TIMES_MS
+from pipeline.reports.query import Period
+from pipeline.store.errors import CorruptStore
+from pipeline.store.schema import TABLES
+
+COUNTED = "counted"
+"""The table of all counts, at whatever step of time they are kept by."""
+MEMORY = "2GB"
+_ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
+_MOST_THREADS = 8
+_PAGE = 10_000
+_GLOB_SIGNS = frozenset("*?[")
+
+
+class Files(Protocol):
+    """What a report needs of a store."""
+
+    def files(
+        self, table: str, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[str]:
+        """Absolute paths of a table's files that may hold rows of this period."""
+
+    def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
+        """Those of `minutes`, `hours` and `days` together: each receipt is in one of them."""
+
+
+class Sql(NamedTuple):
+    """A piece of SQL, with the values that are bound to its `$names`."""
+
+    text: str
+    values: Mapping[str, Any] = {}
+
+
+class FilesMoved(PushlaneError):
+    """The store was rewritten while it was read: the same question can be asked again."""
+
+
+class Engine:
+    """Answers questions about one period of a store. A context manager.
+
+    Raises:
+        BadInput: the store's folder has a name that DuckDB takes for a pattern.
+    """
+
+    def __init__(self, store: Files, root: Path, period: Period, memory: str = MEMORY) -> None:
+        _require_plain(root)
+        self.period = period
+        self._store = store
+        self._views: dict[str, list[str]] = {}
+        threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        self._connection = duckdb.connect(
+            config={
+                "threads": threads,
+                "memory_limit": memory,
+                "temp_directory": "",
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            }
+        )
+        self._connection.execute("set allowed_directories = $roots", {"roots": [str(root)]})
+        self._connection.execute("set enable_external_access = false")
+        self._connection.execute("set lock_configuration = true")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+
+    def table(self, name: str) -> str:
+        """The view on a table's files of the period; rows of other times may be in it too.
+
+        A table without files is empty.
+        """
+        period = (self.period.since_ms, self.period.until_ms)
+        return self._view(name, name, *period)
+
+    def all_of(self, name: str) -> str:
+        """The view on all files of a table."""
+        return self._view(f"all_{name}", name, None, None)
+
+    @property
+    def coarsest_ms(self) -> int:
+        """How long a step of time is known by throughout the period: a minute, hour or day."""
+        period = (self.period.since_ms, self.period.until_ms)
+        kept = [step for table, step in _ROLLED_UP_MS.items() if self._store.files(table, *period)]
+        return max(kept, default=TIMES_MS["minute"])
+
+    def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
+        """What the query answers.
+
+        Raises:
+            CorruptStore: a file cannot be read; names it.
+            FilesMoved: a file has gone since the question began.
+            BadInput: the question needs more memory than there may be used.
+        """
+        return [row for page in self.pages(sql, _PAGE) for row in page]
+
+    def pages(self, sql: Sql, rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """The same, so many rows at a time."""
+        try:
+            found = self._connection.execute(sql.text, dict(sql.values))
+            while page := found.fetchmany(rows):
+                yield page
+        except duckdb.Error as error:
+            raise self._translated(error) from error
+
+    def _view(self, view: str, table: str, since_ms: int | None, until_ms: int | None) -> str:
+        if view not in self._views:
+            if table == COUNTED:
+                self._views[view] = self._store.counted(since_ms, until_ms)
+                self._make_view(view, TABLES["minutes"])
+            else:
+                self._views[view] = self._store.files(table, since_ms, until_ms)
+                self._make_view(view, TABLES[table])
+        return view
+
+    def _make_view(self, view: str, schema: Any) -> None:
+        files = self._views[view]
+        try:
+            if files:
+                found = self._connection.read_parquet(files, hive_partitioning=False)
+            else:
+                found = self._connection.from_arrow(schema.empty_table())
+            found.create_view(view)
+        except duckdb.Error as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: duckdb.Error) -> PushlaneError:
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return BadInput(
+                f"this report needs more than {MEMORY} of memory: shorten its period, filter it "
+                "with --where, or break it down by less"
+            )
+        files = [file for files in self._views.values() for file in files]
+        if any(not os.path.exists(file) for file in files):
+            return FilesMoved("the store was rewritten while it was read; ask again")
+        damaged = next((file for file in files if not self._is_readable(file)), None)
+        if damaged:
+            return CorruptStore.of(Path(damaged), "this Parquet file cannot be read")
+        return PushlaneError(f"the report's query failed with {type(error).__name__}")
+
+    def _is_readable(self, file: str) -> bool:
+        """Read all of it: only then it is known which file it was."""
+        try:
+            columns = self._connection.read_parquet(file, hive_partitioning=False)
+            columns.aggregate("bit_xor(hash(columns(*)))").fetchall()
+        except duckdb.Error:
+            return False
+        return True
+
+
+def _require_plain(root: Path) -> None:
+    if _GLOB_SIGNS & set(str(root)):
+        raise BadInput(
+            f"the store's folder {str(root)!r} has one of * ? [ in its name; choose another "
+            "(setting reports_dir)"
+        )

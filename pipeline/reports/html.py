@@ -1,0 +1,97 @@
+"""A report as one web page that needs nothing else: plots are drawn into it, and it links nowhere.
+
+Whatever a user or a sink wrote is escaped. The page follows the reader's light or dark ground.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from pipeline.reports.latency import QUANTILES, STAGES
+from pipeline.reports.plots import PLAIN_TEXT, Plot, plots
+from pipeline.reports.report import Report
+from pipeline.reports.sampling import utc_text
+from pipeline.reports.table import Table
+
+_INK = "#010203"
+"""Stands for the reader's own text colour until the page is put together."""
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.labelcolor": _INK,
+    "grid.color": _INK,
+}
+
+
+def write_html(report: Report, table: Table, path: Path) -> None:
+    """The page, in one file."""
+    path.write_text(page(report, table), encoding="utf-8")
+
+
+def page(report: Report, table: Table) -> str:
+    environment = Environment(
+        loader=PackageLoader("pipeline.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = _cell
+    period = report.span or report.query.period
+    return environment.get_template("report.html").render(
+        report=report,
+        table=table,
+        since=utc_text(period.since_ms),
+        until=utc_text(period.until_ms),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        pictures=[(plot, _svg(plot, place)) for place, plot in enumerate(plots(report))],
+        latency=_latency_rows(report),
+        quantiles=[f"p{quantile * 100:g}" for quantile in QUANTILES],
+    )
+
+
+def _svg(plot: Plot, place: int) -> Markup:
+    """An inline drawing, whose text takes the page's colour. Ids differ from picture to picture."""
+    with mpl.rc_context({**PLAIN_TEXT, **_STYLE, "svg.hashsalt": f"plot-{place}"}):
+        figure = Figure(figsize=plot.inches, layout="constrained")
+        figure.patch.set_alpha(0)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0)
+        plot.draw(axes)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    svg = drawn.getvalue()
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    label = Markup.escape(f"{plot.title}: {plot.text}")
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))  # noqa: S704
+
+
+def _latency_rows(report: Report) -> list[Sequence[Any]]:
+    order = list(STAGES)
+    ordered = sorted(report.latency, key=lambda each: (each.key, order.index(each.stage)))
+    return [(each.key[0], each.stage, each.n, each.quantiles_ms) for each in ordered]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return str(value) or "(none)"

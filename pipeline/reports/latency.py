@@ -1,0 +1,99 @@
+"""How late: quantiles of waits and deliveries, read off log buckets.
+
+A bucket's geometric middle stands for all in it, so that a quantile is at most 5 % off: the square
+root of 1.1, the buckets' step. Below a millisecond is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipeline.reports import clauses
+from pipeline.reports.counts import Key
+from pipeline.reports.engine import Engine, Sql
+from pipeline.reports.query import Query
+from pipeline.reports.sources import bound, finished_rows, with_minute, within
+from pipeline.store.schema import LATENCY_BASE
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+STAGES = {
+    "wait": ("eligible_at_ms", "dispatched_at_ms"),
+    "delivery": ("dispatched_at_ms", "responded_at_ms"),
+    "total": ("submitted_at_ms", "responded_at_ms"),
+}
+_UNDER_A_MS = -1
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Quantiles in milliseconds of one stage, over `n` receipts; in the order of `QUANTILES`."""
+
+    key: Key
+    stage: str
+    n: int
+    quantiles_ms: tuple[float, ...]
+
+
+def lateness(engine: Engine, query: Query) -> list[Lateness]:
+    """Every stage of every row of the answer.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    buckets: dict[tuple[Key, str], list[tuple[int, float]]] = defaultdict(list)
+    for *key, stage, bucket, n in engine.rows(_sql(engine, query)):
+        buckets[tuple(key), stage].append((bucket, n))
+    return [
+        Lateness(key, stage, round(sum(n for _, n in counts)), quantiles(counts, QUANTILES))
+        for (key, stage), counts in buckets.items()
+    ]
+
+
+def quantiles(buckets: Iterable[tuple[int, float]], wanted: Sequence[float]) -> tuple[float, ...]:
+    """The value of the smallest bucket that so large a part of all is in or below."""
+    counts = sorted(buckets)
+    total = sum(n for _, n in counts)
+    return tuple(_quantile(counts, part * total) for part in wanted)
+
+
+def middle_ms(bucket: int) -> float:
+    """What stands for all in a bucket."""
+    return 0.0 if bucket <= _UNDER_A_MS else LATENCY_BASE ** (bucket + 0.5)
+
+
+def _quantile(counts: Sequence[tuple[int, float]], rank: float) -> float:
+    below = 0.0
+    for bucket, n in counts:
+        below += n
+        if below >= rank * (1 - 1e-12):  # a sum of parts may fall short of its whole
+            return middle_ms(bucket)
+    return math.nan
+
+
+def _sql(engine: Engine, query: Query) -> Sql:
+    wanted = clauses.condition(query)
+    keys = [*clauses.keys(query), "stage", "bucket"]
+    source = _source(engine, query)
+    text = f"select {', '.join(keys)}, sum(n) from ({source}) where {wanted.text} group by all"
+    return Sql(text, {**bound(query), **wanted.values})
+
+
+def _source(engine: Engine, query: Query) -> str:
+    """The buckets that are kept; or buckets of detail rows, where those know too little."""
+    if not query.attributes and not query.asks_reason:
+        return f"select * from {engine.table('latency')} where {within('minute_ms')}"
+    rows = with_minute(query, finished_rows(engine))
+    return " union all ".join(_of_stage(rows, stage) for stage in STAGES)
+
+
+def _of_stage(rows: str, stage: str) -> str:
+    start, end = STAGES[stage]
+    took = f"({end} - {start})"
+    return (
+        f"select *, '{stage}' as stage, sample_weight as n, case when {took} < 1 "
+        f"then {_UNDER_A_MS} else floor(ln({took}) / ln({LATENCY_BASE}))::int end as bucket "
+        f"from ({rows}) where {start} > 0 and {end} > 0"
+    )

@@ -1,0 +1,272 @@
+"""Draws a report: each plot onto axes that it is given, and all of them as one picture.
+
+Colours tell levels apart on light and dark ground, and for colour-blind eyes (Okabe and Ito's).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import matplotlib.dates
+from matplotlib.figure import Figure
+
+from pipeline.reports.latency import QUANTILES
+from pipeline.reports.report import Report
+from pipeline.reports.sampling import utc_text
+from pipeline.reports.shares import Share
+
+LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
+_OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")
+PLAIN_TEXT: dict[Any, Any] = {"text.parse_math": False}
+"""A dollar sign in a task's name begins no formula."""
+_BAR = "#0072B2"
+_DEATH = "#D55E00"
+_HEAT = "viridis"
+_STAGES = {"wait": "-", "delivery": "--"}
+_MOST_LABEL = 34
+_LEAST_BARS = 3
+_MOST_CELLS = 24 * 62
+
+
+class Plot(NamedTuple):
+    """One picture of a report; `text` says it in words, for who cannot see it."""
+
+    title: str
+    text: str
+    draw: Callable[[Any], None]
+    inches: tuple[float, float] = (8.0, 3.0)
+
+
+def plots(report: Report) -> list[Plot]:
+    """Those that there is something to show of."""
+    found = [
+        _funnel(report),
+        _shares("Share of the sinks by level", report.level_shares, report, LEVELS),
+        _shares("Share of the sinks by task", report.task_shares, report, {}),
+        _latency(report),
+        _deaths(report),
+        _heat(report),
+    ]
+    return [plot for plot in found if plot]
+
+
+def write_png(report: Report, path: Path) -> None:
+    """All plots in one picture, on white."""
+    with mpl.rc_context(PLAIN_TEXT):
+        _draw_all(report).savefig(path, dpi=90, format="png")
+
+
+def _draw_all(report: Report) -> Figure:
+    drawn = plots(report)
+    lines = max(1, math.ceil(len(drawn) / 2))
+    figure = Figure(figsize=(14, 0.8 + 3.1 * lines), layout="constrained", facecolor="white")
+    period = report.span or report.query.period
+    figure.suptitle(f"{report.title}: {utc_text(period.since_ms)} to {utc_text(period.until_ms)}")
+    for place, plot in enumerate(drawn, 1):
+        axes = figure.add_subplot(lines, 2, place)
+        axes.set_title(plot.title, fontsize="medium", loc="left")
+        plot.draw(axes)
+    return figure
+
+
+def _funnel(report: Report) -> Plot | None:
+    steps = report.funnel.steps()
+    whole = report.funnel.submitted
+    if not whole:
+        return None
+
+    def draw(axes: Any) -> None:
+        names = [name for name, _ in steps]
+        bars = axes.barh(names, [n for _, n in steps], color=_BAR, height=0.7)
+        axes.bar_label(bars, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], padding=4)
+        axes.invert_yaxis()
+        axes.set_xlim(0, whole * 1.25)
+        _without_scale(axes)
+
+    text = ", ".join(f"{name} {n:,}" for name, n in steps)
+    return Plot("From submitted to clicked", text, draw, (8.0, 2.4))
+
+
+def _shares(
+    title: str, shares: Sequence[Share], report: Report, colours: dict[str, str]
+) -> Plot | None:
+    names = list(dict.fromkeys(share.name for share in shares))
+    names.sort(key=lambda name: list(colours).index(name) if name in colours else len(colours))
+    if not names:
+        return None
+
+    def draw(axes: Any) -> None:
+        for place, name in enumerate(names):
+            colour = colours.get(name, _OTHERS[place % len(_OTHERS)])
+            _share_lines(axes, [share for share in shares if share.name == name], colour, report)
+        axes.plot([], [], color="#808080", linestyle=":", label="entitled")
+        axes.set_ylabel("% of all sent")
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+        _legend(axes)
+        _time_axis(axes, report)
+
+    text = "; ".join(_share_text(name, shares, report) for name in names)
+    return Plot(title, text, draw, (8.0, 3.4))
+
+
+def _share_lines(axes: Any, shares: Sequence[Share], colour: str, report: Report) -> None:
+    """Measured and, dotted, entitled. A step without anything sent breaks the line."""
+    by_time = {share.at_ms: share for share in shares}
+    span = report.span
+    assert span is not None
+    first = span.since_ms - span.since_ms % report.step_ms
+    steps = range(first, span.until_ms, report.step_ms)
+    times = [_utc(at) for at in steps]
+    got = [by_time.get(at) for at in steps]
+    measured = [100 * share.share if share else math.nan for share in got]
+    entitled = [100 * share.entitled if share else math.nan for share in got]
+    marker = "." if len(times) < 20 else ""
+    label = _short(report.names.get(shares[0].name) or shares[0].name)
+    axes.plot(times, measured, color=colour, label=label, marker=marker)
+    axes.plot(times, entitled, color=colour, linestyle=":", linewidth=1.2)
+
+
+def _share_text(name: str, shares: Sequence[Share], report: Report) -> str:
+    own = [share for share in shares if share.name == name]
+    whole = sum(share.of for share in own)
+    entitled = sum(share.entitled * share.of for share in own) / whole
+    sent = sum(share.n for share in own) / whole
+    label = report.names.get(name) or name
+    return f"{label} sent {sent:.1%} where it was entitled to {entitled:.1%}"
+
+
+def _latency(report: Report) -> Plot | None:
+    known = {(each.key[0], each.stage): each.quantiles_ms for each in report.latency}
+    levels = [level for level in LEVELS if (level, "wait") in known or (level, "delivery") in known]
+    if not levels:
+        return None
+    names = [f"p{quantile * 100:g}" for quantile in QUANTILES]
+
+    def draw(axes: Any) -> None:
+        for level in levels:
+            for stage, style in _STAGES.items():
+                values = [max(ms, 0.5) for ms in known.get((level, stage), ())]
+                if values:
+                    axes.plot(names, values, style, color=LEVELS[level], marker="o")
+            axes.plot([], [], color=LEVELS[level], label=level)
+        for stage, style in _STAGES.items():
+            axes.plot([], [], style, color="#808080", label=stage)
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter("")
+        axes.yaxis.set_major_formatter(lambda ms, _: _duration(ms))
+        axes.grid(axis="y", alpha=0.3)
+        _legend(axes)
+        _bare(axes)
+
+    text = "; ".join(
+        f"{level} {stage}: "
+        + ", ".join(f"{name} {ms:,.0f} ms" for name, ms in zip(names, values, strict=True))
+        for (level, stage), values in sorted(known.items())
+        if stage in _STAGES
+    )
+    return Plot("How late, by level (within 5 %)", text, draw)
+
+
+def _deaths(report: Report) -> Plot | None:
+    rows = report.deaths
+    if not rows:
+        return None
+
+    def draw(axes: Any) -> None:
+        names = [_short(str(row.key[0]) or "(none)") for row in rows]
+        places = range(len(rows))
+        bars = axes.barh(places, [row.n for row in rows], color=_DEATH, height=0.7)
+        axes.set_yticks(places, names)
+        axes.set_ylim(-0.5, max(len(rows), _LEAST_BARS) - 0.5)
+        axes.bar_label(bars, [f"{row.n:,}" for row in rows], padding=4)
+        axes.invert_yaxis()
+        axes.set_xlim(0, max(row.n for row in rows) * 1.15)
+        _without_scale(axes)
+
+    text = ", ".join(f"{row.key[0] or '(none)'}: {row.n:,}" for row in rows)
+    return Plot("Reasons of death", text, draw, (8.0, 0.4 + 0.34 * max(len(rows), _LEAST_BARS)))
+
+
+def _heat(report: Report) -> Plot | None:
+    days = sorted({_utc(row.key[0]).date() for row in report.hours})
+    if not days:
+        return None
+    grid = [[math.nan] * 24 for _ in days]
+    for row in report.hours:
+        at = _utc(row.key[0])
+        grid[days.index(at.date())][at.hour] = row.n
+
+    def draw(axes: Any) -> None:
+        drawn = axes.pcolormesh(
+            grid,
+            cmap=_HEAT,
+            vmin=0,
+            edgecolors="face",
+            rasterized=24 * len(days) > _MOST_CELLS,
+        )
+        step = max(1, len(days) // 14)
+        axes.set_xticks([hour + 0.5 for hour in range(0, 24, 2)], range(0, 24, 2))
+        places = range(0, len(days), step)
+        axes.set_yticks([place + 0.5 for place in places], [f"{days[p]:%b %d}" for p in places])
+        axes.invert_yaxis()
+        axes.set_xlabel("hour, UTC")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        axes.figure.colorbar(drawn, ax=axes, label="delivered").outline.set_visible(False)
+
+    busiest = max(report.hours, key=lambda row: row.n)
+    text = f"busiest hour {utc_text(busiest.key[0])} with {busiest.n:,} delivered"
+    return Plot("Delivered by day and hour", text, draw, (8.0, 1.3 + 0.3 * min(len(days), 14)))
+
+
+def _time_axis(axes: Any, report: Report) -> None:
+    assert report.span is not None
+    axes.set_xlim(_utc(report.span.since_ms - report.step_ms), _utc(report.span.until_ms))
+    dates: Any = matplotlib.dates  # untyped
+    locator = dates.AutoDateLocator(tz=UTC, maxticks=9)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC))
+    axes.grid(axis="y", alpha=0.3)
+    _bare(axes)
+
+
+def _legend(axes: Any, columns: int = 5) -> None:
+    """Above the plot at the right, beside its title."""
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 0.99),
+        ncols=columns,
+        fontsize="small",
+        frameon=False,
+        borderaxespad=0,
+    )
+
+
+def _without_scale(axes: Any) -> None:
+    """For bars that carry their numbers."""
+    _bare(axes)
+    axes.xaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+
+
+def _bare(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _short(text: str) -> str:
+    """A label, of whatever somebody wrote."""
+    plain = "".join(sign if sign.isprintable() else " " for sign in text)
+    return plain if len(plain) <= _MOST_LABEL else f"{plain[: _MOST_LABEL - 1]}…"
+
+
+def _duration(ms: float) -> str:
+    return f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s"
+
+
+def _utc(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -1,0 +1,66 @@
+"""One question to the store: which period, which receipts, broken down by what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanes.errors import BadInput
+from pipeline.reports.conditions import Condition
+from pipeline.reports.dimensions import Dimension, attributes_of
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Period:
+    """From a minute's start up to another's; a minute is what the aggregates are kept by."""
+
+    since_ms: int
+    until_ms: int
+
+    @staticmethod
+    def of(since_ms: int, until_ms: int) -> Period:
+        """The whole minutes that hold these times.
+
+        Raises:
+            BadInput: it ends before it starts.
+        """
+        if until_ms <= since_ms:
+            raise BadInput("the period ends before it starts: give an --until after --since")
+        return Period(since_ms // _MINUTE_MS * _MINUTE_MS, -(-until_ms // _MINUTE_MS) * _MINUTE_MS)
+
+    @property
+    def length_ms(self) -> int:
+        return self.until_ms - self.since_ms
+
+
+@dataclass(frozen=True)
+class Query:
+    """`by` may be empty: then the answer is one row. Every condition must hold."""
+
+    period: Period
+    by: tuple[Dimension, ...] = ()
+    where: tuple[Condition, ...] = ()
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the attributes it asks for, in either way."""
+        return attributes_of((*self.by, *(condition.dimension for condition in self.where)))
+
+    @property
+    def asks_reason(self) -> bool:
+        used = (*self.by, *(condition.dimension for condition in self.where))
+        return any(dimension.word == "reason" for dimension in used)
+
+    @property
+    def finest_ms(self) -> int:
+        """The shortest step of time that it is broken down by; the whole period for none."""
+        return min((d.step_ms for d in self.by if d.step_ms), default=self.period.length_ms)
+
+    def only(self, *more: Condition) -> Query:
+        """With these conditions too."""
+        return Query(self.period, self.by, (*self.where, *more))
+
+    def along(self, *by: Dimension) -> Query:
+        """Broken down by these instead."""
+        return Query(self.period, by, self.where)

@@ -1,0 +1,132 @@
+"""A whole report: what was asked for, and the sections that every report has.
+
+All times are Unix milliseconds, all days and hours those of UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.reports import clauses, sampling, shares, tasks
+from pipeline.reports.conditions import Condition
+from pipeline.reports.counts import Count, Counts, count
+from pipeline.reports.dimensions import Dimension
+from pipeline.reports.engine import COUNTED, Engine, Sql
+from pipeline.reports.funnel import Funnel, funnel
+from pipeline.reports.latency import Lateness, lateness
+from pipeline.reports.query import Period, Query
+from pipeline.reports.recipients import recipients
+from pipeline.reports.shares import Share
+from pipeline.reports.sources import within
+from pipeline.store import Store
+
+MOST_REASONS = 12
+_MOST_TASKS = 8
+_LEVEL, _TASK, _REASON, _HOUR = map(Dimension, ("level", "task", "reason", "hour"))
+_DEAD = Condition(Dimension("outcome"), ("dead",))
+_DELIVERED = Condition(Dimension("outcome"), ("delivered",))
+_MOST_HOURS = 24 * 366
+
+
+@dataclass(frozen=True)
+class Report:
+    """`counts` is the breakdown that was asked for; `total` and the rest are of the same receipts.
+
+    `span` is the part of the period that has any. `names` are those of tasks, by id.
+    """
+
+    title: str
+    query: Query
+    span: Period | None
+    names: tasks.Names
+    counts: Counts
+    total: Count
+    levels: list[Count]
+    recipients: int
+    funnel: Funnel
+    latency: list[Lateness]
+    deaths: list[Count]
+    step_ms: int
+    level_shares: list[Share]
+    task_shares: list[Share]
+    hours: list[Count]
+    notes: list[str]
+
+
+def make(
+    store: Store,
+    engine: Engine,
+    query: Query,
+    *,
+    limit: int,
+    submitted: int | None = None,
+) -> Report:
+    """Ask for everything. `submitted` is what the registry knows, None when it was not asked.
+
+    Raises:
+        UnknownTask: the question names a task without receipts.
+        CorruptStore: a file cannot be read.
+    """
+    known = tasks.names(engine)
+    query = tasks.by_id(query, known)
+    bare = query.along()
+    total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))
+    span = extent(engine, query)
+    step = shares.step_ms(span) if span else 0
+    sent = shares.sent(engine, Query(span, (), _of_sinks(bare))) if span else []
+    return Report(
+        title=_title(query, known),
+        query=query,
+        span=span,
+        names=known,
+        counts=count(engine, query, limit),
+        total=total,
+        levels=count(engine, bare.along(_LEVEL), len(known) + 10).rows,
+        recipients=recipients(engine, bare).get((), 0),
+        funnel=funnel(total.by_outcome, submitted),
+        latency=lateness(engine, bare.along(_LEVEL).only(_DELIVERED)),
+        deaths=count(engine, bare.along(_REASON).only(_DEAD), MOST_REASONS).rows,
+        step_ms=step,
+        level_shares=shares.by_level(sent, step) if step else [],
+        task_shares=_largest(shares.by_task(sent, step)) if step else [],
+        hours=count(engine, bare.along(_HOUR).only(_DELIVERED), _MOST_HOURS).rows,
+        notes=sampling.notes(sampling.sampled(store, engine.period)),
+    )
+
+
+def extent(engine: Engine, query: Query) -> Period | None:
+    """From the first minute that has anything to the last one; None when nothing has."""
+    kept = tuple(each for each in query.where if not each.dimension.attribute)
+    wanted = clauses.condition(Query(query.period, (), kept))
+    text = (
+        f"select min(minute_ms), max(minute_ms) from {engine.table(COUNTED)} "
+        f"where {within('minute_ms')} and {wanted.text}"
+    )
+    period = {"since_ms": query.period.since_ms, "until_ms": query.period.until_ms}
+    [(first, last)] = engine.rows(Sql(text, {**period, **wanted.values}))
+    return None if first is None else Period.of(first, last + 1)
+
+
+def _title(query: Query, names: tasks.Names) -> str:
+    """What it is about: the one task that is asked for, or all of them."""
+    asked = [each for each in query.where if each.dimension == _TASK and not each.negated]
+    if len(asked) != 1 or len(asked[0].values) != 1:
+        return "All tasks"
+    [task_id] = asked[0].values
+    name = names.get(task_id)
+    return f"Task {name} ({task_id})" if name else f"Task {task_id}"
+
+
+def _of_sinks(query: Query) -> tuple[Condition, ...]:
+    """Shares are among all that was sent to the same sinks: other conditions would hide rivals."""
+    return tuple(each for each in query.where if each.dimension.word == "sink")
+
+
+def _largest(found: Sequence[Share]) -> list[Share]:
+    """Those of the tasks that sent most: more cannot be told apart in a picture."""
+    sent: dict[str, int] = {}
+    for share in found:
+        sent[share.name] = sent.get(share.name, 0) + share.n
+    largest = set(sorted(sent, key=lambda name: -sent[name])[:_MOST_TASKS])
+    return [share for share in found if share.name in largest]

@@ -1,0 +1,61 @@
+"""Single receipts and events, the last first: what a number of a report is made of.
+
+A recipient is masked already where the store holds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.reports import clauses
+from pipeline.reports.engine import Engine, Sql
+from pipeline.reports.query import Query
+from pipeline.reports.sources import bound, detailed, with_minute
+
+COLUMNS = (
+    "at_ms",
+    "task_id",
+    "task_name",
+    "seq",
+    "app",
+    "level",
+    "sink",
+    "outcome",
+    "reason",
+    "attempt",
+    "recipient",
+    "submitted_at_ms",
+    "eligible_at_ms",
+    "dispatched_at_ms",
+    "responded_at_ms",
+    "trace_id",
+    "attributes",
+    "sample_weight",
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Each row has `COLUMNS`; one that was sampled stands for `sample_weight` of its kind."""
+
+    rows: list[dict[str, Any]]
+
+    @property
+    def is_sampled(self) -> bool:
+        return any(row["sample_weight"] > 1 for row in self.rows)
+
+
+def last_rows(engine: Engine, query: Query, limit: int) -> Rows:
+    """The last `limit` that the conditions hold for; `by` has no meaning here.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    wanted = clauses.condition(query)
+    text = (
+        f"select {', '.join(COLUMNS)} from ({with_minute(query, detailed(engine, query))}) "
+        f"where {wanted.text} order by at_ms desc, task_id, seq, attempt limit $most"
+    )
+    found = engine.rows(Sql(text, {**bound(query), **wanted.values, "most": limit}))
+    return Rows([dict(zip(COLUMNS, row, strict=True)) for row in found])

@@ -1,0 +1,157 @@
+"""Who got the sinks over time, against what they were entitled to.
+
+Every delivery that was tried counts, whatever came of it: each took a slot. Entitled is a level by
+its weight, among the levels that sent anything in the same minute, and a task by its quota among
+the tasks of its level. Who had little to send takes less than that, and others then take more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pipeline.reports import clauses
+from pipeline.reports.dimensions import TIMES_MS
+from pipeline.reports.engine import COUNTED, Engine, Sql
+from pipeline.reports.query import Period, Query
+from pipeline.reports.sources import bound, within
+
+TRIED = ("delivered", "retry", "dead")
+_MOST_STEPS = 120
+_STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440))
+
+
+class Sent(NamedTuple):
+    """What one task sent at one level in one minute; its mean wait tells whether it was queued."""
+
+    minute_ms: int
+    level: str
+    task_id: str
+    n: int
+    weight: float
+    quota: float
+    wait_ms_sum: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of one name in one step of time: what it sent, what all sent, and what it was entitled to."""
+
+    at_ms: int
+    name: str
+    n: int
+    of: int
+    entitled: float
+
+    @property
+    def share(self) -> float:
+        return self.n / self.of
+
+
+def sent(engine: Engine, query: Query) -> list[Sent]:
+    """By minute, level and task. A condition on an attribute cannot be met here.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    wanted = clauses.condition(query)
+    tried = ", ".join(f"'{outcome}'" for outcome in TRIED)
+    text = (
+        "select minute_ms, level, task_id, sum(n), sum(weight * n) / sum(n), "
+        f"sum(quota * n) / sum(n), sum(wait_ms_sum) from {engine.table(COUNTED)} "
+        f"where {within('minute_ms')} and outcome in ({tried}) and {wanted.text} "
+        "group by all having sum(n) > 0 order by 1, 2, 3"
+    )
+    return [Sent(*row) for row in engine.rows(Sql(text, {**bound(query), **wanted.values}))]
+
+
+def step_ms(period: Period) -> int:
+    """How long a step of a plot is, so that there are not too many."""
+    return next(
+        (step for step in _STEPS_MS if period.length_ms <= step * _MOST_STEPS), _STEPS_MS[-1]
+    )
+
+
+def by_level(rows: Iterable[Sent], step: int = TIMES_MS["minute"]) -> list[Share]:
+    """The share of each level in each step."""
+    return _in_steps(_minutes(rows, _level_parts), step)
+
+
+def by_task(rows: Iterable[Sent], step: int = TIMES_MS["minute"]) -> list[Share]:
+    """The share of each task in each step."""
+    return _in_steps(_minutes(rows, _task_parts), step)
+
+
+class _Part(NamedTuple):
+    minute_ms: int
+    name: str
+    n: int
+    of: int
+    entitled_n: float
+
+
+def _minutes(rows: Iterable[Sent], parts: Any) -> list[_Part]:
+    minutes: dict[int, list[Sent]] = defaultdict(list)
+    for row in rows:
+        minutes[row.minute_ms].append(row)
+    return [part for minute in minutes.values() for part in parts(minute)]
+
+
+def _level_parts(rows: Sequence[Sent]) -> list[_Part]:
+    total = sum(row.n for row in rows)
+    weights = _weights(rows)
+    counts: dict[str, int] = defaultdict(int)
+    for row in rows:
+        counts[row.level] += row.n
+    return [
+        _Part(rows[0].minute_ms, level, n, total, total * weights[level])
+        for level, n in counts.items()
+    ]
+
+
+def _task_parts(rows: Sequence[Sent]) -> list[_Part]:
+    total = sum(row.n for row in rows)
+    weights = _weights(rows)
+    quotas: dict[str, float] = defaultdict(float)
+    for row in rows:
+        quotas[row.level] += row.quota
+    return [
+        _Part(
+            row.minute_ms,
+            row.task_id,
+            row.n,
+            total,
+            total * weights[row.level] * row.quota / (quotas[row.level] or 1),
+        )
+        for row in rows
+    ]
+
+
+def _weights(rows: Sequence[Sent]) -> dict[str, float]:
+    """The part of each level that sent anything; equal parts where all weights are 0."""
+    sums: dict[str, tuple[float, int]] = {}
+    for row in rows:
+        weighted, n = sums.get(row.level, (0.0, 0))
+        sums[row.level] = (weighted + row.weight * row.n, n + row.n)
+    means = {level: weighted / n for level, (weighted, n) in sums.items()}
+    total = sum(means.values())
+    return {level: mean / total if total else 1 / len(means) for level, mean in means.items()}
+
+
+def _in_steps(parts: Iterable[_Part], step: int) -> list[Share]:
+    """Minutes added up; a minute in which a name sent nothing gives it nothing to be entitled to,
+    but counts in what all sent."""
+    totals: dict[int, dict[int, int]] = defaultdict(dict)
+    sums: dict[tuple[int, str], tuple[int, float]] = {}
+    for part in parts:
+        at = part.minute_ms - part.minute_ms % step
+        totals[at][part.minute_ms] = part.of
+        n, entitled_n = sums.get((at, part.name), (0, 0.0))
+        sums[at, part.name] = (n + part.n, entitled_n + part.entitled_n)
+    of = {at: sum(minutes.values()) for at, minutes in totals.items()}
+    return [
+        Share(at, name, n, of[at], entitled_n / of[at])
+        for (at, name), (n, entitled_n) in sorted(sums.items())
+    ]
