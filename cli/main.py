@@ -10,9 +10,37 @@ from typing import Annotated
 
 import typer
 
-from cli import config, dead, demo, dispatch, fanout, pipeline, replay, spool, submit, tasks, up
+from cli import (
+    alerts,
+    config,
+    dead,
+    demo,
+    dispatch,
+    fanout,
+    pipeline,
+    replay,
+    report,
+    spool,
+    submit,
+    tasks,
+    up,
+)
 
-_GROUPS = (demo, submit, fanout, tasks, replay, dead, spool, dispatch, pipeline, up, config)
+_GROUPS = (
+    demo,
+    submit,
+    fanout,
+    tasks,
+    replay,
+    dead,
+    spool,
+    dispatch,
+    pipeline,
+    report,
+    alerts,
+    up,
+    config,
+)
 
 
 def build() -> typer.Typer:

@@ -1,0 +1,190 @@
+"""Commands on alerts: rules on what becomes of pushes, and the process that tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from cli.alerts_view import COLUMNS, FOUND_COLUMNS, found_rows, look_line, rule_json, rule_row
+from cli.errors import note
+from cli.extras import pipeline_extra
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import print_fields, print_json, print_table
+from cli.run import on_backend
+from cli.signals import stop_on_signals
+from lanes.backend import Backend
+from lanes.errors import BadInput
+from lanes.life import now_ms
+from producers.times import parse_age
+
+if TYPE_CHECKING:
+    from pipeline.alerts.book import AlertBook
+    from pipeline.alerts.rule import AlertRule
+    from pipeline.alerts.watch import Look
+
+_LEAST_EVERY_S = 1.0
+T = TypeVar("T")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The alert's name.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Watch failures, lag, rates and shares, and tell a webhook.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("add")(with_flags(add))
+    group.command("list")(with_flags(list_))
+    group.command("test")(with_flags(try_now))
+    for command in (show, remove, run):
+        group.command()(with_flags(command))
+    app.add_typer(group, name="alerts")
+
+
+def add(
+    flags: Flags,
+    name: Name,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="failure_rate, retry_rate, dead, expired, dropped, rate (tried a second), "
+            "p99_wait_ms, p99_delivery_ms, share_error, lag_s."
+        ),
+    ],
+    when: Annotated[
+        str, typer.Option(metavar="'> 5%'", help="'> 0.05', '< 100', or '> 2x' the window before.")
+    ],
+    to: Annotated[str, typer.Option(metavar="URL", help="The webhook that is told.")],
+    by: Annotated[
+        str, typer.Option(metavar="DIMENSIONS", help="One alert for each value, as in `report`.")
+    ] = "",
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITIONS", help="Only these, as in `report`.")
+    ] = None,
+    window: Annotated[str, typer.Option(metavar="5m", help="What is judged at a time.")] = "5m",
+    for_: Annotated[
+        str, typer.Option("--for", metavar="10m", help="How long it must hold before it fires.")
+    ] = "0s",
+    at_least: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Fewer receipts in a window are not judged.")
+    ] = 1,
+    remind: Annotated[
+        str, typer.Option(metavar="4h", help="Tell again while it fires; never unless given.")
+    ] = "0s",
+    replace: Annotated[bool, typer.Option("--replace", help="Change the alert so named.")] = False,
+) -> None:
+    """Save an alert. It is looked after while `pushlane alerts run` runs."""
+    with pipeline_extra():
+        from pipeline.alerts.rule import AlertRule, Threshold, parse_metric
+    rule = AlertRule(
+        name=name,
+        metric=parse_metric(metric),
+        when=Threshold.parse(when),
+        url=to,
+        by=by,
+        where=tuple(where or ()),
+        window_s=parse_age(window) // 1000,
+        for_s=parse_age(for_) // 1000,
+        at_least=at_least,
+        remind_s=parse_age(remind) // 1000,
+    )
+    _in_book(flags, lambda book: book.add(rule, replace=replace))
+    note(f"alert {name} is saved; `pushlane alerts test {name}` says what it finds now")
+
+
+def list_(flags: Flags, as_json: JsonFlag = False) -> None:
+    """List all alerts."""
+    rules = _in_book(flags, lambda book: book.rules())
+    if as_json:
+        print_json([rule_json(rule) for rule in rules])
+    elif rules:
+        print_table(COLUMNS, (rule_row(rule) for rule in rules))
+    else:
+        note("no alerts; `pushlane alerts add --help` says how to make one")
+
+
+def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
+    """Show an alert, and what is known of it: which groups fire, since when."""
+
+    async def load(book: AlertBook) -> tuple[AlertRule, dict[str, object]]:
+        rule = await book.rule(name)
+        return rule, {**rule_json(rule), "groups": (await book.known(name)).state}
+
+    _, shown = _in_book(flags, load)
+    if as_json:
+        print_json(shown)
+    else:
+        print_fields((key, str(value)) for key, value in shown.items())
+
+
+def remove(flags: Flags, name: Name) -> None:
+    """Remove an alert; nothing more is told of it."""
+    _in_book(flags, lambda book: book.remove(name))
+    note(f"alert {name} is removed")
+
+
+def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
+    """Measure an alert now, without telling anybody or remembering it."""
+    settings = flags.settings()
+    with pipeline_extra():
+        from pipeline.alerts.book import AlertBook
+        from pipeline.alerts.measure import lag_of, measure
+        from pipeline.store import store_root
+
+    root = store_root(settings)
+
+    async def look(backend: Backend) -> tuple[AlertRule, int | None]:
+        return await AlertBook(backend.shelf).rule(name), await lag_of(backend.receipts, root)
+
+    rule, lag = on_backend(settings, look)
+    found = measure(root, rule, now_ms(), lag)
+    if as_json:
+        print_json(found_rows(rule, found))
+    elif found:
+        cells = ([str(cell) for cell in row.values()] for row in found_rows(rule, found))
+        print_table(FOUND_COLUMNS, cells)
+    else:
+        note("there are no receipts of this kind in the last two windows")
+
+
+def run(
+    flags: Flags,
+    every: Annotated[str, typer.Option(metavar="30s", help="How often to look.")] = "30s",
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+) -> None:
+    """Look after all alerts until Ctrl-C or SIGTERM, and tell their webhooks.
+
+    It may be killed at any moment: what was told is not told again, what was not is told then.
+    """
+    every_s = parse_age(every) / 1000
+    if every_s < _LEAST_EVERY_S:
+        raise BadInput(f"every {every!r} is too often: look every second at most")
+    settings = flags.settings()
+    with pipeline_extra():
+        from pipeline.alerts.service import serve
+        from pipeline.store import store_root
+
+    async def work(backend: Backend) -> int:
+        stop = asyncio.Event()
+        stop_on_signals(stop.set)
+        root = store_root(settings)
+        return await serve(backend, root, None if once else every_s, stop, _say, note)
+
+    problems = on_backend(settings, work)
+    if once and problems:
+        raise typer.Exit(1)
+
+
+def _say(looks: list[Look]) -> None:
+    for look in looks:
+        for line in look_line(look):
+            note(line)
+
+
+def _in_book(flags: Flags, work: Callable[[AlertBook], Awaitable[T]]) -> T:
+    with pipeline_extra():
+        from pipeline.alerts.book import AlertBook
+    return on_backend(flags.settings(), lambda backend: work(AlertBook(backend.shelf)))

@@ -1,0 +1,76 @@
+"""How alerts look in a terminal and as JSON. Of a webhook only its host is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cli.render import Column
+
+if TYPE_CHECKING:
+    from pipeline.alerts.measure import Measured
+    from pipeline.alerts.rule import AlertRule
+    from pipeline.alerts.watch import Look
+
+COLUMNS = (
+    Column("NAME", elastic=True),
+    Column("METRIC"),
+    Column("WHEN"),
+    Column("BY", elastic=True),
+    Column("WHERE", elastic=True),
+    Column("WINDOW", number=True),
+    Column("TO", elastic=True),
+)
+FOUND_COLUMNS = (
+    Column("GROUP", elastic=True),
+    Column("VALUE", number=True),
+    Column("BEFORE", number=True),
+    Column("RECEIPTS", number=True),
+    Column("ALARMING"),
+)
+
+
+def rule_row(rule: AlertRule) -> list[str]:
+    where = " ".join(rule.where)
+    window = f"{rule.window_s // 60} min"
+    return [rule.name, rule.metric.value, str(rule.when), rule.by, where, window, rule.host]
+
+
+def rule_json(rule: AlertRule) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "metric": rule.metric.value,
+        "when": str(rule.when),
+        "by": rule.by,
+        "where": list(rule.where),
+        "window_s": rule.window_s,
+        "for_s": rule.for_s,
+        "at_least": rule.at_least,
+        "remind_s": rule.remind_s,
+        "to": rule.host,
+    }
+
+
+def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
+    """What was measured, the alarming groups first."""
+    from pipeline.alerts.law import is_alarming
+
+    rows = [
+        {
+            "group": ", ".join(map(str, key)) or "all",
+            "value": round(each.value, 4),
+            "before": "-" if each.before is None else round(each.before, 4),
+            "receipts": each.n,
+            "alarming": "yes" if is_alarming(rule, each) else "no",
+        }
+        for key, each in found.items()
+    ]
+    return sorted(rows, key=lambda row: (row["alarming"] == "no", str(row["group"])))
+
+
+def look_line(look: Look) -> Iterator[str]:
+    """What was told, and what went wrong."""
+    for message in look.told:
+        yield f"told {look.rule.host}: {message.text}"
+    if look.problem:
+        yield f"alert {look.rule.name}: {look.problem}"

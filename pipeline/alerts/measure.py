@@ -1,0 +1,162 @@
+"""Measures what a rule watches, in the last window that the store knows whole and the one before.
+
+Only the aggregates are asked, unless a rule's attributes need detail rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lanes.errors import BadInput, ReceiptsGone
+from lanes.ports import ReceiptLog
+from pipeline.alerts.rule import AlertRule, Metric
+from pipeline.reports import shares, tasks
+from pipeline.reports.asking import ask
+from pipeline.reports.conditions import Condition
+from pipeline.reports.counts import Count, Key, count
+from pipeline.reports.dimensions import Dimension
+from pipeline.reports.engine import Engine
+from pipeline.reports.latency import QUANTILES, lateness
+from pipeline.reports.query import Period, Query
+from pipeline.reports.shares import Sent, Share
+from pipeline.store import Store, open_store
+
+MINUTE_MS = 60_000
+MOST_GROUPS = 10_000
+QUEUED_MS = 1_000
+"""Who waits less than this has nothing queued, and takes what share it wants."""
+_TRIED = ("delivered", "dead", "retry")
+_STAGES = {Metric.P99_WAIT_MS: "wait", Metric.P99_DELIVERY_MS: "delivery"}
+_DELIVERED = Condition(Dimension("outcome"), ("delivered",))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of one group, over `n` receipts; `before` is that of the window before."""
+
+    value: float
+    n: int
+    before: float | None = None
+    n_before: int = 0
+
+
+Figures = dict[Key, tuple[float, int]]
+
+
+def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[Key, Measured]:
+    """Every group that has receipts in one of the two windows.
+
+    `lag` is how much of the log the store has not read; None when that is not known.
+
+    Raises:
+        BadInput: there is no store.
+        CorruptStore: a file cannot be read.
+    """
+    known_ms = open_store(root).state.last_batch_at_ms
+    if rule.metric is Metric.LAG_S:
+        behind_ms = 0 if lag == 0 else now_ms - known_ms
+        return {(): Measured(behind_ms / 1000, lag or 1)}
+    end_ms = _end_ms(now_ms, known_ms, lag)
+    now, before = (_figures(root, rule, period) for period in _windows(rule, end_ms))
+    return {key: _measured(key, now, before) for key in {**now, **before}}
+
+
+async def lag_of(log: ReceiptLog, root: Path) -> int | None:
+    """Bodies of the log that the store has not read; None where store and log do not tell."""
+    try:
+        positions = open_store(root).snapshot().positions
+        return await log.lag(positions if positions is not None else await log.first())
+    except (BadInput, ReceiptsGone):
+        return None
+
+
+def _end_ms(now_ms: int, known_ms: int, lag: int | None) -> int:
+    """The last full minute that all receipts are known of: a minute that is half read is low."""
+    until_ms = now_ms if lag == 0 else min(now_ms, known_ms)
+    return until_ms // MINUTE_MS * MINUTE_MS
+
+
+def _windows(rule: AlertRule, end_ms: int) -> tuple[Period, Period]:
+    length_ms = rule.window_s * 1000
+    middle_ms = end_ms - length_ms
+    return Period.of(middle_ms, end_ms), Period.of(middle_ms - length_ms, middle_ms)
+
+
+def _measured(key: Key, now: Figures, before: Figures) -> Measured:
+    value, n = now.get(key, (0.0, 0))
+    past, n_before = before.get(key, (None, 0))
+    return Measured(value, n, past, n_before)
+
+
+def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
+    query = Query(period, rule.dimensions, rule.conditions)
+
+    def work(_store: Store, engine: Engine) -> Figures:
+        return _answer(engine, rule, _with_ids(engine, query))
+
+    return ask(root, period, work)
+
+
+def _with_ids(engine: Engine, query: Query) -> Query:
+    """A rule may name a task that has nothing in this window."""
+    known = tasks.names(engine)
+    named = (v for c in query.where if c.dimension.word == "task" for v in c.values)
+    return tasks.by_id(
+        query, {**{value: "" for value in named if value not in known.values()}, **known}
+    )
+
+
+def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
+    if rule.metric is Metric.SHARE_ERROR:
+        return _share_errors(shares.sent(engine, query.along()), rule.dimensions[0].word)
+    if rule.metric in _STAGES:
+        place = QUANTILES.index(0.99)
+        return {
+            each.key: (each.quantiles_ms[place], each.n)
+            for each in lateness(engine, query.only(_DELIVERED))
+            if each.stage == _STAGES[rule.metric]
+        }
+    rows = count(engine, query, MOST_GROUPS).rows
+    return {row.key: _figure(rule.metric, row, rule.window_s) for row in rows}
+
+
+def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
+    """The figure, and how many receipts it is of."""
+    outcomes = row.by_outcome
+    tried = sum(outcomes.get(name, 0) for name in _TRIED)
+    if metric is Metric.FAILURE_RATE:
+        return row.failure_rate or 0.0, tried - outcomes.get("retry", 0)
+    if metric is Metric.RETRY_RATE:
+        return outcomes.get("retry", 0) / tried if tried else 0.0, tried
+    if metric is Metric.RATE:
+        return tried / window_s, row.n
+    return float(outcomes.get(metric.value, 0)), row.n
+
+
+def _share_errors(sent: list[Sent], word: str) -> Figures:
+    """How much less than its share each name sent, over the minutes in which it had to wait."""
+    found = shares.by_level(sent) if word == "level" else shares.by_task(sent)
+    waited = _waited(sent, word)
+    missing: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    for each in found:
+        if waited[each.at_ms, each.name] >= QUEUED_MS:
+            less, of = missing[each.name]
+            missing[each.name] = (less + _missing(each), of + each.of)
+    return {(name,): (max(0.0, less / of), of) for name, (less, of) in missing.items()}
+
+
+def _missing(share: Share) -> float:
+    return share.entitled * share.of - share.n
+
+
+def _waited(sent: Iterable[Sent], word: str) -> dict[tuple[int, str], float]:
+    """The mean wait of each name in each minute."""
+    sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in sent:
+        key = (row.minute_ms, row.level if word == "level" else row.task_id)
+        wait_ms, n = sums[key]
+        sums[key] = (wait_ms + row.wait_ms_sum, n + row.n)
+    return {key: wait_ms / n for key, (wait_ms, n) in sums.items()}

@@ -1,0 +1,79 @@
+"""Looks after all alerts once: measures each, writes down what is to be told, tells it.
+
+A message is on the shelf before it is sent and until it was taken, so that a kill at any moment
+repeats it under the same Idempotency-Key at most, and loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lanes.errors import PushlaneError
+from pipeline.alerts import law
+from pipeline.alerts.book import AlertBook, Known
+from pipeline.alerts.law import Message
+from pipeline.alerts.measure import Measured, measure
+from pipeline.alerts.rule import AlertRule
+from pipeline.reports.counts import Key
+
+Tell = Callable[[str, Message], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at one rule: what was found, told, and what went wrong, if anything."""
+
+    rule: AlertRule
+    found: dict[Key, Measured]
+    told: list[Message]
+    problem: str = ""
+
+
+class Watch:
+    """`tell` posts a message and says why it could not; `lag` is what the store has not read."""
+
+    def __init__(
+        self, book: AlertBook, root: Path, tell: Tell, lag: Callable[[], Awaitable[int | None]]
+    ) -> None:
+        self._book = book
+        self._root = root
+        self._tell = tell
+        self._lag = lag
+
+    async def look(self, now_ms: int) -> list[Look]:
+        """At every rule; one that goes wrong does not keep the others from being looked at."""
+        lag = await self._lag()
+        return [await self._look(rule, now_ms, lag) for rule in await self._book.rules()]
+
+    async def _look(self, rule: AlertRule, now_ms: int, lag: int | None) -> Look:
+        try:
+            found = await asyncio.to_thread(measure, self._root, rule, now_ms, lag)
+        except PushlaneError as error:
+            return Look(rule, {}, [], str(error))
+        known = await self._book.known(rule.name)
+        state = law.judge(rule, known.state, found, now_ms)
+        kept = await self._book.keep(rule.name, state, known)
+        if kept is None:
+            return Look(rule, found, [], "another process looks after this alert as well")
+        messages, problem = await self._tell_all(rule, kept, now_ms)
+        return Look(rule, found, messages, problem)
+
+    async def _tell_all(
+        self, rule: AlertRule, known: Known, now_ms: int
+    ) -> tuple[list[Message], str]:
+        told: list[Message] = []
+        for name, group in list(known.state.items()):
+            if group.pending is None:
+                continue
+            why = await self._tell(rule.url, group.pending)
+            if why:
+                return told, f"the webhook on {rule.host} did not take it: {why}"
+            told.append(group.pending)
+            kept = await self._book.keep(rule.name, law.told(known.state, name, now_ms), known)
+            if kept is None:
+                return told, "another process looks after this alert as well"
+            known = kept
+        return told, ""
