@@ -1,0 +1,114 @@
+"""Receipts: how fast they stream into the store, how fast reports answer, what they cost.
+
+Reports are asked of a store of a day's receipts, written for it; each question is asked as the
+command does, with a connection of its own, and the median of a few askings counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from bench.figures import Figure, at_most, say
+from bench.receipts_store import HOUR_MS, HOURS, write_store
+
+RUNS = ((),)
+_ASKINGS = 3
+_GOAL_S = 1.0
+_GOAL_COST = 0.1
+_SINCE_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS
+
+
+class Question(NamedTuple):
+    by: str
+    where: str = ""
+    is_rows: bool = False
+    is_report: bool = False
+    with_recipients: bool = False
+    with_latency: bool = False
+
+
+QUESTIONS = {
+    "by level and outcome": Question("level,outcome"),
+    "by task, hour and reason": Question("task,hour,reason"),
+    "by minute": Question("minute,level"),
+    "by an attribute": Question("attribute:app_version,level"),
+    "by two attributes": Question("attribute:app_version,attribute:region"),
+    "by attribute and reason of death": Question("attribute:region,reason", "outcome=dead"),
+    "quantiles by task and level": Question("task,level", with_latency=True),
+    "quantiles by attribute": Question(
+        "attribute:app_version", "task=campaign 3", with_latency=True
+    ),
+    "recipients by task": Question("task", with_recipients=True),
+    "the last rows of a reason": Question("", "reason=HTTP 410", is_rows=True),
+    "rows of a task and an attribute": Question(
+        "", "task=campaign 7,attribute:region=apac,outcome=dead", is_rows=True
+    ),
+    "all figures of a report": Question("task,level", is_report=True),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--receipts", type=int, default=10_000_000, help="in the store of reports")
+    parser.add_argument("--only-queries", action="store_true", help="leave out rate and cost")
+    parser.add_argument("--store", type=Path, help="keep the store here, or use what is there")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    result = _queries(options)
+    if options.only_queries:
+        return result
+    from bench import receipts_cost, receipts_stream
+
+    streamed = receipts_stream.measure()
+    cost = receipts_cost.measure()
+    return {**result, **streamed, **cost}
+
+
+def _queries(options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
+        root = options.store or Path(folder)
+        if not (root / "CURRENT").exists():
+            write_store(root, options.receipts, _SINCE_MS)
+        took_s = {name: _took_s(root, name, question) for name, question in QUESTIONS.items()}
+    return {
+        "receipts": options.receipts,
+        "query_s": max(took_s.values()),
+        "queries_s": took_s,
+    }
+
+
+def _took_s(root: Path, name: str, question: Question) -> float:
+    ask = _asking(root, question)
+    times = []
+    for _ in range(_ASKINGS):
+        started = time.monotonic()
+        ask()
+        times.append(time.monotonic() - started)
+    say(f"{name}: {median(times):.3f} s")
+    return round(median(times), 3)
+
+
+def _asking(root: Path, question: Question) -> Callable[[], object]:
+    from pipeline.reports.asking import Wish, counts_of, report_of, rows_of
+    from pipeline.reports.conditions import parse_where
+    from pipeline.reports.dimensions import parse_by
+    from pipeline.reports.query import Period, Query
+
+    period = Period(_SINCE_MS, _SINCE_MS + (HOURS + 2) * HOUR_MS)
+    query = Query(period, parse_by(question.by), parse_where([question.where]))
+    wish = Wish(1_000, question.with_recipients, question.with_latency)
+    if question.is_rows:
+        return lambda: rows_of(root, query, 100)
+    if question.is_report:
+        return lambda: report_of(root, query, wish)
+    return lambda: counts_of(root, query, wish)
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    return [at_most(f"{name}, s", took, _GOAL_S) for name, took in result["queries_s"].items()]
