@@ -21,7 +21,7 @@ RUNS = ((),)
 _ASKINGS = 3
 _GOAL_S = 1.0
 _GOAL_COST = 0.1
-_SINCE_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS
+_SINCE_MS = 1_790_000_000_000 // (24 * HOUR_MS) * 24 * HOUR_MS
 
 
 class Question(NamedTuple):
@@ -42,12 +42,12 @@ QUESTIONS = {
     "by attribute and reason of death": Question("attribute:region,reason", "outcome=dead"),
     "quantiles by task and level": Question("task,level", with_latency=True),
     "quantiles by attribute": Question(
-        "attribute:app_version", "task=campaign 3", with_latency=True
+        "attribute:app_version", "task=spring now", with_latency=True
     ),
     "recipients by task": Question("task", with_recipients=True),
     "the last rows of a reason": Question("", "reason=HTTP 410", is_rows=True),
     "rows of a task and an attribute": Question(
-        "", "task=campaign 7,attribute:region=apac,outcome=dead", is_rows=True
+        "", "task=weather now,attribute:region=apac,outcome=dead", is_rows=True
     ),
     "all figures of a report": Question("task,level", is_report=True),
 }

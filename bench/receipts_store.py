@@ -1,11 +1,13 @@
 """Writes a store of many made-up receipts, fast: DuckDB makes the rows, an hour of them at a time.
 
-A day of twenty tasks of three levels, two apps and three sinks; each push has three attributes.
-Every row follows from its number alone.
+A day of two dozen tasks, few by night and many by day: high, medium and low share 6:3:1, and before
+four nobody sends anything high. Two apps, three sinks, and three attributes on each push. Every row
+follows from its number alone.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import duckdb
@@ -25,13 +27,26 @@ with numbered as (
     select range as i, (hash(range) >> 1)::bigint as h, (hash(range + 7919) >> 1)::bigint as g
     from range($first, $last)
 ), placed as (
-    select *, (h // 1000 % 20)::int as t,
-        $since_ms + ((i - $first) * 3600000 / ($last - $first))::bigint as at_ms
+    select *, (i - $first) * 3600000.0 / ($last - $first) as offset_ms,
+        (h % 999983 + 1) / 999984.0 as u, (g % 999961 + 1) / 999962.0 as v
     from numbered
+), chosen as (
+    select *, ($since_ms + offset_ms)::bigint as at_ms,
+        case when h // 100 % 100 < 60 + 4 * sin(offset_ms / 400000) and $hour >= 4 then 0
+             when h // 100 % 100 < if($hour >= 4, 90, 75) + 3 * cos(offset_ms / 300000) then 1
+             else 2 end as l,
+        ($hour // 3 + 8 - g // 1000 % 2) % 8 as k
+    from placed
+), waited as (
+    select *, l * 8 + k as t, (-ln(u) * [300, 3000, 30000][l + 1])::bigint as wait_ms,
+        (20 - ln(v) * 60)::bigint as delivery_ms
+    from chosen
 )
 select
-    'task' || lpad(t::varchar, 10, '0') as task_id, 'campaign ' || t as task_name,
-    ['shop', 'news'][t % 2 + 1] as app, ['high', 'medium', 'low'][t % 3 + 1] as level,
+    'task' || lpad(t::varchar, 10, '0') as task_id,
+    ['spring', 'digest', 'news', 'offers', 'match day', 'reminder', 'weather', 'survey'][k + 1]
+        || ' ' || ['now', 'today', 'later'][l + 1] as task_name,
+    ['shop', 'news'][t % 2 + 1] as app, ['high', 'medium', 'low'][l + 1] as level,
     ['webhook', 'fcm', 'apns'][g % 3 + 1] as sink, i + 1 as seq,
     case when h % 100 < 93 then 'delivered' when h % 100 < 96 then 'retry'
          when h % 100 < 98 then 'dead' when h % 100 < 99 then 'expired' else 'dropped' end
@@ -40,16 +55,17 @@ select
          when h % 100 < 98 then ['HTTP 404', 'HTTP 410', 'tries used up'][g % 5 % 3 + 1]
          when h % 100 < 99 then '' else ['cancelled', 'suppressed'][g % 2 + 1] end as reason,
     1::int as attempt, 'us***' || h % 100 as recipient, h as recipient_hash,
-    (1 + t % 3)::int as quota, [6, 3, 1][t % 3 + 1]::int as weight,
-    at_ms - 60000 as submitted_at_ms, at_ms - g % 20000 - 50 as eligible_at_ms,
-    at_ms - 50 - h % 400 as dispatched_at_ms, at_ms as responded_at_ms, '' as trace_id,
+    1::int as quota, [6, 3, 1][l + 1]::int as weight,
+    at_ms - delivery_ms - wait_ms - 1000 as submitted_at_ms,
+    at_ms - delivery_ms - wait_ms as eligible_at_ms, at_ms - delivery_ms as dispatched_at_ms,
+    at_ms as responded_at_ms, '' as trace_id,
     map {'app_version': ['5.1.0', '5.1.1', '5.2.0', '5.3.0', '6.0.0'][g % 5 + 1],
          'region': ['eu', 'us', 'apac', 'latam'][g % 17 % 4 + 1],
          'experiment': ['a', 'b'][g % 19 % 2 + 1]} as attributes,
     case when h % 100 < 93 and g % 100 < 60 then at_ms + g % 3600000 end as displayed_at_ms,
     case when h % 100 < 93 and g % 100 < 10 then at_ms + g % 3600000 + 5000 end as clicked_at_ms,
     1.0::double as sample_weight, at_ms - at_ms % 60000 as minute_ms
-from placed order by task_id, seq
+from waited order by task_id, seq
 """
 _DETAIL = "select * exclude (minute_ms) from receipts"
 _MINUTES = """
@@ -83,15 +99,22 @@ def write_store(root: Path, receipts: int, since_ms: int) -> None:
     """So many receipts over a day from `since_ms` on, which must be the start of an hour."""
     with writing(root) as writer:
         for hour in range(HOURS):
-            first, last = receipts * hour // HOURS, receipts * (hour + 1) // HOURS
-            _write_hour(writer, first, last, since_ms + hour * HOUR_MS)
+            first, last = (round(receipts * _part(at)) for at in (hour, hour + 1))
+            _write_hour(writer, first, last, hour, since_ms + hour * HOUR_MS)
             say(f"{last:,} of {receipts:,} receipts written")
 
 
-def _write_hour(writer: StoreWriter, first: int, last: int, since_ms: int) -> None:
+def _part(hour: int) -> float:
+    """What part of the day's receipts there is before an hour of it."""
+    turn = 2 * math.pi * hour / HOURS
+    return (turn - 0.8 * math.sin(turn)) / (2 * math.pi)
+
+
+def _write_hour(writer: StoreWriter, first: int, last: int, hour: int, since_ms: int) -> None:
     name = writer.begin()
+    values = {"first": first, "last": last, "hour": hour, "since_ms": since_ms}
     with duckdb.connect(config={"threads": 2}) as made:
-        made.execute(_RECEIPTS, {"first": first, "last": last, "since_ms": since_ms})
+        made.execute(_RECEIPTS, values)
         writer.write("detail", _table(made, _DETAIL), name)
         writer.write("minutes", _with_sketches(_table(made, _minutes())), name)
         writer.write("latency", _table(made, _latency()), name)
@@ -100,7 +123,7 @@ def _write_hour(writer: StoreWriter, first: int, last: int, since_ms: int) -> No
 
 
 def _table(made: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
-    return made.execute(text).to_arrow_table()
+    return made.sql(text).to_arrow_table()
 
 
 def _minutes() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.reports.conditions import Condition
 from pipeline.reports.dimensions import ATTRIBUTE, Dimension
 from pipeline.reports.engine import Sql
@@ -22,11 +24,13 @@ def keys(query: Query) -> list[str]:
     return [f"{expression(query, each)} as d{place}" for place, each in enumerate(query.by)]
 
 
-def condition(query: Query) -> Sql:
-    """Whether a source's row is asked for."""
+def condition(query: Query, words: Sequence[str] = ()) -> Sql:
+    """Whether a source's row is asked for; only by dimensions of these words, if any are named."""
     texts = ["true"]
     values: dict[str, str] = {}
     for place, each in enumerate(query.where):
+        if words and each.dimension.word not in words:
+            continue
         names = [f"value{place}_{number}" for number in range(len(each.values))]
         texts.append(_is_one_of(expression(query, each.dimension), each, names))
         values.update(zip(names, each.values, strict=True))

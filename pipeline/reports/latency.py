@@ -75,25 +75,36 @@ def _quantile(counts: Sequence[tuple[int, float]], rank: float) -> float:
 
 def _sql(engine: Engine, query: Query) -> Sql:
     wanted = clauses.condition(query)
-    keys = [*clauses.keys(query), "stage", "bucket"]
-    source = _source(engine, query)
-    text = f"select {', '.join(keys)}, sum(n) from ({source}) where {wanted.text} group by all"
-    return Sql(text, {**bound(query), **wanted.values})
+    values = {**bound(query), **wanted.values}
+    if query.attributes or query.asks_reason:
+        return Sql(_of_detail(engine, query, wanted.text), values)
+    columns = ", ".join([*clauses.keys(query), "stage", "bucket"])
+    text = (
+        f"select {columns}, sum(n) from {engine.table('latency')} "
+        f"where {within('minute_ms')} and {wanted.text} group by all"
+    )
+    return Sql(text, values)
 
 
-def _source(engine: Engine, query: Query) -> str:
-    """The buckets that are kept; or buckets of detail rows, where those know too little."""
-    if not query.attributes and not query.asks_reason:
-        return f"select * from {engine.table('latency')} where {within('minute_ms')}"
+def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
+    """Buckets of detail rows, read once: grouped by those of all stages, then stage by stage."""
     rows = with_minute(query, finished_rows(engine))
-    return " union all ".join(_of_stage(rows, stage) for stage in STAGES)
+    buckets = [f"{_bucket(*times)} as {stage}" for stage, times in STAGES.items()]
+    columns = ", ".join([*clauses.keys(query), *buckets])
+    grouped = f"select {columns}, sum(sample_weight) as n from ({rows}) where {wanted} group by all"
+    keys = "".join(f"d{place}, " for place in range(len(query.by)))
+    parts = (
+        f"select {keys}'{stage}' as stage, {stage} as bucket, sum(n) from grouped "
+        f"where {stage} is not null group by all"
+        for stage in STAGES
+    )
+    return f"with grouped as materialized ({grouped}) {' union all '.join(parts)}"
 
 
-def _of_stage(rows: str, stage: str) -> str:
-    start, end = STAGES[stage]
+def _bucket(start: str, end: str) -> str:
+    """Null for a push that was not in this stage."""
     took = f"({end} - {start})"
     return (
-        f"select *, '{stage}' as stage, sample_weight as n, case when {took} < 1 "
-        f"then {_UNDER_A_MS} else floor(ln({took}) / ln({LATENCY_BASE}))::int end as bucket "
-        f"from ({rows}) where {start} > 0 and {end} > 0"
+        f"case when not ({start} > 0 and {end} > 0) then null when {took} < 1 then {_UNDER_A_MS} "
+        f"else floor(ln({took}) / ln({LATENCY_BASE}))::int end"
     )

@@ -230,20 +230,19 @@ def _time_axis(axes: Any, report: Report) -> None:
     dates: Any = matplotlib.dates  # untyped
     locator = dates.AutoDateLocator(tz=UTC, maxticks=9)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC))
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=UTC, show_offset=False))
     axes.grid(axis="y", alpha=0.3)
     _bare(axes)
 
 
 def _legend(axes: Any, columns: int = 5) -> None:
-    """Above the plot at the right, beside its title."""
+    """Below the plot."""
     axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.0, 0.99),
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.08),
         ncols=columns,
         fontsize="small",
         frameon=False,
-        borderaxespad=0,
     )
 
 

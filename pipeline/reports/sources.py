@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from lanes.push import Kind
 from lanes.receipt import Event
+from pipeline.reports import clauses
+from pipeline.reports.conditions import Condition
+from pipeline.reports.dimensions import TIMES_MS
 from pipeline.reports.engine import COUNTED, Engine, Sql
 from pipeline.reports.query import Query
 
@@ -17,6 +20,8 @@ EVENTS = tuple(event.value for event in Event)
 OUTCOMES = (*(kind.value for kind in Kind), *EVENTS)
 _LABELS = "minute_ms, task_id, app, level, sink, outcome"
 NO_EVENT = f"outcome not in ({', '.join(repr(event) for event in EVENTS)})"
+_OF_PUSH = ("task", "app", "level", "attribute")
+"""What a receipt and the events after it have in common."""
 _WEIGHED = "sample_weight as n, sample_weight * (sample_weight - 1) as variance"
 
 
@@ -31,16 +36,14 @@ def counted(engine: Engine, query: Query) -> Source:
     """Where to count receipts and events for this question."""
     if not query.attributes:
         return Source(Sql(_minutes(engine), bound(query)), reads_detail=False)
-    parts = []
-    if is_aggregated(engine, query):
-        parts = [_one_attribute(engine)]
-        in_detail = _events(engine) if asks_events(query) else ""
-    else:
-        in_detail = detailed(engine, query)
-    if in_detail:
-        columns = f"{_LABELS}, reason{_names(query)}, {_WEIGHED}"
-        parts.append(f"select {columns} from ({with_minute(query, in_detail)})")
-    return Source(Sql(" union all ".join(parts), bound(query)), reads_detail=bool(in_detail))
+    if not is_aggregated(engine, query):
+        return Source(_in_detail(engine, query, finished=True), reads_detail=True)
+    kept = Sql(_one_attribute(engine), bound(query))
+    if not asks_events(query):
+        return Source(kept, reads_detail=False)
+    events = _in_detail(engine, query, finished=False)
+    text = f"{kept.text} union all {events.text}"
+    return Source(Sql(text, {**kept.values, **events.values}), reads_detail=True)
 
 
 def detailed(engine: Engine, query: Query) -> str:
@@ -57,13 +60,81 @@ def finished_rows(engine: Engine) -> str:
     )
 
 
-def with_minute(query: Query, rows: str) -> str:
-    """These detail rows with their minute, and the attributes that are asked for."""
-    attributes = "".join(
+def _in_detail(engine: Engine, query: Query, *, finished: bool) -> Sql:
+    """Counts out of detail rows: of events, and of receipts where they are wanted too."""
+    if asks_events(query) and query.finest_ms >= TIMES_MS["hour"]:
+        return _in_one_pass(engine, query, finished=finished)
+    rows = detailed(engine, query) if finished else _events(engine)
+    columns = f"{_LABELS}, reason{_names(query)}, {_WEIGHED}"
+    return Sql(f"select {columns} from ({with_minute(query, rows)})", bound(query))
+
+
+def _in_one_pass(engine: Engine, query: Query, *, finished: bool) -> Sql:
+    """Receipts and events together: reading the attributes of all pushes is what takes long.
+
+    Rows are first grouped with all of their times, as far as those fall into the period, and each
+    group then counts once for each of its times.
+    """
+    step = min((d.step_ms for d in query.by if d.step_ms), default=0)
+    times = {"": "responded_at_ms", **{event: f"{event}_at_ms" for event in EVENTS}}
+    wanted = {kind: at for kind, at in times.items() if kind or finished}
+    pushes = clauses.condition(query, _OF_PUSH)
+    starts = ", ".join(
+        f"case when {within(at)} then {_start(at, step)} end as {at}" for at in wanted.values()
+    )
+    grouped = (
+        f"select {_only_asked(query)}, {starts}{_attributes(query)}, "
+        "sum(sample_weight) as n, sum(sample_weight * (sample_weight - 1)) as variance "
+        f"from {engine.all_of('detail')} "
+        f"where {' or '.join(f'({within(at)})' for at in wanted.values())} group by all"
+    )
+    parts = " union all ".join(_of_kind(query, kind, at) for kind, at in wanted.items())
+    unmerged = with_minute(query, _unmerged(engine, engine.all_of("detail")))
+    text = (
+        f"from (with grouped as materialized (from ({grouped}) where {pushes.text}) {parts}) "
+        f"union all select {_LABELS}, reason{_names(query)}, {_WEIGHED} from ({unmerged})"
+    )
+    return Sql(text, {**bound(query), **pushes.values})
+
+
+def _only_asked(query: Query) -> str:
+    """The labels, but nothing of those that nobody asks for: less is grouped faster."""
+    used = {each.word for each in (*query.by, *(condition.dimension for condition in query.where))}
+    columns = {
+        "task_id": "task",
+        "app": "app",
+        "level": "level",
+        "sink": "sink",
+        "reason": "reason",
+    }
+    labels = [name if word in used else f"'' as {name}" for name, word in columns.items()]
+    return ", ".join([*labels, "outcome"])
+
+
+def _of_kind(query: Query, kind: str, at: str) -> str:
+    """Groups as receipts, or as events; those that were not in the period have no time."""
+    labels = f"'' as sink, '{kind}' as outcome, '' as reason" if kind else "sink, outcome, reason"
+    return (
+        f"select {at} as minute_ms, task_id, app, level, {labels}{_names(query)}, n, variance "
+        f"from grouped where {at} is not null"
+    )
+
+
+def _start(at: str, step: int) -> str:
+    return f"{at} - {at} % {step}" if step else "$since_ms"
+
+
+def _attributes(query: Query) -> str:
+    """`, … as a0, …`: what a push has of each attribute that is asked for; empty for nothing."""
+    return "".join(
         f", coalesce(attributes[$name{place}], '') as a{place}"
         for place in range(len(query.attributes))
     )
-    return f"select *, at_ms - at_ms % 60000 as minute_ms{attributes} from ({rows})"
+
+
+def with_minute(query: Query, rows: str) -> str:
+    """These detail rows with their minute, and the attributes that are asked for."""
+    return f"select *, at_ms - at_ms % 60000 as minute_ms{_attributes(query)} from ({rows})"
 
 
 def within(column: str) -> str:
@@ -84,13 +155,18 @@ def is_aggregated(engine: Engine, query: Query) -> bool:
 
 
 def asks_events(query: Query) -> bool:
-    """Whether the conditions on the outcome leave any event to count."""
+    """Whether the conditions leave any event to count: those come from no sink, for no reason."""
     left = set(EVENTS)
     for condition in query.where:
         if condition.dimension.word == "outcome":
-            named = left & set(condition.values)
-            left = left - named if condition.negated else named
+            left = {each for each in left if _meets(condition, each)}
+        elif condition.dimension.word in ("sink", "reason") and not _meets(condition, ""):
+            return False
     return bool(left)
+
+
+def _meets(condition: Condition, value: str) -> bool:
+    return (value in condition.values) != condition.negated
 
 
 def _names(query: Query) -> str:
