@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from cli.alerts_view import COLUMNS, FOUND_COLUMNS, found_rows, look_line, rule_json, rule_row
+from cli.alerts_view import (
+    COLUMNS,
+    FOUND_COLUMNS,
+    found_rows,
+    group_fields,
+    look_line,
+    rule_json,
+    rule_row,
+)
 from cli.errors import note
 from cli.extras import pipeline_extra
 from cli.flags import Flags, JsonFlag, with_flags
@@ -22,6 +30,7 @@ from producers.times import parse_age
 
 if TYPE_CHECKING:
     from pipeline.alerts.book import AlertBook
+    from pipeline.alerts.law import State
     from pipeline.alerts.rule import AlertRule
     from pipeline.alerts.watch import Look
 
@@ -109,15 +118,15 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Show an alert, and what is known of it: which groups fire, since when."""
 
-    async def load(book: AlertBook) -> tuple[AlertRule, dict[str, object]]:
-        rule = await book.rule(name)
-        return rule, {**rule_json(rule), "groups": (await book.known(name)).state}
+    async def load(book: AlertBook) -> tuple[AlertRule, State]:
+        return await book.rule(name), (await book.known(name)).state
 
-    _, shown = _in_book(flags, load)
+    rule, groups = _in_book(flags, load)
     if as_json:
-        print_json(shown)
+        print_json({**rule_json(rule), "groups": groups})
     else:
-        print_fields((key, str(value)) for key, value in shown.items())
+        fields = ((key, str(value)) for key, value in rule_json(rule).items())
+        print_fields([*fields, *group_fields(groups)])
 
 
 def remove(flags: Flags, name: Name) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cli.render import Column
+from cli.times import time_text
 
 if TYPE_CHECKING:
+    from pipeline.alerts.law import Group
     from pipeline.alerts.measure import Measured
     from pipeline.alerts.rule import AlertRule
     from pipeline.alerts.watch import Look
@@ -49,6 +51,20 @@ def rule_json(rule: AlertRule) -> dict[str, Any]:
         "remind_s": rule.remind_s,
         "to": rule.host,
     }
+
+
+def group_fields(groups: Mapping[str, Group]) -> list[tuple[str, str]]:
+    """Since when which group is alarming, and whether that was told."""
+    return [(f"group {name}", _group_text(group)) for name, group in sorted(groups.items())]
+
+
+def _group_text(group: Group) -> str:
+    since = f"alarming since {time_text(group.since_ms)}"
+    if group.pending:
+        return f"{since}; {group.pending.status} is still to be told"
+    return (
+        f"{since}; told {time_text(group.told_at_ms)}" if group.told else f"{since}; not told yet"
+    )
 
 
 def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
