@@ -26,6 +26,7 @@ MEASURED = (
     "peers",
     "pick",
     "quota-change",
+    "receipts",
     "scale",
     "sink",
     "throughput",

@@ -1,4 +1,4 @@
-"""Receipts: how fast they stream into the store, how fast reports answer, what they cost.
+"""Receipts: how fast reports of ten million answer, and what they cost the dispatcher.
 
 Reports are asked of a store of a day's receipts, written for it; each question is asked as the
 command does, with a connection of its own, and the median of a few askings counts.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench import receipts_cost
 from bench.figures import Figure, at_most, say
 from bench.receipts_store import HOUR_MS, HOURS, write_store
 
-RUNS = ((),)
+RUNS: tuple[tuple[str, ...], ...] = ((),)
+_BROKERS = ("embedded", "pulsar")
 _ASKINGS = 3
 _GOAL_S = 1.0
 _GOAL_COST = 0.1
@@ -57,17 +59,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--receipts", type=int, default=10_000_000, help="in the store of reports")
     parser.add_argument("--only-queries", action="store_true", help="leave out rate and cost")
     parser.add_argument("--store", type=Path, help="keep the store here, or use what is there")
+    parser.add_argument(
+        "--brokers", nargs="+", choices=_BROKERS, default=_BROKERS, help="to measure the cost on"
+    )
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     result = _queries(options)
-    if options.only_queries:
-        return result
-    from bench import receipts_cost, receipts_stream
+    return result if options.only_queries else {**result, **_costs(options.brokers)}
 
-    streamed = receipts_stream.measure()
-    cost = receipts_cost.measure()
-    return {**result, **streamed, **cost}
+
+def _costs(brokers: Sequence[str]) -> dict[str, Any]:
+    """What receipts take off the dispatcher's rate; the worst of all counts."""
+    measured = [
+        receipts_cost.measure(broker, sink) for broker in brokers for sink in ("null", "webhook")
+    ]
+    costs = {f"{each['broker']}, {each['sink']}": each["cost"] for each in measured}
+    return {"dispatcher_cost": max(costs.values()), "costs": costs}
 
 
 def _queries(options: argparse.Namespace) -> dict[str, Any]:
@@ -111,4 +119,12 @@ def _asking(root: Path, question: Question) -> Callable[[], object]:
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
-    return [at_most(f"{name}, s", took, _GOAL_S) for name, took in result["queries_s"].items()]
+    queries = [
+        at_most(f"report {name}, s", took_s, _GOAL_S)
+        for name, took_s in result["queries_s"].items()
+    ]
+    costs = [
+        at_most(f"off the dispatcher's rate: {name}", cost, _GOAL_COST)
+        for name, cost in result.get("costs", {}).items()
+    ]
+    return queries + costs

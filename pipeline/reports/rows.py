@@ -5,12 +5,12 @@ A recipient is masked already where the store holds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.reports import clauses
 from pipeline.reports.engine import Engine, Sql
-from pipeline.reports.query import Query
+from pipeline.reports.query import Period, Query
 from pipeline.reports.sources import bound, detailed, with_minute
 
 COLUMNS = (
@@ -52,10 +52,26 @@ def last_rows(engine: Engine, query: Query, limit: int) -> Rows:
     Raises:
         CorruptStore: a file cannot be read.
     """
+    since_ms = _first_ms(engine, query, limit)
+    if since_ms is None:
+        return Rows([])
+    narrow = replace(query, period=Period(since_ms, query.period.until_ms))
+    found = engine.rows(_sql(engine, narrow, ", ".join(COLUMNS), limit))
+    return Rows([dict(zip(COLUMNS, row, strict=True)) for row in found])
+
+
+def _first_ms(engine: Engine, query: Query, limit: int) -> int | None:
+    """When the first of the wanted rows was: whole rows are then read from there on only."""
+    last = _sql(engine, query, "at_ms", limit)
+    [found] = engine.rows(Sql(f"select min(at_ms) from ({last.text})", last.values))
+    first_ms: int | None = found[0]
+    return first_ms
+
+
+def _sql(engine: Engine, query: Query, columns: str, limit: int) -> Sql:
     wanted = clauses.condition(query)
     text = (
-        f"select {', '.join(COLUMNS)} from ({with_minute(query, detailed(engine, query))}) "
+        f"select {columns} from ({with_minute(query, detailed(engine, query))}) "
         f"where {wanted.text} order by at_ms desc, task_id, seq, attempt limit $most"
     )
-    found = engine.rows(Sql(text, {**bound(query), **wanted.values, "most": limit}))
-    return Rows([dict(zip(COLUMNS, row, strict=True)) for row in found])
+    return Sql(text, {**bound(query), **wanted.values, "most": limit})
