@@ -137,7 +137,7 @@ async def _judge_lane(settings: Settings, task: Task) -> tuple[int, int, int]:
 
 def _rival(settings: Settings, ours: Round) -> list[float]:
     try:
-        rate = perf_produce_rate(settings, ours.push_bytes, ours.result.published)
+        rate = perf_produce_rate(settings, ours.push_bytes)
     except MissingPeer as missing:
         say(f"  pulsar-perf: {missing.reason}")
         return []

@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes import Pushlane, Received, Running, each_once, until
 
-COUNT = 150_000
+COUNT = 60_000
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("java")]
 
@@ -22,13 +22,14 @@ def fanning(pushlane: Pushlane, tmp_path: Path) -> Iterator[Pushlane]:
     """Commands whose frozen audiences are the test's own."""
     (tmp_path / "task.toml").write_text('level = "high"\ntitle = "Hi {name}"\n')
     own = Pushlane(tmp_path, {**pushlane.settings, "fanout_dir": str(tmp_path / "fanout")})
+    own.rows(COUNT)
     yield own
     own.end_all()
 
 
 def start(fanning: Pushlane) -> Running:
     """Many small parts, so that some are done, some begun and some not when it is killed."""
-    command = ("fanout", "--audience", fanning.rows(COUNT), "--task-spec", "task.toml")
+    command = ("fanout", "--audience", f"{COUNT}.csv", "--task-spec", "task.toml")
     parts = "spark.sql.shuffle.partitions=8", "spark.sql.adaptive.enabled=false"
     return fanning.start(*command, *(f"--conf={part}" for part in parts), "--memory", "1g")
 

@@ -350,6 +350,8 @@ async def test_a_table_is_an_audience_and_is_told_by_its_rows(
     embedded, tmp_path, spark, monkeypatch
 ) -> None:
     spark.read.parquet(str(people(tmp_path))).createOrReplaceTempView("everybody")
+    log = str(tmp_path / "derby.log")
+    spark.sparkContext._jvm.java.lang.System.setProperty("derby.stream.error.file", log)
     url = f"jdbc:derby:memory:t{uuid.uuid4().hex};create=true"
     rows = spark.table("everybody").where("age < 5")
     rows.write.format("jdbc").options(url=url, dbtable="people").save()
