@@ -21,7 +21,7 @@ from lanes.life import now_ms
 from lanes.settings import Settings
 from pipeline.errors import PipelineFailed
 from pipeline.receipts import tables
-from pipeline.receipts.identity import Seen, as_rows, examine
+from pipeline.receipts.identity import Numbers, Seen, as_rows, examine
 from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.reading import Reading, read_marks
 from pipeline.receipts.sampling import Mode, choose
@@ -99,7 +99,7 @@ class Batches:
         self._writer.write("seen", as_rows(found.fresh), name)
         self._writer.write("quarantine", reading.quarantined, name)
         if found.fresh:
-            receipts = tables.new_receipts(rows, self._frame(found.repeats))
+            receipts = tables.new_receipts(rows, repeats_frame(self._spark, found.repeats))
             self._write(receipts, reading, mode, name)
         counts = Counts(
             reading.bodies, reading.receipts, len(found.repeats), reading.quarantined.num_rows
@@ -152,15 +152,16 @@ class Batches:
             why=mode.why,
         )
 
-    def _frame(self, row_ids: pa.Array) -> DataFrame | None:
-        """The rows to leave out; most often there are none."""
-        if not len(row_ids):
-            return None
-        return self._spark.createDataFrame(pa.table({"row_id": row_ids}))
-
     @property
     def _parallelism(self) -> int:
         return self._spark.sparkContext.defaultParallelism
+
+
+def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
+    """The rows to leave out; most often there are none."""
+    if not len(row_ids):
+        return None
+    return spark.createDataFrame(pa.table({"row_id": row_ids}))
 
 
 class BatchFiles:

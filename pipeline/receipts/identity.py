@@ -93,6 +93,17 @@ class Seen:
         return self._files
 
 
+class Only(Seen):
+    """For reading a batch again: everything was seen but what was new in it then."""
+
+    def __init__(self, fresh: dict[Group, Bits]) -> None:
+        super().__init__()
+        self._fresh = fresh
+
+    def of(self, groups: Sequence[Group], files: Sequence[str]) -> dict[Group, Bits]:
+        return {group: _inverted(self._fresh.get(group, _NONE)) for group in groups}
+
+
 def examine(rows: pa.Table, seen: Seen, files: Sequence[str]) -> tuple[Found, dict[Group, Bits]]:
     """What is new in a batch of identities, and all bits of its groups with them.
 
@@ -174,6 +185,18 @@ def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[Group], Numbers]:
         for each in distinct.tolist()
     ]
     return groups, inverse.astype("int64") << SEQ_BITS | seq & _IN_BUCKET
+
+
+def without(bits: Bits, gone: Bits) -> Bits:
+    """Those of the first that are not in the second."""
+    left = bits.copy()
+    both = min(len(bits), len(gone))
+    left[:both] &= ~gone[:both]
+    return left
+
+
+def _inverted(bits: Bits) -> Bits:
+    return without(np.full((1 << SEQ_BITS) // 8, 255, "uint8"), bits)
 
 
 def _has(bits: Bits, places: Numbers) -> npt.NDArray[np.bool_]:

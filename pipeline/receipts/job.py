@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,6 +21,7 @@ from pipeline.errors import PipelineFailed
 from pipeline.receipts.batch import BatchDone, Batches
 from pipeline.receipts.checkpoint import set_aside_if_unfit
 from pipeline.receipts.handover import handed_over
+from pipeline.receipts.idle import Idle
 from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.source import register_source
 from pipeline.receipts.stream import Gate, start_stream, stop_stream
@@ -91,6 +93,7 @@ def run_on(
         if note:
             options.on_note(note)
         batches = Batches(spark, writer, log, settings, initial)
+        idle = Idle(spark, writer, log, settings, settings_path, options.on_note)
         gate = Gate(batches, options.on_batch)
         query = start_stream(
             spark,
@@ -102,7 +105,8 @@ def run_on(
             every=f"{0 if options.until_idle or options.once else options.every_s} seconds",
         )
         try:
-            _watch(query, gate, lambda: log.lag(batches.positions), options, stop)
+            watched = Watched(query, gate, lambda: log.lag(batches.positions), idle)
+            _watch(watched, options, stop)
         finally:
             stop_stream(query, gate)
         gate.check()
@@ -116,22 +120,26 @@ def prepare(spark: SparkSession) -> None:
     register_source(spark)
 
 
-def _watch(
-    query: StreamingQuery,
-    gate: Gate,
-    lag: Callable[[], int],
-    options: RunOptions,
-    stop: threading.Event,
-) -> None:
-    """Until there is a reason to end."""
+class Watched(NamedTuple):
+    query: StreamingQuery
+    gate: Gate
+    lag: Callable[[], int]
+    idle: Idle
+
+
+def _watch(watched: Watched, options: RunOptions, stop: threading.Event) -> None:
+    """Until there is a reason to end. When nothing is left there is time for other work."""
+    query, gate, lag, idle = watched
     while not stop.is_set():
         gate.check()
         if not query.isActive:
             raise PipelineFailed(_said_by(query.exception()))
         if options.once and gate.done:
             return
-        if (options.once or options.until_idle) and not lag():
-            return
+        if not lag():
+            if options.once or (not idle.is_waiting and options.until_idle):
+                return
+            gate.between(idle.work)
         stop.wait(_LOOK_EVERY_S)
 
 

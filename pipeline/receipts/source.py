@@ -11,10 +11,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -58,6 +59,14 @@ class ReceiptsSource(DataSource):
 
 def register_source(spark: SparkSession) -> None:
     spark.dataSource.register(ReceiptsSource)
+
+
+def read_range(
+    spark: SparkSession, settings_path: Path, start: Sequence[str], end: Sequence[str]
+) -> DataFrame:
+    """The rows between two positions, the same ones as a stream has there."""
+    reader = spark.read.format(NAME).option("settings", str(settings_path))
+    return reader.option("start", json.dumps(start)).option("end", json.dumps(end)).load()
 
 
 def as_offset(positions: Sequence[str]) -> dict[str, str]:

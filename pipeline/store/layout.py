@@ -44,7 +44,8 @@ class Generation:
     def batch_folders(self, table: str, batch: str) -> list[Path]:
         """Everything that was written of a table under this name."""
         folder = self.table(table)
-        found = (folder.glob(f"{above}batch={batch}") for above in ("", "day=*/", "day=*/hour=*/"))
+        above = ("", "day=*/", "day=*/hour=*/", "unit=*/")
+        found = (folder.glob(f"{each}batch={batch}") for each in above)
         return sorted(path for paths in found for path in paths)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,21 @@ class Pipe:
             for each in bodies:
                 log.append([each])
 
-    def run(self, most_bodies: int = 100, **options: Any) -> list[BatchDone]:
+    def run(
+        self, most_bodies: int = 100, on_batch: Callable[[BatchDone], None] = lambda _: None
+    ) -> list[BatchDone]:
         """Until nothing is left; the batches."""
         done: list[BatchDone] = []
+
+        def published(batch: BatchDone) -> None:
+            done.append(batch)
+            on_batch(batch)
+
         chosen = RunOptions(
             until_idle=True,
             most_bodies=most_bodies,
-            on_batch=done.append,
+            on_batch=published,
             on_note=self.notes.append,
-            **options,
         )
         with writing(self.root) as writer:
             run_on(self.spark, writer, self.settings, chosen, threading.Event())

@@ -9,6 +9,7 @@ import pytest
 from datasketches import hll_sketch
 
 from pipeline.errors import PipelineFailed
+from pipeline.receipts import backfill
 from pipeline.receipts import batch as batch_module
 from pipeline.receipts.opened import OpenedLog
 from pipeline.store import StoreWriter
@@ -154,3 +155,38 @@ def test_what_devices_say_later_is_counted_and_kept_for_its_push(pipe):
     assert (event["seq"], event["outcome"], event["at_ms"]) == (2, "displayed", NOON_MS + 9_000)
     assert pipe.counted() == {("a", "delivered"): 3, ("a", "displayed"): 1}
     assert pipe.seqs("a") == [1, 2, 3]
+
+
+def weighted(pipe):
+    """Delivered pushes as the detail rows say, each standing for its weight."""
+    rows = [row for row in pipe.rows("detail") if row["outcome"] == "delivered"]
+    return len(rows), sum(row["sample_weight"] for row in rows)
+
+
+def test_under_load_detail_is_a_sample_that_is_filled_up_when_the_load_is_gone(spark, tmp_path):
+    pipe = Pipe(spark, tmp_path, pipeline_detail_lag=1)
+    pipe.append(*(body("a", range(first, first + 1_000)) for first in (1, 901, 1_801)))
+    under_load = []
+    pipe.run(most_bodies=1, on_batch=lambda done: under_load.append((done.mode, weighted(pipe))))
+
+    mode, (rows, weight) = under_load[0]
+    assert mode.rate == 0.1
+    assert 60 < rows < 140
+    assert weight == pytest.approx(rows * 10)
+    assert weighted(pipe) == (2_800, 2_800)
+    assert pipe.seqs("a") == list(range(1, 2_801))
+    assert pipe.counted() == {("a", "delivered"): 2_800}
+    [interval] = pipe.snapshot.intervals
+    assert (interval.batch, interval.state) == (1, "restored")
+
+
+def test_a_sample_stays_one_when_the_log_keeps_its_receipts_no_more(spark, tmp_path, monkeypatch):
+    pipe = Pipe(spark, tmp_path, pipeline_detail_lag=1)
+    pipe.append(*(body("a", range(first, first + 1_000)) for first in (1, 1_001, 2_001)))
+    monkeypatch.setattr(backfill, "_is_kept", lambda *_: False)
+    pipe.run(most_bodies=1)
+
+    assert weighted(pipe)[0] < 2_140
+    assert pipe.counted() == {("a", "delivered"): 3_000}
+    assert pipe.snapshot.intervals[0].state == "gone"
+    assert "the log keeps its receipts no more" in pipe.notes[-1]

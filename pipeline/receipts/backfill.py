@@ -1,0 +1,90 @@
+"""Puts the full detail rows of sampled batches back, from the log, once there is time.
+
+A batch is read again between its own positions, and what was new in it then is new in it now: its
+file of `seen` says so. The sample is replaced by one manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from lanes.errors import ReceiptsGone
+from lanes.life import now_ms
+from pipeline.receipts import tables
+from pipeline.receipts.batch import BatchFiles, repeats_frame
+from pipeline.receipts.identity import Only, bitmaps, examine, read_seen
+from pipeline.receipts.opened import OpenedLog
+from pipeline.receipts.reading import read_marks
+from pipeline.receipts.source import read_range
+from pipeline.store import FileEntry, Interval, StoreWriter
+from pipeline.store.layout import batch_name
+
+
+@dataclass
+class Filled:
+    """Batches that have all their rows again, and those that the log keeps no more."""
+
+    restored: list[int] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+
+
+def fill_next(
+    spark: SparkSession, writer: StoreWriter, log: OpenedLog, settings_path: Path
+) -> Filled:
+    """The oldest sampled batch; nothing when there is none."""
+    for interval in writer.state.pending[:1]:
+        if not _is_kept(log, interval):
+            writer.publish("backfill", writer.begin(), intervals=[_now(interval, "gone")])
+            return Filled(gone=[interval.batch])
+        rows = read_range(spark, settings_path, interval.start, interval.end)
+        _fill(spark, writer, rows, interval)
+        return Filled(restored=[interval.batch])
+    return Filled()
+
+
+def files_of_batch(entries: list[FileEntry], batch: int) -> list[str]:
+    """The paths that a batch has written, as long as no compaction has merged them."""
+    return [each.path for each in entries if f"/batch={batch_name(batch)}/" in each.path]
+
+
+def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: Interval) -> None:
+    name = writer.begin()
+    store = writer.store
+    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        reading = read_marks(kept, now_ms())
+        folder = writer.generation.folder
+        seen = files_of_batch(store.entries("seen"), interval.batch)
+        fresh = {g: b for path in seen for g, b in bitmaps(read_seen(str(folder / path)))}
+        found, _ = examine(reading.identities, Only(fresh), [])
+        receipts = tables.new_receipts(kept, repeats_frame(spark, found.repeats))
+        BatchFiles(writer, name).detail(tables.detail(receipts, 1.0, name))
+    finally:
+        kept.unpersist()
+    writer.publish(
+        "backfill",
+        name,
+        removed={"detail": files_of_batch(store.entries("detail"), interval.batch)},
+        intervals=[_now(interval, "restored")],
+    )
+
+
+def _is_kept(log: OpenedLog, interval: Interval) -> bool:
+    """Whether the log still has everything from the start of the batch on."""
+    try:
+        log.advance(interval.start, 1)
+        for place, (start, end) in enumerate(zip(interval.start, interval.end, strict=True)):
+            if start != end:
+                next(log.read(place, start, end), None)
+    except ReceiptsGone:
+        return False
+    return True
+
+
+def _now(interval: Interval, state: str) -> Interval:
+    return msgspec.structs.replace(interval, state=state)

@@ -1,0 +1,35 @@
+"""When detail rows become a sample."""
+
+from __future__ import annotations
+
+import pytest
+
+from lanes.settings import load
+from pipeline.receipts.sampling import LEAST, choose
+
+
+@pytest.fixture
+def settings():
+    return load({"pipeline_detail_rate_per_s": 1_000, "pipeline_detail_lag": 50})
+
+
+def test_all_rows_are_kept_up_to_the_limits(settings):
+    assert choose(settings, receipts=1_000, seconds=1, lag=50).is_full
+
+
+def test_above_the_rate_as_many_rows_are_kept_as_it_allows(settings):
+    assert choose(settings, receipts=40_000, seconds=10, lag=0).rate == 0.25
+
+
+def test_a_tenth_is_kept_when_too_much_is_behind(settings):
+    mode = choose(settings, receipts=10, seconds=1, lag=51)
+    assert (mode.rate, mode.why) == (0.1, "51 bodies behind, over 50")
+
+
+def test_the_smaller_share_counts(settings):
+    assert choose(settings, receipts=1_000_000, seconds=1, lag=51).rate == LEAST
+
+
+def test_a_limit_of_zero_is_none():
+    off = load({"pipeline_detail_rate_per_s": 0, "pipeline_detail_lag": 0})
+    assert choose(off, receipts=10**9, seconds=1, lag=10**9).is_full
