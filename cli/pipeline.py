@@ -1,4 +1,4 @@
-"""Commands on the receipts pipeline: run it, see where it stands.
+"""Commands on the receipts pipeline: run it, mend and tidy up its store, see where it stands.
 
 Spark is loaded only when a command needs it.
 """
@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -18,13 +19,18 @@ from cli.extras import pipeline_extra
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.pipeline_view import batch_line, status_fields, status_json
 from cli.render import print_fields, print_json
-from producers.times import parse_age
+from cli.times import time_text
+from lanes.life import now_ms
+from producers.times import parse_age, parse_since
 
 Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
 Every = Annotated[str, typer.Option(metavar="5s", help="Longest wait between batches.")]
-Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
 Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
+Since = Annotated[
+    str, typer.Option(metavar="2h|TIME", help="From when on: a duration ago, or an ISO time.")
+]
 MaxBodies = Annotated[
     int, typer.Option(min=1, metavar="N", help="Most bodies of the log in one batch.")
 ]
@@ -36,7 +42,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    for command in (run, status):
+    for command in (run, replay, compact, status):
         group.command()(with_flags(command))
     app.add_typer(group, name="pipeline")
 
@@ -46,7 +52,7 @@ def run(
     once: Once = False,
     until_idle: UntilIdle = False,
     every: Every = "5s",
-    master: Master = "",
+    master: Master = "local[*]",
     driver_memory: Memory = "2g",
     max_bodies: MaxBodies = 4_000,
 ) -> None:
@@ -58,19 +64,72 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pipeline.receipts.job import RunOptions, run
-        from pipeline.session import MASTER
+        from pipeline.receipts.work import SessionOptions
     options = RunOptions(
         once=once,
         until_idle=until_idle,
         every_s=parse_age(every) / 1000,
-        master=master or MASTER,
-        driver_memory=driver_memory,
+        session=SessionOptions(master, driver_memory),
         most_bodies=max_bodies,
         on_batch=lambda done: note(batch_line(done)),
         on_note=note,
     )
     with stopped_by_signals() as stop:
         run(settings, options, stop)
+
+
+def compact(
+    flags: Flags,
+    master: Master = "local[*]",
+    driver_memory: Memory = "2g",
+    as_json: JsonFlag = False,
+) -> None:
+    """Merge small files, roll up old counts, amend rows by clicks, remove what is too old.
+
+    Sampled batches get all their rows back first. A job that runs does all this when it is idle.
+    """
+    with pipeline_extra():
+        from pipeline.receipts.tidy import tidy
+        from pipeline.receipts.work import SessionOptions
+    done = tidy(flags.settings(), SessionOptions(master, driver_memory), note)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        note(f"{done.before:,} files became {done.after:,}; {done.removed:,} were removed for good")
+
+
+def replay(
+    flags: Flags,
+    since: Since,
+    master: Master = "local[*]",
+    driver_memory: Memory = "2g",
+    max_bodies: MaxBodies = 4_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """Rebuild the store from a time on, from the log of receipts, and swap it in as a whole.
+
+    What is older stays as it is. The time is rounded down to the hour. Stop the job first; when
+    this is interrupted, the old store is still there, untouched.
+    """
+    settings = flags.settings()
+    with pipeline_extra():
+        from pipeline.receipts.replay import ReplayOptions, replay
+        from pipeline.receipts.work import SessionOptions
+    options = ReplayOptions(
+        since_ms=parse_since(since, now_ms()),
+        session=SessionOptions(master, driver_memory),
+        most_bodies=max_bodies,
+        on_batch=lambda done: note(batch_line(done)),
+        on_note=note,
+    )
+    done = replay(settings, options)
+    if as_json:
+        print_json(asdict(done))
+    else:
+        note(
+            f"{done.generation} counts now: {done.receipts:,} receipts read again, "
+            f"since {time_text(done.since_ms)}"
+        )
 
 
 def status(flags: Flags, as_json: JsonFlag = False) -> None:

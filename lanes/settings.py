@@ -130,6 +130,15 @@ class Settings(BaseSettings):
     pipeline_detail_lag: int = Field(
         50_000, ge=0, description="bodies behind above which detail rows are sampled; 0 for never"
     )
+    reports_detail_days: int = Field(
+        30, ge=1, description="days that single receipts are kept in the reports"
+    )
+    reports_minutes_days: int = Field(
+        7, ge=1, description="days that counts are kept by minute; then by hour"
+    )
+    reports_hours_days: int = Field(
+        90, ge=1, description="days that counts are kept by hour; then by day, for good"
+    )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 
     @field_validator("broker")

@@ -107,12 +107,13 @@ class Only(Seen):
 def examine(rows: pa.Table, seen: Seen, files: Sequence[str]) -> tuple[Found, dict[Group, Bits]]:
     """What is new in a batch of identities, and all bits of its groups with them.
 
-    `rows` has row_id, task_id, kind and seq; of several that say the same the lowest row_id wins.
+    `rows` has row_id, task_id, kind, seq and responded_at_ms; of several that say the same the
+    earliest wins, and of those the first row.
     """
     if not rows.num_rows:
         return Found(np.empty(0, "int64"), {}), {}
     row_ids = rows["row_id"].to_numpy()
-    order = np.argsort(row_ids, kind="stable")
+    order = np.lexsort((row_ids, rows["responded_at_ms"].to_numpy()))
     groups, keys = _grouped(rows, order)
     distinct, firsts = np.unique(keys, return_index=True)
     bounds = np.searchsorted(distinct, np.arange(len(groups) + 1) << SEQ_BITS)

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.errors import PipelineFailed
 from pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, MARK, QUARANTINED
 from pipeline.store.schema import QUARANTINE
 
@@ -54,7 +53,7 @@ class Reading:
         return all(positions[partition] == start for partition, start, _ in self.ranges)
 
     def ends(self, positions: Sequence[str]) -> bool:
-        """Whether the store has it already."""
+        """Whether the store has it already; Spark may repeat a batch that then is empty."""
         return all(positions[partition] == end for partition, _, end in self.ranges)
 
     def after(self, positions: Sequence[str]) -> list[str]:
@@ -70,15 +69,13 @@ def read_marks(rows: DataFrame, now_ms: int) -> Reading:
     receipts = table.filter(pc.greater_equal(table["kind"], FINISHED))
     marks = table.filter(pc.equal(table["kind"], MARK))
     bad = table.filter(pc.equal(table["kind"], QUARANTINED))
-    if not marks.num_rows:
-        raise PipelineFailed("a batch of receipts came without its end; run it again")
     span = pc.min_max(receipts["responded_at_ms"]).as_py()
     kinds = set(pc.unique(receipts["kind"]).to_pylist())
     return Reading(
-        identities=receipts.select(["row_id", "task_id", "kind", "seq"]),
+        identities=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
         quarantined=_quarantine(bad, now_ms),
         ranges=_ranges(marks),
-        bodies=int(pc.sum(marks["bytes"]).as_py()),
+        bodies=int(pc.sum(marks["bytes"]).as_py() or 0),
         min_ms=span["min"] or 0,
         max_ms=span["max"] or 0,
         has_events=bool(kinds & {DISPLAYED, CLICKED}),

@@ -51,6 +51,11 @@ class Gate:
                 self.done += 1
                 self._on_batch(done)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch runs."""
+        return self._turn.locked()
+
     def check(self) -> None:
         """Raises what a batch has failed with."""
         if self._failure:

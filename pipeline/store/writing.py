@@ -167,14 +167,15 @@ def written_files(generation: Generation, table: str, name: str) -> list[FileEnt
         CorruptStore: a file is no Parquet.
     """
     found = [
-        _entry(generation, table, path)
+        written_file(generation, table, path)
         for folder in generation.batch_folders(table, name)
         for path in sorted(folder.glob("*.parquet"))
     ]
     return [each for each in found if each.rows]
 
 
-def _entry(generation: Generation, table: str, path: Path) -> FileEntry:
+def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
+    """One file. Raises CorruptStore when it is no Parquet."""
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:

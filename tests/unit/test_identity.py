@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.receipts.identity import Group, Seen, as_rows, bitmaps, examine, seqs_of
 
 
-def rows(*identities, ids=None):
+def rows(*identities, ids=None, times=None):
     tasks, kinds, seqs = zip(*identities, strict=True)
     return pa.table(
         {
@@ -18,6 +18,7 @@ def rows(*identities, ids=None):
             "task_id": pa.array(tasks),
             "kind": pa.array(kinds, pa.int32()),
             "seq": pa.array(seqs, pa.int64()),
+            "responded_at_ms": pa.array(times or [0] * len(identities), pa.int64()),
         }
     )
 
@@ -33,7 +34,12 @@ def taken(batches, seen=None):
     return found
 
 
-def test_the_first_of_a_batch_counts():
+def test_of_a_batch_the_earliest_counts():
+    batch = rows(("a", 0, 1), ("a", 0, 1), ("a", 0, 1), times=[30, 10, 20])
+    assert taken([batch]) == [[1]]
+
+
+def test_of_one_time_the_first_row_counts():
     batch = rows(("a", 0, 1), ("a", 0, 2), ("a", 0, 1), ids=[5, 4, 3])
     assert taken([batch]) == [[3, 4]]
 

@@ -14,11 +14,10 @@ from pyspark.sql import SparkSession
 
 from lanes.settings import Settings, load
 from pipeline.receipts.batch import BatchDone
-from pipeline.receipts.job import RunOptions, run_on
+from pipeline.receipts.job import RunOptions, run
 from pipeline.receipts.opened import OpenedLog
 from pipeline.store import Snapshot, open_store, store_root
 from pipeline.store.schema import TABLES
-from pipeline.store.writing import writing
 
 
 class Pipe:
@@ -56,8 +55,7 @@ class Pipe:
             on_batch=published,
             on_note=self.notes.append,
         )
-        with writing(self.root) as writer:
-            run_on(self.spark, writer, self.settings, chosen, threading.Event())
+        run(self.settings, chosen, threading.Event())
         return done
 
     def rows(self, table: str) -> list[dict[str, Any]]:

@@ -1,0 +1,87 @@
+"""The merges of a compaction on Spark: counts are summed, sketches united, events put into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pipeline.receipts.identity import Bits, Group, as_rows, bitmaps, read_seen, united
+from pipeline.receipts.tables import partitioned
+from pipeline.store import Generation
+from pipeline.store.layout import local_uri
+from pipeline.store.schema import TABLES
+
+_MOST_ROWS = 20_000_000
+_SUMS = ("n", "wait_ms_sum")
+
+
+def read_table(
+    spark: SparkSession, generation: Generation, table: str, paths: Sequence[str]
+) -> DataFrame:
+    """These files of a table, without what their folders say."""
+    schema = from_arrow_schema(TABLES[table])
+    if not paths:
+        return spark.createDataFrame([], schema)
+    uris = [local_uri(generation.folder / path) for path in paths]
+    return spark.read.schema(schema).parquet(*uris)
+
+
+def write_counts(rows: DataFrame, folder: Path, unit_ms: int) -> None:
+    """One row for each key and unit of time, one file."""
+    keys = [name for name in rows.columns if name not in (*_SUMS, "recipients", "minute_ms")]
+    at = F.col("minute_ms")
+    whole = (at - F.pmod(at, F.lit(unit_ms))).alias("minute_ms")
+    summed = rows.groupBy(whole, *keys).agg(*_sums(rows.columns))
+    written = summed.select(*rows.columns).coalesce(1).sortWithinPartitions("minute_ms", "task_id")
+    written.write.mode("append").parquet(local_uri(folder))
+
+
+def write_detail(rows: DataFrame, events: DataFrame, folder: Path, name: str) -> None:
+    """One file an hour, with what devices said of the pushes in it."""
+    amended = partitioned(with_events(rows, events).repartition(_hour()), name)
+    writer = amended.write.mode("append").option("maxRecordsPerFile", _MOST_ROWS)
+    writer.partitionBy("day", "hour", "batch").parquet(local_uri(folder))
+
+
+def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
+    """Detail rows with the times of their events; the first of each counts."""
+    said = events.groupBy("task_id", "seq").agg(_first("displayed"), _first("clicked"))
+    joined = rows.join(said, ["task_id", "seq"], "left")
+    finished = F.col("outcome") != "retry"
+    return joined.withColumns(
+        {
+            f"{event}_at_ms": F.coalesce(
+                f"{event}_at_ms", F.when(finished, F.col(f"{event}_first"))
+            )
+            for event in ("displayed", "clicked")
+        }
+    ).select(*rows.columns)
+
+
+def merged_seen(paths: Sequence[str]) -> pa.Table:
+    """All bits of these files."""
+    found: dict[Group, Bits] = {}
+    for path in paths:
+        for group, bits in bitmaps(read_seen(path)):
+            found[group] = united(found[group], bits) if group in found else bits
+    return as_rows(found)
+
+
+def _sums(columns: Sequence[str]) -> list[Column]:
+    sums = [F.sum(name).alias(name) for name in _SUMS if name in columns]
+    if "recipients" in columns:
+        return [*sums, F.hll_union_agg("recipients").alias("recipients")]
+    return sums
+
+
+def _first(event: str) -> Column:
+    return F.min(F.when(F.col("outcome") == event, F.col("at_ms"))).alias(f"{event}_first")
+
+
+def _hour() -> Column:
+    return F.floor(F.col("responded_at_ms") / 3_600_000)

@@ -1,0 +1,140 @@
+"""What a compaction has to do, decided from the manifest alone. Pure: no Spark, no files.
+
+Only what is over is merged: an hour of detail rows, a day of counts. Batches whose sampled rows are
+still to be filled up are left alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lanes.settings import Settings
+from pipeline.store import FileEntry, Store
+from pipeline.store.layout import batch_name
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+LARGEST_SEEN_BYTES = 32 * 1024 * 1024
+_FEW = 8
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Rows of these files are summed up by `unit_ms` into another table, or the same one."""
+
+    source: str
+    target: str
+    unit_ms: int
+    entries: list[FileEntry]
+
+
+@dataclass(frozen=True)
+class Plan:
+    detail: list[FileEntry] = field(default_factory=list)
+    rolls: list[Roll] = field(default_factory=list)
+    seen: list[FileEntry] = field(default_factory=list)
+    expired: dict[str, list[FileEntry]] = field(default_factory=dict)
+
+
+def plan(store: Store, settings: Settings, now_ms: int) -> Plan:
+    """For a store as it is now."""
+    kept_since_ms = now_ms - settings.reports_detail_days * DAY_MS
+    expired = {
+        table: [each for each in store.entries(table) if each.max_ms < kept_since_ms]
+        for table in ("detail", "events", "quarantine")
+    }
+    held = _held(store, kept_since_ms)
+    this_hour_ms = now_ms // HOUR_MS * HOUR_MS
+    open_entries = [
+        each
+        for each in store.entries("detail")
+        if each.max_ms < this_hour_ms and each not in expired["detail"] and not _is_of(each, held)
+    ]
+    return Plan(
+        detail=_crowded(open_entries, HOUR_MS),
+        rolls=[*_counts(store, settings, now_ms), *_others(store, settings, now_ms)],
+        seen=_small_seen(store, held),
+        expired=expired,
+    )
+
+
+def pending_batches(store: Store) -> set[str]:
+    """Names of batches that are still to be filled up."""
+    return {batch_name(each.batch) for each in store.state.pending}
+
+
+def _held(store: Store, kept_since_ms: int) -> set[str]:
+    pending = [each for each in store.state.pending if each.max_ms >= kept_since_ms]
+    return {batch_name(each.batch) for each in pending}
+
+
+def _is_of(entry: FileEntry, batches: set[str]) -> bool:
+    return any(f"/batch={name}/" in entry.path for name in batches)
+
+
+def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
+    """Minutes go to hours and hours to days when they are old; else a day's files become one."""
+    to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
+    to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
+    minutes = _over(store.entries("minutes"), now_ms)
+    hours = store.entries("hours")
+    rolls = [
+        Roll("minutes", "hours", HOUR_MS, [e for e in minutes if e.max_ms < to_hours_ms]),
+        Roll("minutes", "minutes", 1, _crowded([e for e in minutes if e.max_ms >= to_hours_ms])),
+        Roll("hours", "days", DAY_MS, [e for e in hours if e.max_ms < to_days_ms]),
+        Roll("hours", "hours", 1, _crowded([e for e in hours if e.max_ms >= to_days_ms])),
+        Roll("days", "days", 1, _many(store.entries("days"))),
+    ]
+    return [roll for roll in rolls if roll.entries]
+
+
+def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
+    """Latencies and attributes stay in their table; the time of a row becomes its hour, its day."""
+    to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
+    to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
+    rolls = []
+    for table in ("latency", "attributes"):
+        over = _over(store.entries(table), now_ms)
+        fine = [each for each in over if "/unit=" not in each.path]
+        hourly = [each for each in over if f"/unit={HOUR_MS}/" in each.path]
+        daily = [each for each in over if f"/unit={DAY_MS}/" in each.path]
+        rolls += [
+            Roll(table, table, HOUR_MS, [e for e in fine if e.max_ms < to_hours_ms]),
+            Roll(table, table, 1, _crowded([e for e in fine if e.max_ms >= to_hours_ms])),
+            Roll(table, table, DAY_MS, [e for e in hourly if e.max_ms < to_days_ms]),
+            Roll(table, table, HOUR_MS, _many([e for e in hourly if e.max_ms >= to_days_ms])),
+            Roll(table, table, DAY_MS, _many(daily)),
+        ]
+    return [roll for roll in rolls if roll.entries]
+
+
+def _small_seen(store: Store, held: set[str]) -> list[FileEntry]:
+    small = [
+        each
+        for each in store.entries("seen")
+        if each.bytes < LARGEST_SEEN_BYTES and not _is_of(each, held)
+    ]
+    return small if len(small) > 1 else []
+
+
+def _cutoff(days: int, now_ms: int) -> int:
+    return (now_ms - days * DAY_MS) // DAY_MS * DAY_MS
+
+
+def _over(entries: Iterable[FileEntry], now_ms: int) -> list[FileEntry]:
+    this_hour_ms = now_ms // HOUR_MS * HOUR_MS
+    return [each for each in entries if each.max_ms < this_hour_ms]
+
+
+def _crowded(entries: Iterable[FileEntry], unit_ms: int = DAY_MS) -> list[FileEntry]:
+    """Those that share their hour, or day, with another file."""
+    by_unit: dict[int, list[FileEntry]] = defaultdict(list)
+    for each in entries:
+        by_unit[each.min_ms // unit_ms].append(each)
+    return [each for files in by_unit.values() if len(files) > 1 for each in files]
+
+
+def _many(entries: list[FileEntry]) -> list[FileEntry]:
+    return entries if len(entries) > _FEW else []

@@ -1,0 +1,140 @@
+"""One compaction, from its plan to its manifest, and the removal of what earlier ones replaced."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from lanes.life import now_ms
+from lanes.settings import Settings
+from pipeline.receipts.compaction.amend import find_amendments
+from pipeline.receipts.compaction.merge import (
+    merged_seen,
+    read_table,
+    write_counts,
+    write_detail,
+)
+from pipeline.receipts.compaction.plan import DAY_MS, Plan, Roll, pending_batches, plan
+from pipeline.store import FileEntry, Interval, Store, StoreWriter
+
+GRACE_MS = 15 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Files that count before and after, and those that were removed from the disk."""
+
+    before: int
+    after: int
+    removed: int
+
+
+def compact(
+    spark: SparkSession,
+    writer: StoreWriter,
+    settings: Settings,
+    *,
+    grace_ms: int = GRACE_MS,
+    at_ms: int | None = None,
+) -> Compacted:
+    """Merge what is over, roll up what is old, amend rows, and remove what nobody needs."""
+    now = now_ms() if at_ms is None else at_ms
+    before = _count(writer.store)
+    store = writer.store
+    todo = plan(store, settings, now)
+    name = writer.begin()
+    removed: dict[str, list[str]] = defaultdict(list)
+    for table, entries in todo.expired.items():
+        removed[table] += _paths(entries)
+    for roll in todo.rolls:
+        removed[roll.source] += _paths(roll.entries)
+        _roll(spark, writer, roll, name)
+    if todo.seen:
+        removed["seen"] += _paths(todo.seen)
+        folder = store.generation.folder
+        writer.write("seen", merged_seen([str(folder / p) for p in _paths(todo.seen)]), name)
+    _merge_detail(spark, writer, todo, removed, name)
+    swept = _sweep(writer, now_ms() - grace_ms)
+    gone = _gone(store, now - settings.reports_detail_days * DAY_MS)
+    if swept or gone or any(removed.values()):
+        writer.publish("compact", name, removed=removed, intervals=gone, swept=swept)
+    return Compacted(before, _count(writer.store), len(swept))
+
+
+def _roll(spark: SparkSession, writer: StoreWriter, roll: Roll, name: str) -> None:
+    """Time units of tables that keep theirs in place are told by the folder."""
+    generation = writer.generation
+    rows = read_table(spark, generation, roll.source, _paths(roll.entries))
+    folder = generation.table(roll.target)
+    if roll.source == roll.target and roll.unit_ms > 1 and roll.target != "days":
+        folder = folder / f"unit={roll.unit_ms}"
+    write_counts(rows, folder / f"batch={name}", roll.unit_ms)
+
+
+def _merge_detail(
+    spark: SparkSession,
+    writer: StoreWriter,
+    todo: Plan,
+    removed: dict[str, list[str]],
+    name: str,
+) -> None:
+    store = writer.store
+    expired = set(removed["events"])
+    waiting = [each for each in store.entries("events") if each.path not in expired]
+    entries = {each.path: each for each in todo.detail}
+    events = read_table(spark, store.generation, "events", _paths(waiting))
+    if waiting:
+        found = find_amendments(spark, store, events, pending_batches(store))
+        gone = set(removed["detail"])
+        entries |= {each.path: each for each in found.entries if each.path not in gone}
+        if found.left.num_rows < sum(each.rows for each in waiting):
+            removed["events"] += _paths(waiting)
+            writer.write("events", found.left, name)
+    if entries:
+        removed["detail"] += list(entries)
+        rows = read_table(spark, store.generation, "detail", list(entries))
+        write_detail(rows, events, store.generation.table("detail"), name)
+
+
+def _gone(store: Store, kept_since_ms: int) -> list[Interval]:
+    """Samples that are too old to be filled up."""
+    return [
+        msgspec.structs.replace(each, state="gone")
+        for each in store.state.pending
+        if each.max_ms < kept_since_ms
+    ]
+
+
+def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
+    """Removes files that have not counted since then, and generations that a replay replaced."""
+    folder = writer.generation.folder
+    old = [path for path, at in writer.state.retired.items() if at <= before_ms]
+    for path in old:
+        _unlink(folder / path)
+    for other in writer.generation.root.glob("gen-*"):
+        is_old = other.stat().st_mtime_ns // 1_000_000 <= before_ms
+        if other != folder and is_old:
+            shutil.rmtree(other)
+    return old
+
+
+def _unlink(path: Path) -> None:
+    """With Hadoop's checksum, and the folder if nothing is left in it."""
+    path.unlink(missing_ok=True)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    if path.parent.is_dir() and not any(path.parent.iterdir()):
+        path.parent.rmdir()
+
+
+def _paths(entries: Iterable[FileEntry]) -> list[str]:
+    return [each.path for each in entries]
+
+
+def _count(store: Store) -> int:
+    return sum(size.files for size in store.snapshot().tables.values())

@@ -1,0 +1,279 @@
+"""Rebuilds the store from a time on, into a generation of its own, and swaps it in as a whole.
+
+What is older is taken over from the old generation as it is; what was counted since is forgotten,
+and read again from the log. Interrupted at any point, the old generation stays the one that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from lanes.errors import ReceiptsGone
+from lanes.life import now_ms
+from lanes.settings import Settings
+from pipeline.receipts.batch import BatchDone, Batches
+from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
+from pipeline.receipts.identity import (
+    Bits,
+    Group,
+    Seen,
+    as_rows,
+    bitmaps,
+    examine,
+    read_seen,
+    united,
+    without,
+)
+from pipeline.receipts.opened import OpenedLog
+from pipeline.receipts.source import read_range
+from pipeline.receipts.work import SessionOptions, session_and_log
+from pipeline.store import (
+    CorruptStore,
+    Counts,
+    FileEntry,
+    Generation,
+    State,
+    Store,
+    StoreWriter,
+    open_store,
+    store_root,
+)
+from pipeline.store.layout import current, make_current, next_generation
+from pipeline.store.manifest import write_checkpoint
+from pipeline.store.schema import TIME_COLUMN
+from pipeline.store.writing import locked, written_file
+
+_BEFORE_MS = HOUR_MS
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """`since_ms` is rounded down to the hour (or to the day, where counts are kept by hour)."""
+
+    since_ms: int
+    session: SessionOptions
+    most_bodies: int
+    on_batch: Callable[[BatchDone], None]
+    on_note: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The generation that counts now, from when on it is new, and how many receipts were read."""
+
+    generation: str
+    since_ms: int
+    receipts: int
+
+
+def replay(settings: Settings, options: ReplayOptions) -> Replayed:
+    """Build a new generation and make it count.
+
+    Raises:
+        StoreBusy: a job writes the store; stop it first.
+        ReceiptsGone: the log does not reach back that far.
+    """
+    root = store_root(settings)
+    with locked(root), session_and_log(settings, root, options.session) as work:
+        old = _old(root, options.on_note)
+        since_ms = _rounded(options.since_ms, settings)
+        start = _start(work.log, since_ms, old is not None)
+        generation = next_generation(root)
+        rebuild = _Rebuild(work.spark, work.log, work.settings_path, options.most_bodies)
+        write_checkpoint(generation.manifests, rebuild.begun(old, generation, since_ms, start))
+        writer = StoreWriter(generation)
+        batches = Batches(work.spark, writer, work.log, settings, start)
+        receipts = rebuild.catch_up(batches, options.on_batch)
+        _require_whole(old, writer.store, options.on_note)
+        make_current(generation)
+        return Replayed(generation.name, since_ms, receipts)
+
+
+class _Rebuild:
+    def __init__(
+        self, spark: SparkSession, log: OpenedLog, settings_path: Path, most_bodies: int
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self._settings_path = settings_path
+        self._most_bodies = most_bodies
+
+    def begun(
+        self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
+    ) -> State:
+        """The part before, as the state that a new generation begins with.
+
+        Its numbers go on, so that its batches write to no folder that was taken over.
+        """
+        if old is None:
+            return State(positions=start, at_ms=now_ms())
+        files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
+        number = old.state.number + 1
+        files["seen"] = self._carried_seen(old, generation, since_ms, start, number)
+        kept = {path for entries in files.values() for path in entries}
+        return State(
+            number=number,
+            at_ms=now_ms(),
+            positions=start,
+            files=files,
+            counts=_counts(generation, files),
+            intervals={
+                batch: each
+                for batch, each in old.state.intervals.items()
+                if any(f"/batch={batch:09d}/" in path for path in kept)
+            },
+        )
+
+    def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
+        """Everything that the log has, in batches; how many receipts that were."""
+        receipts = 0
+        for start, end in self._ranges(batches.positions):
+            done = batches.process(read_range(self._spark, self._settings_path, start, end))
+            if done is not None:
+                receipts += done.receipts
+                on_batch(done)
+        return receipts
+
+    def _ranges(self, start: list[str]) -> Iterator[tuple[list[str], list[str]]]:
+        while (end := self._log.advance(start, self._most_bodies)) != start:
+            yield start, end
+            start = end
+
+    def _carried_seen(
+        self, old: Store, generation: Generation, since_ms: int, start: list[str], number: int
+    ) -> dict[str, FileEntry]:
+        """What was seen, without what the log is going to say again."""
+        again = self._said_again(start, since_ms)
+        kept: dict[Group, Bits] = {}
+        for path in old.files("seen"):
+            for group, bits in bitmaps(read_seen(path)):
+                kept[group] = united(kept[group], bits) if group in kept else bits
+        left = {
+            group: without(bits, again[group]) if group in again else bits
+            for group, bits in kept.items()
+        }
+        rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
+        if not rows.num_rows:
+            return {}
+        target = generation.table("seen") / f"batch={number:09d}" / "part-0.parquet"
+        target.parent.mkdir(parents=True)
+        pq.write_table(rows, target, compression="zstd")
+        entry = written_file(generation, "seen", target)
+        return {entry.path: entry}
+
+    def _said_again(self, start: list[str], since_ms: int) -> dict[Group, Bits]:
+        """Identities whose first receipt in the log is of this time or later."""
+        seen = Seen(kept_bytes=sys.maxsize)
+        again: dict[Group, Bits] = {}
+        columns = ("row_id", "task_id", "kind", "seq", "responded_at_ms")
+        for begin, end in self._ranges(start):
+            rows = read_range(self._spark, self._settings_path, begin, end)
+            table = rows.filter("kind >= 0").select(*columns).toArrow()
+            found, whole = examine(table, seen, [])
+            seen.add(whole)
+            is_first = pc.invert(pc.is_in(table["row_id"], pa.array(found.repeats)))
+            is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
+            firsts, _ = examine(table.filter(pc.and_(is_first, is_new)), Seen(), [])
+            for group, bits in firsts.fresh.items():
+                again[group] = united(again[group], bits) if group in again else bits
+        return again
+
+
+def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:
+    """The store that counts; None when there is none, or when it cannot be read."""
+    if current(root) is None:
+        return None
+    try:
+        return open_store(root)
+    except CorruptStore as error:
+        on_note(f"{error}: everything is rebuilt from what the log has")
+        return None
+
+
+def _rounded(since_ms: int, settings: Settings) -> int:
+    is_rolled_up = since_ms < now_ms() - (settings.reports_minutes_days - 1) * DAY_MS
+    unit_ms = DAY_MS if is_rolled_up else HOUR_MS
+    return since_ms // unit_ms * unit_ms
+
+
+def _start(log: OpenedLog, since_ms: int, has_old: bool) -> list[str]:
+    """Where to read from: an hour earlier, to know what was said before already."""
+    if not has_old:
+        return log.first()
+    return log.since(max(0, since_ms - _BEFORE_MS))
+
+
+def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
+    """A replay may not count less than what it replaces: then the log does not reach back.
+
+    Raises:
+        ReceiptsGone: it does not; the old generation stays.
+    """
+    if old is None:
+        return
+    try:
+        before = _counted(old.counted())
+    except CorruptStore as error:
+        on_note(f"{error} - so what was counted before cannot be compared")
+        return
+    after = _counted(new.counted())
+    if after < before:
+        raise ReceiptsGone(
+            f"the log keeps only a part of what was counted since then: {after:,} receipts instead "
+            f"of {before:,}; nothing was changed. Give a later --since"
+        )
+
+
+def _counted(paths: Sequence[str]) -> int:
+    """All receipts in these files of counts."""
+    return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
+
+
+def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
+    try:
+        return pq.read_table(path, columns=columns, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file cannot be read") from error
+
+
+def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> Counts:
+    tables = ("minutes", "hours", "days")
+    paths = [str(generation.folder / path) for table in tables for path in files[table]]
+    return Counts(receipts=_counted(paths))
+
+
+def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> dict[str, FileEntry]:
+    """Files with what is older; one that holds both is cut."""
+    carried = {}
+    for entry in old.entries(table, until_ms=since_ms):
+        source, target = (each.folder / entry.path for each in (old.generation, generation))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if entry.max_ms < since_ms:
+            _link(source, target)
+            carried[entry.path] = entry
+            continue
+        rows = _read(source)
+        older = rows.filter(pc.less(rows[TIME_COLUMN[table]], since_ms))
+        pq.write_table(older, target, compression="zstd")
+        carried[entry.path] = written_file(generation, table, target)
+    return carried
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under two names, where the disk can do that."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError as error:
+        raise CorruptStore.of(source, "this file is missing") from error
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,113 @@
+"""What every piece of work on the store needs: the right to write it, a Spark session, the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from lanes.errors import PushlaneError
+from lanes.settings import Settings
+from pipeline.errors import PipelineFailed
+from pipeline.receipts.handover import handed_over
+from pipeline.receipts.opened import OpenedLog
+from pipeline.receipts.source import register_source
+from pipeline.session import MASTER, spark_session
+from pipeline.store import StoreWriter, store_root
+from pipeline.store.writing import writing
+
+DRIVER_MEMORY = "2g"
+_SPARK = {
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_SQL = {
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.streaming.stopTimeout": "30000",
+}
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Spark's master, and the memory of its driver."""
+
+    master: str = MASTER
+    driver_memory: str = DRIVER_MEMORY
+
+
+class Work(NamedTuple):
+    """What work on a store needs."""
+
+    spark: SparkSession
+    writer: StoreWriter
+    log: OpenedLog
+    settings: Settings
+    settings_path: Path
+
+
+class Tools(NamedTuple):
+    """A Spark session that knows the log, and the log itself."""
+
+    spark: SparkSession
+    log: OpenedLog
+    settings_path: Path
+
+
+@contextmanager
+def opened(settings: Settings, options: SessionOptions) -> Iterator[Work]:
+    """Everything, with the right to write the store; made when there is none."""
+    root = store_root(settings)
+    with writing(root) as writer, session_and_log(settings, root, options) as tools:
+        yield Work(tools.spark, writer, tools.log, settings, tools.settings_path)
+
+
+@contextmanager
+def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> Iterator[Tools]:
+    with (
+        spark_session(
+            "pushlane receipts", options.master, _SPARK, driver_memory=options.driver_memory
+        ) as spark,
+        OpenedLog(settings) as log,
+        handed_over(settings, root) as settings_path,
+        told_errors(),
+    ):
+        prepare(spark)
+        yield Tools(spark, log, settings_path)
+
+
+def prepare(spark: SparkSession) -> None:
+    """Give a session what work on the store needs."""
+    spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
+    for name, value in _SQL.items():
+        spark.conf.set(name, value)
+    register_source(spark)
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """What Spark says of an error of ours, in our words again."""
+    try:
+        yield
+    except PushlaneError:
+        raise
+    except Exception as error:  # py4j's errors and Spark's have no common base
+        raise PipelineFailed(said_by(error)) from error
+
+
+_OURS = re.compile(r"^(?:lanes|pipeline)\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+
+
+def said_by(error: BaseException | None) -> str:
+    """The message of an error of ours that was raised in a worker; else only Spark's name for it:
+    its text could quote rows.
+    """
+    found = _OURS.search(str(error))
+    if found:
+        return found[2]
+    return f"Spark stopped with {type(error).__name__}; run it again, or with --debug to see why"

@@ -1,0 +1,107 @@
+"""Compaction changes no count: fewer files, rows amended by events, old counts rolled up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from datasketches import hll_sketch, hll_union
+
+from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
+from pipeline.receipts.compaction.run import compact
+from pipeline.receipts.work import SessionOptions, opened
+from pipeline.store import open_store
+from tests.integration.pipeline.piping import Pipe
+from tests.receipts import NOON_MS, body
+
+
+@pytest.fixture
+def pipe(spark, tmp_path):
+    return Pipe(spark, tmp_path)
+
+
+def compacted(pipe, days=0, grace_ms=10**12):
+    with opened(pipe.settings, SessionOptions()) as work:
+        at_ms = NOON_MS + days * DAY_MS + 4 * HOUR_MS
+        return compact(work.spark, work.writer, pipe.settings, grace_ms=grace_ms, at_ms=at_ms)
+
+
+def by_task(pipe, table, unit_ms):
+    """Counts, waits and distinct recipients of a table by time, task and outcome."""
+    counts: Counter[tuple[int, str, str]] = Counter()
+    sketches: dict[tuple[int, str, str], hll_union] = {}
+    for row in pipe.rows(table):
+        key = (row["minute_ms"] // unit_ms * unit_ms, row["task_id"], row["outcome"])
+        counts[key] += row["n"]
+        union = sketches.setdefault(key, hll_union(12))
+        union.update(hll_sketch.deserialize(row["recipients"]))
+    return {key: (n, round(sketches[key].get_estimate())) for key, n in counts.items()}
+
+
+def test_small_files_become_one_an_hour_with_the_events_in_their_rows(pipe):
+    for first in (1, 11, 21):
+        pipe.append(body("a", range(first, first + 10)), body("b", [first], "retry"))
+        pipe.run()
+    pipe.append(
+        body("a", [2, 3], "displayed", attempt=0, at_ms=NOON_MS + 60_000),
+        body("a", [2], "clicked", attempt=0, at_ms=NOON_MS + 90_000),
+        body("z", [7], "clicked", attempt=0, at_ms=NOON_MS + 90_000),
+    )
+    pipe.run()
+    before = open_store(pipe.root)
+    counted, latencies = pipe.counted(), sum(row["n"] for row in pipe.rows("latency"))
+    compacted(pipe)
+
+    store = open_store(pipe.root)
+    assert len(before.files("detail")) >= 3
+    assert [len(store.files(table)) for table in ("detail", "minutes", "seen")] == [1, 1, 1]
+    assert pipe.counted() == counted
+    assert sum(row["n"] for row in pipe.rows("latency")) == latencies
+    assert pipe.seqs("a") == list(range(1, 31))
+    rows = {row["seq"]: row for row in pipe.rows("detail") if row["task_id"] == "a"}
+    assert (rows[2]["displayed_at_ms"], rows[2]["clicked_at_ms"]) == (
+        NOON_MS + 60_000,
+        NOON_MS + 90_000,
+    )
+    assert (rows[3]["displayed_at_ms"], rows[3]["clicked_at_ms"]) == (NOON_MS + 60_001, None)
+    assert rows[1]["displayed_at_ms"] is None
+    assert [event["task_id"] for event in pipe.rows("events")] == ["z"]
+    assert sum(pq.read_metadata(path).num_rows for path in before.files("detail")) == 33
+
+    pipe.append(body("a", range(1, 41)))
+    pipe.run()
+    assert pipe.seqs("a") == list(range(1, 41))
+
+
+def test_merged_hours_and_days_equal_what_is_computed_from_the_minutes(pipe):
+    for hour in range(3):
+        at_ms = NOON_MS + hour * HOUR_MS
+        pipe.append(body("a", range(hour * 50 + 1, hour * 50 + 81), at_ms=at_ms))
+        pipe.append(body("b", [hour + 1], "dead", at_ms=at_ms))
+        pipe.run()
+    hourly, daily = (by_task(pipe, "minutes", unit) for unit in (HOUR_MS, DAY_MS))
+    compacted(pipe, days=10)
+    assert by_task(pipe, "hours", 1) == hourly
+    assert open_store(pipe.root).files("minutes") == []
+
+    compacted(pipe, days=100)
+    assert by_task(pipe, "days", 1) == daily
+    store = open_store(pipe.root)
+    assert store.files("hours") == store.files("detail") == []
+    assert sum(row["n"] for row in pipe.rows("latency")) == 3 * (180 + 3)
+
+
+def test_files_that_count_no_more_go_after_a_grace_time(pipe):
+    for first in (1, 11):
+        pipe.append(body("a", range(first, first + 10)))
+        pipe.run()
+    old = open_store(pipe.root).files("detail")
+    compacted(pipe)
+    assert all(Path(path).exists() for path in old)
+
+    done = compacted(pipe, days=1, grace_ms=0)
+    assert not any(Path(path).exists() for path in old)
+    assert done.removed >= 2
+    assert pipe.seqs("a") == list(range(1, 21))

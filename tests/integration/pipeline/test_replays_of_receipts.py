@@ -1,0 +1,81 @@
+"""A replay rebuilds the store from the log, as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lanes.errors import ReceiptsGone
+from pipeline.receipts import replay as replay_module
+from pipeline.receipts.compaction.plan import HOUR_MS
+from pipeline.receipts.opened import OpenedLog
+from pipeline.receipts.replay import ReplayOptions, replay
+from pipeline.receipts.work import SessionOptions
+from pipeline.store import open_store
+from tests.integration.pipeline.piping import Pipe
+from tests.receipts import NOON_MS, body
+
+
+def replayed(pipe, since_ms=NOON_MS + HOUR_MS + 5, **changes):
+    options = ReplayOptions(since_ms, SessionOptions(), 2, lambda _: None, pipe.notes.append)
+    return replay(pipe.settings, replace(options, **changes))
+
+
+@pytest.fixture
+def two_hours(spark, tmp_path):
+    """Pushes of two hours, some said twice, read in several batches; still counted by minute."""
+    pipe = Pipe(spark, tmp_path, reports_minutes_days=100_000)
+    pipe.append(body("a", range(1, 101)))
+    pipe.run()
+    later = NOON_MS + HOUR_MS
+    pipe.append(body("a", range(90, 151), at_ms=later), body("b", [1], "retry", at_ms=later))
+    pipe.run()
+    pipe.append(body("a", range(101, 161), "dead", at_ms=later + 60_000))
+    pipe.run()
+    return pipe
+
+
+def test_a_replay_rebuilds_what_came_since_and_keeps_what_was_before(two_hours):
+    pipe, counted = two_hours, two_hours.counted()
+    [damaged, *_] = open_store(pipe.root).files("detail", since_ms=NOON_MS + HOUR_MS)
+    Path(damaged).write_bytes(b"PAR1")
+    pipe.append(body("a", range(155, 171), at_ms=NOON_MS + 2 * HOUR_MS))
+    done = replayed(pipe, since_ms=NOON_MS + HOUR_MS + 5)
+
+    assert (done.generation, done.since_ms) == ("gen-000002", NOON_MS + HOUR_MS)
+    assert pipe.seqs("a") == list(range(1, 171))
+    assert pipe.counted() == counted + Counter({("a", "delivered"): 10})
+    pipe.append(body("a", range(1, 172)))
+    pipe.run()
+    assert pipe.seqs("a") == list(range(1, 172))
+
+
+def test_a_replay_that_is_interrupted_leaves_the_old_store(two_hours, monkeypatch):
+    def killed(_):
+        raise KeyboardInterrupt
+
+    counted = two_hours.counted()
+    monkeypatch.setattr(replay_module, "make_current", killed)
+    with pytest.raises(KeyboardInterrupt):
+        replayed(two_hours)
+    assert two_hours.snapshot.generation == "gen-000001"
+    assert two_hours.counted() == counted
+
+
+def test_a_replay_that_would_lose_receipts_is_refused(two_hours, monkeypatch):
+    monkeypatch.setattr(OpenedLog, "since", lambda self, _: self.advance(self.first()))
+    with pytest.raises(ReceiptsGone, match="100 receipts instead of 161; nothing was changed"):
+        replayed(two_hours)
+    assert two_hours.snapshot.generation == "gen-000001"
+
+
+def test_a_store_without_readable_manifests_is_rebuilt_from_all_that_the_log_has(two_hours):
+    counted = two_hours.counted()
+    for path in (two_hours.root / "gen-000001" / "manifests").iterdir():
+        path.write_bytes(b"{")
+    replayed(two_hours)
+    assert two_hours.counted() == counted
+    assert "everything is rebuilt" in two_hours.notes[-1]
