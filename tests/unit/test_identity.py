@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.receipts.identity import Group, Seen, as_rows, bitmaps, examine, seqs_of
@@ -85,6 +85,7 @@ def test_what_memory_forgot_is_read_from_the_files(tmp_path):
 IDENTITIES = st.tuples(st.sampled_from("ab"), st.sampled_from([0, 1, 4]), st.integers(1, 70_000))
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(IDENTITIES, min_size=1, max_size=20), min_size=1, max_size=5))
 def test_each_identity_counts_exactly_once(batches):
     seen = Seen()
