@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 
+import hypothesis
 import pytest
 
-pytest_plugins = ["tests.services", "tests.processes", "tests.own_redis", "tests.sparks"]
+pytest_plugins = [
+    "tests.services",
+    "tests.processes",
+    "tests.own_redis",
+    "tests.sparks",
+    "tests.spark_cluster",
+]
 
 DEADLINE_S = 60.0
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine breaks no law
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.hookimpl(tryfirst=True)

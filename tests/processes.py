@@ -91,9 +91,9 @@ class Running:
         self._process.send_signal(signal.SIGTERM)
         return self.wait()
 
-    def wait(self) -> int:
+    def wait(self, deadline_s: float = DEADLINE_S) -> int:
         """The exit code, once it and all its workers have ended."""
-        code = self._process.wait(DEADLINE_S)
+        code = self._process.wait(deadline_s)
         self.workers_end()
         return code
 
@@ -226,14 +226,14 @@ class Received(Follower):
         assert arrived() >= count, f"{arrived()} of {count} arrived:\n{said}"
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
     """Wait for something outside of this process that sends no signal. The only waiting by the
     clock in these tests: a file that another process appends to can but be looked at again.
     """
     never = threading.Event()
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s"
+        assert time.monotonic() < deadline, f"not within {deadline_s:g} s"
         never.wait(_LOOK_EVERY_S)
 
 
@@ -248,7 +248,7 @@ def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlan
     settings = {"broker": "embedded", "data_dir": str(tmp_path / "store")}
     if request.param == "pulsar":
         pulsar = request.getfixturevalue("pulsar_urls")
-        settings = {
+        settings |= {
             "broker": pulsar.broker,
             "admin_url": pulsar.admin,
             "redis_url": request.getfixturevalue("redis_url"),
