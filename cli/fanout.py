@@ -16,8 +16,7 @@ from cli.flags import Flags, JsonFlag, with_flags
 from cli.progress import SubmitBar
 from cli.render import print_json
 from cli.task_view import task_fields
-from cli.words import pushes_text
-from lanes.errors import BadInput
+from cli.words import parse_pairs, pushes_text
 from lanes.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,14 +93,14 @@ def fanout(
         where=where,
         exclude=tuple(exclude or ()),
         format=format_,
-        options=_pairs(option, "--option"),
+        options=parse_pairs(option or (), "--option"),
         key=key,
         most=most,
         dry_run=dry_run,
         frozen=frozen,
         master=master or MASTER,
         memory=memory or MEMORY,
-        spark_options=_pairs(conf, "--conf"),
+        spark_options=parse_pairs(conf or (), "--conf"),
     )
     result = _run(flags.settings(), request)
     _remark(result)
@@ -109,14 +108,6 @@ def fanout(
         print_json(_fields(result))
     elif result.task:
         typer.echo(result.task.id)
-
-
-def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given or ()]
-    bad = next((name for name, equals, _ in pairs if not (name and equals)), None)
-    if bad is not None:
-        raise BadInput(f"{flag} {bad!r} is not of the form NAME=VALUE")
-    return {name: value for name, _, value in pairs}
 
 
 def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:

@@ -11,18 +11,26 @@ from collections.abc import Callable
 from cli.errors import INTERRUPTED, note
 
 
-def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at SIGTERM and Ctrl-C; a second Ctrl-C leaves without waiting for anything."""
+def stop_on_signals(
+    stop: Callable[[], None],
+    *,
+    stopping: str = "stopping after what is in flight",
+    left: str = "what was in flight will be sent again",
+) -> None:
+    """Call `stop` at SIGTERM and Ctrl-C; a second Ctrl-C leaves without waiting for anything.
+
+    The texts say what then becomes of the work.
+    """
     loop = asyncio.get_running_loop()
     interrupted = False
 
     def interrupt() -> None:
         nonlocal interrupted
         if interrupted:
-            note("left at once; what was in flight will be sent again")
+            note(f"left at once; {left}")
             os._exit(INTERRUPTED)
         interrupted = True
-        note("stopping after what is in flight; Ctrl-C again leaves at once")
+        note(f"{stopping}; Ctrl-C again leaves at once")
         stop()
 
     loop.add_signal_handler(signal.SIGTERM, stop)

@@ -48,6 +48,15 @@ def parse_dedupe(word: str) -> Literal["recipient"]:
     return "recipient"
 
 
+def parse_pairs(given: Sequence[str], flag: str) -> dict[str, str]:
+    """Raises BadInput for what is not NAME=VALUE; of its value nothing is said."""
+    pairs = [text.partition("=") for text in given]
+    bad = next((name for name, equals, _ in pairs if not (name and equals)), None)
+    if bad is not None:
+        raise BadInput(f"{flag} {bad!r} is not of the form NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
 def pushes_text(number: int) -> str:
     return "1 push" if number == 1 else f"{number:,} pushes"
 

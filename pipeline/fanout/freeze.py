@@ -24,6 +24,7 @@ from pipeline.fanout.render import rendered
 from pipeline.fanout.request import Counts, FanoutRequest
 from pipeline.fanout.signature import Signature, difference, signature
 from pipeline.fanout.stage import Frozen, Manifest, Stage
+from pipeline.refusals import Nobody, TooMany
 from producers.request import SubmitRequest
 
 
@@ -199,7 +200,7 @@ def _refuse(request: FanoutRequest, counts: Counts, reason: str | None) -> None:
     if counts.total > MAX_SEQ:
         raise BadInput(f"{counts.total:,} pushes are more than a task takes ({MAX_SEQ:,})")
     if request.most is not None and counts.total > request.most:
-        raise BadInput(
+        raise TooMany(
             f"{counts.total:,} pushes are more than the {request.most:,} that are allowed; nothing "
             "was published. Narrow the rule, or allow more"
         )
@@ -208,13 +209,14 @@ def _refuse(request: FanoutRequest, counts: Counts, reason: str | None) -> None:
 def _nothing(request: FanoutRequest, counts: Counts) -> BadInput:
     if not counts.matched:
         rule = f"for which {request.where!r} holds" if request.where else "at all"
-        return BadInput(f"audience {request.audience!r} has no rows {rule}: nothing to publish")
+        return Nobody(f"audience {request.audience!r} has no rows {rule}: nothing to publish")
     if counts.without_recipient == counts.matched:
         return BadInput(
             f"none of the {counts.matched:,} rows of {request.audience!r} has a recipient in "
             f"{request.spec.recipient!r}; name the column in the task spec"
         )
-    return BadInput(
+    what = BadInput if counts.bad else Nobody
+    return what(
         f"nobody is left of {counts.matched:,} rows of {request.audience!r}: "
         f"{counts.without_recipient:,} without recipient, {counts.excluded:,} excluded, "
         f"{counts.bad:,} that cannot be used"

@@ -12,7 +12,7 @@ from lanes.leader import Leader
 from pipeline.rules.book import Book
 from pipeline.rules.clock import Clock
 from pipeline.rules.course import ask, withdraw
-from pipeline.rules.history import History, Run, iso_utc
+from pipeline.rules.history import History, Run, RunState, iso_utc
 from pipeline.rules.rule import Rule
 from pipeline.rules.runner import Expand, Runner
 from pipeline.rules.scheduler import LEASE, RunId, Scheduler
@@ -58,15 +58,17 @@ async def see_through(
     """Until the run has ended: carried out here, or by the process that leads the rules."""
     book = Book(backend.shelf)
     runner = Runner(book, backend.registry, expand, clock.now_ms)
-    told = False
+    told = ""
     while (run := await _found(book, wanted)).state.is_open:
         leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
         scheduler = Scheduler(book, runner, leader, clock, only=wanted)
         await scheduler.run(once=True)
-        if not scheduler.leads and not told:
-            told = True
-            tell("another process leads the rules, and makes this run when its turn comes")
-        if (await _found(book, wanted)).state.is_open:
+        run = await _found(book, wanted)
+        waits = _waits(run, scheduler.leads)
+        if waits and waits != told:
+            told = waits
+            tell(waits)
+        if waits:
             await clock.wait(asyncio.Event(), _LOOK_S)
     return run
 
@@ -74,6 +76,15 @@ async def see_through(
 async def give_up(book: Book, wanted: RunId) -> None:
     """Whoever asked has gone: a run that did not begin is not made."""
     await book.change_history(wanted.rule, withdraw(wanted.at_ms))
+
+
+def _waits(run: Run, leads: bool) -> str:
+    """Why the run has not ended; empty when it has."""
+    if run.state is RunState.WAITING:
+        return f"it is tried again at {iso_utc(run.retry_at_ms)}: {run.reason}"
+    if run.state.is_open and not leads:
+        return "another process leads the rules, and makes this run when its turn comes"
+    return "this run waits for an earlier one of its rule" if run.state.is_open else ""
 
 
 async def _found(book: Book, wanted: RunId) -> Run:

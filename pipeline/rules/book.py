@@ -55,6 +55,13 @@ class Book:
                 "another name"
             )
 
+    async def replace(self, rule: Rule) -> None:
+        """In place of the rule of this name, when there is one."""
+        if await self._shelf.get(_RULE, rule.name) is None:
+            await self.add(rule)
+        else:
+            await self.change(rule.name, rule.replacing)
+
     async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
         """Raises BadInput when there is no such rule."""
         for attempt in range(_MOST_TRIES):

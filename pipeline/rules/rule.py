@@ -21,7 +21,7 @@ MOST_BYTES = 24 * 1024
 LONGEST_WINDOW_S = 31 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRET = re.compile(r"pass|secret|token|credential|key", re.IGNORECASE)
-_OURS = ("name", "paused", "since_ms", "revision")
+_OURS = ("name", "since_ms", "revision")
 
 
 class Rule(BaseModel):
@@ -60,6 +60,18 @@ class Rule(BaseModel):
         """The rule after a change of fields that are valid already."""
         return self.model_copy(update={**fields, "revision": self.revision + 1})
 
+    def replacing(self, old: Rule) -> Rule:
+        """In place of an older one: paused if that was, and due since then on the same schedule."""
+        is_same = (self.cron, self.zone) == (old.cron, old.zone)
+        fields = {"paused": self.paused or old.paused, "revision": old.revision + 1}
+        return self.model_copy(update={**fields, **({"since_ms": old.since_ms} if is_same else {})})
+
+    def held(self, paused: bool, now_ms: int) -> Rule:
+        """Paused, or due again from now on."""
+        if paused == self.paused:
+            return self
+        return self.changed(paused=paused, since_ms=self.since_ms if paused else now_ms)
+
     def shown(self) -> dict[str, Any]:
         """What people may see: without passwords and the like."""
         options = {
@@ -89,6 +101,8 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
             f"rule name {name[:80]!r} cannot be used; take up to 64 letters, digits, dots, dashes "
             "and underscores, like weekly-news"
         )
+    if ours := next((field for field in fields if field in _OURS), None):
+        raise _no_field(name, ours)
     try:
         rule = Rule(name=name, since_ms=now_ms, **fields)
     except ValidationError as error:
@@ -106,12 +120,14 @@ def _bad_field(name: str, error: ValidationError) -> BadInput:
     """Names the field; of its value nothing, since it may be a text for people or a password."""
     found = error.errors(include_input=False)[0]
     field = str(found["loc"][0])
-    known = [known for known in Rule.model_fields if known not in _OURS]
-    if found["type"] == "extra_forbidden" or field in _OURS:
-        hint = did_you_mean(field, known)
-        return BadInput(
-            f"rule {name!r}: there is no field {field!r}{hint}; known: {', '.join(known)}"
-        )
+    if found["type"] == "extra_forbidden":
+        return _no_field(name, field)
     if found["type"] == "missing":
         return BadInput(f"rule {name!r} has no {field!r}; add it")
     return BadInput(f"rule {name!r}: {field!r}: {found['msg'][:1].lower()}{found['msg'][1:]}")
+
+
+def _no_field(name: str, field: str) -> BadInput:
+    known = [known for known in Rule.model_fields if known not in _OURS]
+    hint = did_you_mean(field, known)
+    return BadInput(f"rule {name!r}: there is no field {field!r}{hint}; known: {', '.join(known)}")

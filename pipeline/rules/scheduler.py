@@ -54,6 +54,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._stopping = False
         self._is_away = False
+        self._is_new = True
 
     @property
     def leads(self) -> bool:
@@ -95,9 +96,9 @@ class Scheduler:
 
     async def _lead(self) -> float:
         fence = await self._leader.fence()
-        if fence != self._fence:
+        if fence != self._fence or self._is_new:
             await self._halt()
-            self._fence = fence
+            self._fence, self._is_new = fence, False
             log.info(
                 "leading the rules" if fence else "another process leads the rules",
                 extra={"action": "leads" if fence else "stands_by"},

@@ -14,7 +14,7 @@ from lanes.task import Level, Task, new_task_id
 from pipeline.rules.book import Book
 from pipeline.rules.history import History
 from pipeline.rules.rule import Rule
-from pipeline.rules.runner import Expanded, Order, Runner
+from pipeline.rules.runner import Expand, Expanded, Order, Runner
 from pipeline.rules.scheduler import LEASE, Scheduler
 
 PATIENCE_S = 0.02
@@ -62,12 +62,19 @@ class Expander:
 class Leading:
     """One process that may lead: its book, its expander and its scheduler."""
 
-    def __init__(self, backend: Backend, clock: Clock, holder: str = "a", ttl_s: float = 10.0):
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        holder: str = "a",
+        ttl_s: float = 10.0,
+        expand: Expand | None = None,
+    ) -> None:
         self.backend = backend
         self.clock = clock
         self.book = Book(backend.shelf)
         self.expander = Expander(backend)
-        self.runner = Runner(self.book, backend.registry, self.expander, clock.now_ms)
+        self.runner = Runner(self.book, backend.registry, expand or self.expander, clock.now_ms)
         leader = Leader(backend.lease, LEASE, holder, ttl_s=ttl_s)
         self.scheduler = Scheduler(self.book, self.runner, leader, clock)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.rules.course import begin, end
@@ -146,6 +146,7 @@ def test_a_run_that_nobody_began_within_the_window_is_too_late():
     assert overdue(rule, run.changed(asked=True), ms("2026-02-01T00:00"), LEADER) == ""
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["0 9 * * *", "30 2 * * *", "*/30 * * * *", "0 0 1 * *", "15 */5 * * SUN"]),
     st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),

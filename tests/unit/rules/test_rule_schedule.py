@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanes.errors import BadInput
@@ -99,6 +99,7 @@ starts = st.builds(
 gaps = st.lists(st.integers(1, 20 * 3600), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(fields, st.sampled_from(ZONES), starts, gaps)
 def test_however_often_it_is_asked_no_time_is_lost_or_doubled(parts, zone, start_s, gaps_s):
     schedule = parse_schedule(" ".join(parts), zone)

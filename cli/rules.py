@@ -1,0 +1,252 @@
+"""Commands on rules: save them, look at them and at their runs, hold them, take them away.
+
+`cli.rules_run` has those that carry runs out. What they need of the pipeline is loaded by the
+command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import rules_run
+from cli.errors import note
+from cli.extras import pipeline_extra
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import print_fields, print_json, print_table
+from cli.run import on_backend
+from cli.words import parse_pairs, pushes_text
+from lanes.backend import Backend
+from lanes.errors import UserError
+from lanes.life import now_ms
+
+if TYPE_CHECKING:
+    from pipeline.rules.book import Page
+    from pipeline.rules.rule import Rule
+
+RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
+Target = Annotated[
+    str, typer.Argument(metavar="NAME|FILE.toml", help="Its name, or a file that holds it.")
+]
+Audience = Annotated[
+    str | None, typer.Option(metavar="PATH|TABLE", help="Who may get it: all that Spark reads.")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", metavar="FORMAT", help="parquet, csv, json, jdbc, …")
+]
+ReadOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
+]
+Where = Annotated[str | None, typer.Option(metavar="SQL", help="Rule over its columns.")]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH|TABLE[:COLUMN]", help="Leave out these recipients (repeatable)."),
+]
+SpecFile = Annotated[
+    Path | None,
+    typer.Option("--task-spec", metavar="TOML", help="The task; kept as it is now."),
+]
+Cron = Annotated[str | None, typer.Option(metavar="CRON", help="When, like '0 9 * * MON'.")]
+Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="Of its clock; UTC unless given.")]
+BudgetRun = Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a run.")]
+BudgetDay = Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a day.")]
+CatchUp = Annotated[
+    str | None,
+    typer.Option(metavar="latest|all|skip", help="Which missed runs are made up for."),
+]
+CatchUpFor = Annotated[
+    str | None, typer.Option(metavar="1d", help="How long ago they may have been missed.")
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Change the rule of this name.")]
+Check = Annotated[bool, typer.Option("--check", help="Count its audience first, with Spark.")]
+Paused = Annotated[bool, typer.Option("--paused", help="Save it, and run it only by hand.")]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Only the latest so many.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Send to an audience by a schedule, each run once.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("add")(with_flags(add))
+    group.command("list")(with_flags(list_))
+    for command in (show, history, pause, resume, remove):
+        group.command()(with_flags(command))
+    rules_run.register(group)
+    app.add_typer(group, name="rules")
+
+
+def add(
+    flags: Flags,
+    rule: Target,
+    audience: Audience = None,
+    format_: Format = None,
+    option: ReadOption = None,
+    where: Where = None,
+    exclude: Exclude = None,
+    task_spec: SpecFile = None,
+    cron: Cron = None,
+    zone: Zone = None,
+    budget_run: BudgetRun = None,
+    budget_day: BudgetDay = None,
+    catch_up: CatchUp = None,
+    catch_up_for: CatchUpFor = None,
+    paused: Paused = False,
+    replace: Replace = False,
+    check: Check = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Save a rule: from options, or from a file whose fields they replace.
+
+    It runs while `pushlane rules serve` does, for the first time when it is next due.
+    """
+    given: dict[str, Any] = {
+        "audience": audience,
+        "format": format_,
+        "options": parse_pairs(option, "--option") if option else None,
+        "where": where,
+        "exclude": exclude,
+        "task_spec": task_spec and str(task_spec),
+        "cron": cron,
+        "zone": zone,
+        "budget_run": budget_run,
+        "budget_day": budget_day,
+        "catch_up": catch_up,
+        "catch_up_for": catch_up_for,
+        "paused": paused or None,
+    }
+    settings = flags.settings()
+    with pipeline_extra():
+        from pipeline.rules.file import build_rule, read_options, read_rule_file
+    options = {name: value for name, value in given.items() if value is not None}
+    base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
+    built = build_rule({**base, **read_options(options)}, settings, now_ms())
+    if check:
+        rules_run.say_counts(settings, built)
+    page = on_backend(settings, lambda backend: _save(backend, built, replace))
+    _tell(page, "saved", as_json)
+
+
+def list_(flags: Flags, as_json: JsonFlag = False) -> None:
+    """List the rules, with when each runs next and how its last run ended."""
+    with pipeline_extra():
+        from cli.rules_view import RULE_COLUMNS, rule_json, rule_row
+        from pipeline.rules.book import Book
+    pages = on_backend(flags.settings(), lambda backend: Book(backend.shelf).pages())
+    if as_json:
+        print_json([rule_json(page) for page in pages])
+    elif pages:
+        print_table(RULE_COLUMNS, (rule_row(page) for page in pages))
+    else:
+        note("no rules; save one with: pushlane rules add")
+
+
+def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
+    """Show a rule, without passwords, and when it runs next."""
+    with pipeline_extra():
+        from cli.rules_view import rule_fields, rule_json
+    page = on_backend(flags.settings(), lambda backend: _page(backend, rule))
+    if as_json:
+        print_json(rule_json(page))
+    else:
+        print_fields(rule_fields(page, now_ms()))
+
+
+def history(
+    flags: Flags,
+    rule: Annotated[str | None, typer.Argument(metavar="[RULE]", help="All without one.")] = None,
+    limit: Limit = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what became of the runs, the latest last."""
+    with pipeline_extra():
+        from cli.rules_view import RUN_COLUMNS, run_json, run_row
+        from pipeline.rules.book import Book
+
+    async def load(backend: Backend) -> list[Page]:
+        return await Book(backend.shelf).pages() if rule is None else [await _page(backend, rule)]
+
+    pages = on_backend(flags.settings(), load)
+    runs = [(run.at_ms, page.rule.name, run) for page in pages for run in page.history.runs]
+    latest = sorted(runs, key=lambda one: one[:2])[-limit:]
+    if as_json:
+        print_json([run_json(name, run) for _, name, run in latest])
+    elif latest:
+        print_table(RUN_COLUMNS, (run_row(name, run) for _, name, run in latest))
+    else:
+        note("no runs yet")
+
+
+def pause(flags: Flags, rule: RuleName) -> None:
+    """Run a rule no more, but by hand. A run under way goes on to its end."""
+    page = on_backend(flags.settings(), lambda backend: _set_paused(backend, rule, True))
+    note(f"rule {page.rule.name} is paused; go on with: pushlane rules resume {page.rule.name}")
+
+
+def resume(flags: Flags, rule: RuleName) -> None:
+    """Let a paused rule run again. What came due meanwhile is not made up for."""
+    _tell(on_backend(flags.settings(), lambda backend: _set_paused(backend, rule, False)), "on")
+
+
+def remove(
+    flags: Flags,
+    rule: RuleName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Take a rule away, with the history of its runs. Its tasks stay."""
+    settings = flags.settings()
+    with pipeline_extra():
+        from pipeline.rules.book import Book
+    page = on_backend(settings, lambda backend: _page(backend, rule))
+    if not yes:
+        _confirm(page)
+    on_backend(settings, lambda backend: Book(backend.shelf).remove(rule))
+    note(f"rule {rule} is removed")
+
+
+async def _page(backend: Backend, name: str) -> Page:
+    from pipeline.rules.book import Book
+
+    return await Book(backend.shelf).page(name)
+
+
+async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
+    from pipeline.rules.book import Book
+
+    book = Book(backend.shelf)
+    await (book.replace(rule) if replace else book.add(rule))
+    return await book.page(rule.name)
+
+
+async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
+    with pipeline_extra():
+        from pipeline.rules.book import Book
+    book = Book(backend.shelf)
+    await book.change(name, lambda rule: rule.held(paused, now_ms()))
+    return await book.page(name)
+
+
+def _tell(page: Page, verb: str, as_json: bool = False) -> None:
+    from cli.rules_view import changed_text, rule_json
+
+    note(changed_text(page, verb))
+    if as_json:
+        print_json(rule_json(page))
+
+
+def _confirm(page: Page) -> None:
+    name = page.rule.name
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"removing rule {name} cannot be undone and there is no terminal to ask on; add --yes"
+        )
+    under_way = sum(run.has_begun for run in page.history.open)
+    left = " A run is under way: what it has put on its lane is still sent." if under_way else ""
+    sent = pushes_text(sum(page.history.spent.values()))
+    if not typer.confirm(f"Remove rule {name} ({sent} in its last days)?{left}", err=True):
+        raise UserError(f"rule {name} is not removed")

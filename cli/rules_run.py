@@ -1,0 +1,194 @@
+"""Commands that carry out runs of rules: one by hand, or all that come due."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.errors import note
+from cli.extras import pipeline_extra
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.logs import set_up_logs
+from cli.progress import SubmitBar
+from cli.render import print_json
+from cli.run import on_backend
+from cli.signals import stop_on_signals
+from cli.words import parse_pairs, pushes_text
+from lanes.backend import Backend, connect
+from lanes.errors import BadInput
+from lanes.life import now_ms
+from lanes.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.rules.expand import SparkExpander
+    from pipeline.rules.history import Run
+    from pipeline.rules.rule import Rule
+    from pipeline.rules.scheduler import Scheduler
+
+Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
+Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
+]
+
+
+def register(group: typer.Typer) -> None:
+    for command in (run, serve):
+        group.command()(with_flags(command))
+
+
+def run(
+    flags: Flags,
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Its name.")],
+    at: Annotated[
+        str, typer.Option(metavar="TIME", help="The run that was due at this ISO time, once.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count what it would put on a lane now.")
+    ] = False,
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a rule now, or again for a time when it was due, and print the task's id.
+
+    A run that is done already is not made again. Where a scheduler runs, that one makes it.
+    """
+    settings = flags.settings()
+    logging.getLogger("pushlane.rules").setLevel(logging.CRITICAL)  # its end is told as an error
+    with SubmitBar() as bar:
+        expander = _expander(settings, master, memory, conf, bar)
+        if dry_run:
+            _count(settings, expander, rule, as_json)
+            return
+        ended = asyncio.run(_run(settings, expander, rule, at))
+    _say(rule, ended, as_json)
+
+
+def serve(
+    flags: Flags,
+    once: Annotated[
+        bool, typer.Option("--once", help="Carry out what is due now, and end.")
+    ] = False,
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
+    log_format: Annotated[
+        Literal["text", "json"] | None, typer.Option(help="How log lines look.")
+    ] = None,
+) -> None:
+    """Run the rules when they are due, one run at a time, until it is told to stop.
+
+    Of several such processes one leads, and the others stand by. SIGTERM or Ctrl-C ends it; a run
+    that is under way is gone on with by the next one.
+    """
+    settings = flags.also(log_format=log_format).settings()
+    set_up_logs(settings.log_format)
+    expander = _expander(settings, master, memory, conf, None)
+    asyncio.run(_serve(settings, expander, once))
+
+
+def say_counts(settings: Settings, rule: Rule) -> None:
+    """What a run of the rule would put on a lane now. Raises BadInput when it could not."""
+    with SubmitBar() as bar:
+        counts = asyncio.run(_expander(settings, "", "", None, bar).count(rule))
+    note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
+
+
+def _expander(
+    settings: Settings, master: str, memory: str, conf: list[str] | None, bar: SubmitBar | None
+) -> SparkExpander:
+    with pipeline_extra():
+        from pipeline.fanout.request import MASTER, MEMORY
+        from pipeline.rules.expand import SparkExpander
+    options = parse_pairs(conf, "--conf") if conf else {}
+    return SparkExpander(settings, master or MASTER, memory or MEMORY, options, bar)
+
+
+def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
+    from pipeline.rules.book import Book
+
+    page = on_backend(settings, lambda backend: Book(backend.shelf).page(name))
+    counts = asyncio.run(expander.count(page.rule))
+    if as_json:
+        print_json(counts)
+    note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
+
+
+async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
+    from pipeline.rules.asking import ask_again, ask_now, give_up, see_through
+    from pipeline.rules.book import Book
+    from pipeline.rules.clock import RealClock
+    from pipeline.rules.history import iso_utc
+    from pipeline.rules.scheduler import RunId
+
+    async with connect(settings) as backend:
+        book, now = Book(backend.shelf), now_ms()
+        at_ms = await (ask_again(book, name, _at_ms(at), now) if at else ask_now(book, name, now))
+        wanted = RunId(name, at_ms)
+        try:
+            return await see_through(backend, wanted, expander, RealClock(), note)
+        except asyncio.CancelledError:  # Ctrl-C
+            await give_up(book, wanted)
+            note(f"what has begun goes on with: pushlane rules run {name} --at {iso_utc(at_ms)}")
+            raise
+
+
+def _say(rule: str, run: Run, as_json: bool) -> None:
+    from cli.rules_view import run_json
+    from pipeline.rules.history import RunState
+
+    if as_json:
+        print_json(run_json(rule, run))
+    if run.state is not RunState.DONE:
+        raise BadInput(f"the run of rule {rule} has {_ending(run)}: {run.reason}")
+    note(f"{pushes_text(run.total or 0)} on the lane{f': {run.reason}' if run.reason else ''}")
+    if run.task_id and not as_json:
+        typer.echo(run.task_id)
+
+
+def _ending(run: Run) -> str:
+    return {"failed": "failed", "refused": "been refused"}.get(run.state, "not been made")
+
+
+async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> None:
+    async with connect(settings) as backend:
+        scheduler = _scheduler(backend, expander)
+        stop_on_signals(
+            scheduler.stop,
+            stopping="stopping; a run under way is left for the next scheduler",
+            left="a run under way is gone on with by the next scheduler",
+        )
+        await scheduler.run(once=once)
+    if once and not scheduler.leads:
+        note("another process leads the rules, and runs what is due")
+
+
+def _scheduler(backend: Backend, expander: SparkExpander) -> Scheduler:
+    from lanes.leader import Leader
+    from pipeline.rules.book import Book
+    from pipeline.rules.clock import RealClock
+    from pipeline.rules.runner import Runner
+    from pipeline.rules.scheduler import LEASE, Scheduler
+
+    book, clock = Book(backend.shelf), RealClock()
+    runner = Runner(book, backend.registry, expander, clock.now_ms)
+    leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
+    return Scheduler(book, runner, leader, clock)
+
+
+def _at_ms(text: str) -> int:
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) * 1000
+    except (ValueError, OverflowError) as error:
+        raise BadInput(
+            f"--at {text!r} is no ISO time like 2026-01-31T18:00+01:00 (`rules history --json` "
+            "shows the times of runs)"
+        ) from error

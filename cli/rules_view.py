@@ -1,0 +1,125 @@
+"""How rules and their runs look, as rows, fields and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cli.render import Column
+from cli.times import time_text
+from cli.words import pushes_text
+from pipeline.rules.book import Page
+from pipeline.rules.due import next_due_ms
+from pipeline.rules.history import Run, iso_utc, run_key
+
+RULE_COLUMNS = (
+    Column("NAME", elastic=True),
+    Column("CRON"),
+    Column("ZONE", from_width=90),
+    Column("NEXT RUN"),
+    Column("LAST RUN", from_width=110),
+    Column("STATE"),
+)
+RUN_COLUMNS = (
+    Column("RULE", elastic=True),
+    Column("DUE OR ASKED FOR"),
+    Column("STATE"),
+    Column("PUSHES", number=True),
+    Column("TASK", from_width=90),
+    Column("REASON", elastic=True),
+)
+_NEXT = 3
+
+
+def rule_row(page: Page) -> tuple[str, ...]:
+    rule, last = page.rule, _last(page)
+    return (
+        rule.name,
+        rule.cron,
+        rule.zone,
+        time_text(next_due_ms(rule, page.history) or 0),
+        time_text(last.at_ms if last else 0),
+        _state(page),
+    )
+
+
+def rule_json(page: Page) -> dict[str, Any]:
+    last = _last(page)
+    next_ms = next_due_ms(page.rule, page.history)
+    return {
+        **page.rule.shown(),
+        "next_at_ms": next_ms,
+        "state": _state(page),
+        "open_runs": len(page.history.open),
+        "spent": page.history.spent,
+        "last_run": run_json(page.rule.name, last) if last else None,
+    }
+
+
+def rule_fields(page: Page, now_ms: int) -> list[tuple[str, str]]:
+    rule = page.rule
+    shown = rule.shown()
+    fields = [
+        ("name", f"{rule.name} (revision {rule.revision})"),
+        ("state", _state(page)),
+        ("audience", " ".join(part for part in (shown["audience"], rule.format) if part)),
+        *((f"option {name}", value) for name, value in shown["options"].items()),
+        ("where", rule.where or "(everybody)"),
+        *(("exclude", source) for source in shown["exclude"]),
+        *((f"task {name}", str(value)) for name, value in rule.task.items()),
+        ("cron", f"{rule.cron} in {rule.zone}"),
+        ("budget", _budget(page, now_ms)),
+        ("catch up", f"{rule.catch_up}, of the last {rule.catch_up_s:g} s"),
+    ]
+    return [*fields, *(("next run", time_text(at_ms)) for at_ms in _next(page))]
+
+
+def run_row(rule: str, run: Run) -> tuple[str, ...]:
+    state = run.state.value if run.times == 1 else f"{run.state} ({run.times:,} runs)"
+    total = "-" if run.total is None else f"{run.total:,}"
+    return (rule, time_text(run.at_ms), state, total, run.task_id or "-", run.reason)
+
+
+def run_json(rule: str, run: Run) -> dict[str, Any]:
+    shown = run.model_dump(mode="json", exclude={"rule"})
+    return {"rule": rule, "key": run_key(rule, run.at_ms), "at": iso_utc(run.at_ms), **shown}
+
+
+def _last(page: Page) -> Run | None:
+    ended = [run for run in page.history.runs if not run.state.is_open]
+    return ended[-1] if ended else None
+
+
+def _state(page: Page) -> str:
+    """What is under way, or else how the last run ended."""
+    begun = next((run for run in page.history.open if run.has_begun), None)
+    if begun:
+        return begun.state.value
+    if page.rule.paused:
+        return "paused"
+    last = _last(page)
+    return "due" if page.history.open else last.state.value if last else "new"
+
+
+def _budget(page: Page, now_ms: int) -> str:
+    rule = page.rule
+    run = "any" if rule.budget_run is None else pushes_text(rule.budget_run)
+    if rule.budget_day is None:
+        return f"a run {run}, a day any"
+    spent = page.history.spent_on(rule.schedule.day(now_ms))
+    return f"a run {run}, a day {pushes_text(rule.budget_day)} ({spent:,} used up today)"
+
+
+def _next(page: Page) -> list[int]:
+    times: list[int] = []
+    at_ms = next_due_ms(page.rule, page.history)
+    while at_ms is not None and len(times) < _NEXT:
+        times.append(at_ms)
+        at_ms = page.rule.schedule.first_after(at_ms)
+    return times
+
+
+def changed_text(page: Page, verb: str) -> str:
+    """What a command on a rule has done, and when the rule runs next."""
+    next_ms = next_due_ms(page.rule, page.history)
+    due = f"; it runs next at {time_text(next_ms)}" if next_ms else "; it is paused"
+    return f"rule {page.rule.name} is {verb}{due}"

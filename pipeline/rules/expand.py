@@ -1,0 +1,73 @@
+"""Expands a run of a rule with Spark: a fan-out under the run's key, which goes on where it was.
+
+What was frozen for the run counts to its end: an audience that changes meanwhile is the next run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lanes.settings import Settings
+from pipeline.fanout.request import MASTER, MEMORY, Counts, FanoutRequest
+from pipeline.rules.file import rule_spec
+from pipeline.rules.rule import Rule
+from pipeline.rules.runner import Expanded, Order
+from producers.input import OnProgress
+
+
+@dataclass(frozen=True)
+class SparkExpander:
+    """On the cluster that `master` names; `spark_options` are Spark's own settings."""
+
+    settings: Settings
+    master: str = MASTER
+    memory: str = MEMORY
+    spark_options: Mapping[str, str] = field(default_factory=dict)
+    on_progress: OnProgress | None = None
+
+    async def __call__(self, order: Order) -> Expanded:
+        from pipeline.fanout.fan_out import fan_out
+
+        request = self._request(order.rule, order.key, most=order.most, frozen=True)
+        result = await fan_out(self.settings, request, self.on_progress)
+        assert result.task is not None
+        return Expanded(result.task.id, result.task.total or 0)
+
+    async def count(self, rule: Rule) -> Counts:
+        """What a run would put on a lane now; writes nothing.
+
+        Raises:
+            BadInput: the rule cannot be expanded: its SQL, audience, task or rows.
+        """
+        from pipeline.fanout.fan_out import fan_out
+
+        request = self._request(rule, f"rule-{rule.name}", most=rule.budget_run, dry_run=True)
+        result = await fan_out(self.settings, request, self.on_progress)
+        assert result.counts is not None
+        return result.counts
+
+    def _request(
+        self,
+        rule: Rule,
+        key: str,
+        *,
+        most: int | None,
+        frozen: bool = False,
+        dry_run: bool = False,
+    ) -> FanoutRequest:
+        return FanoutRequest(
+            audience=rule.audience,
+            spec=rule_spec(rule),
+            where=rule.where,
+            exclude=rule.exclude,
+            format=rule.format,
+            options=rule.options,
+            key=key,
+            most=most,
+            frozen=frozen,
+            dry_run=dry_run,
+            master=self.master,
+            memory=self.memory,
+            spark_options=self.spark_options,
+        )

@@ -1,0 +1,106 @@
+"""A rule as people write it: a TOML file, or options of the same names; its task inside or beside.
+
+Paths are made absolute, since whoever runs the rule may stand elsewhere.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from lanes.errors import BadInput
+from lanes.settings import Settings
+from pipeline.rules.rule import Rule, make_rule
+from pipeline.spec import TaskSpec, load_spec, parse_spec
+from producers.times import parse_age
+
+
+def read_rule_file(path: Path) -> dict[str, Any]:
+    """The fields of a rule in a TOML file, with the name of the file for one without.
+
+    Raises:
+        BadInput: the file, or the task spec that it names, cannot be read.
+    """
+    fields = {name.replace("-", "_"): value for name, value in _toml(path).items()}
+    return {"name": path.stem, **_placed(fields, path.absolute().parent)}
+
+
+def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a rule that the command line gave, which stand here."""
+    return _placed(given, Path.cwd())
+
+
+def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Rule:
+    """The rule of these fields, with all of it checked that can be without Spark.
+
+    Raises:
+        BadInput: a field, the schedule or the task cannot be; says which, and what it may be.
+    """
+    name = str(fields.get("name", ""))
+    rule = make_rule(name, {key: fields[key] for key in fields if key != "name"}, now_ms)
+    if rule.task.get("key"):
+        raise BadInput(
+            f"rule {name!r}: its task has a key, but each run has one of its own; leave it out"
+        )
+    rule_spec(rule).check(settings, f"rule-{name}")
+    return rule
+
+
+def rule_spec(rule: Rule) -> TaskSpec:
+    """What each run's task is made of; it has the rule's name unless it has one.
+
+    Raises:
+        BadInput: an option is unknown, missing or has a bad value.
+    """
+    spec = parse_spec(rule.task, f"of rule {rule.name!r}")
+    return spec if spec.name else spec.model_copy(update={"name": rule.name})
+
+
+def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    fields = dict(given)
+    if spec := fields.pop("task_spec", None):
+        found = load_spec(base / str(spec))
+        fields["task"] = found.model_dump(mode="json", exclude_unset=True)
+    if isinstance(task := fields.get("task"), Mapping):
+        fields["task"] = {name: _plain(value) for name, value in task.items()}
+    if window := fields.pop("catch_up_for", None):
+        fields["catch_up_s"] = parse_age(str(window)) / 1000
+    if isinstance(audience := fields.get("audience"), str):
+        fields["audience"] = _absolute(audience, base)
+    if isinstance(exclude := fields.get("exclude"), (list, tuple)):
+        fields["exclude"] = tuple(_excluded(source, base) for source in exclude)
+    return fields
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise BadInput(f"rule {path} cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"rule {path} is not TOML: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Times of TOML as the texts that a task spec takes."""
+    return value.isoformat() if isinstance(value, (datetime, date, time)) else value
+
+
+def _absolute(source: str, base: Path) -> str:
+    """A path from here on; a table or a URL as it is."""
+    is_path = "/" in source or (source != "" and (base / source).exists())
+    return str(base / source) if is_path and "://" not in source else source
+
+
+def _excluded(source: Any, base: Path) -> Any:
+    """`PATH:COLUMN` too."""
+    if not isinstance(source, str):
+        return source
+    path, colon, column = source.rpartition(":")
+    if not colon or "/" in column:
+        return _absolute(source, base)
+    return f"{_absolute(path, base)}:{column}"

@@ -1,0 +1,148 @@
+"""Rules expanded by Spark: what is due is on its lane once, whoever dies when."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from lanes.backend import connect
+from lanes.settings import Settings
+from pipeline.rules.book import Book
+from pipeline.rules.expand import SparkExpander
+from pipeline.rules.history import RunState, run_key
+from pipeline.rules.rule import make_rule
+from pipeline.rules.runner import Expanded, Order
+from tests.integration.pipeline.fanning import on_lane, people, seqs
+from tests.unit.command import Command
+from tests.unit.rules.leading import Clock, Leading
+from tests.unit.rules.making import ms
+
+NINE = ms("2026-01-01T09:00")
+
+
+class Died(BaseException):
+    """What a kill -9 does: nothing after it is done."""
+
+
+def rule(audience: Path, **fields: object):
+    given = {"audience": str(audience), "task": {"level": "high", "title": "Hi {name}"}}
+    return make_rule("daily", {**given, "cron": "0 9 * * *", **fields}, NINE - 1000)
+
+
+def test_a_rule_that_is_due_becomes_a_sealed_task(spark, tmp_path):
+    settings = Settings(data_dir=tmp_path / "store")
+
+    async def scenario() -> None:
+        async with connect(settings) as backend:
+            one = Leading(backend, Clock(NINE + 1000), expand=SparkExpander(settings))
+            await one.add(rule(people(tmp_path), where="city = 'Rome'", budget_day=20))
+
+            await one.once()
+
+            task = await backend.registry.get(run_key("daily", NINE))
+            [run] = (await one.history("daily")).runs
+            assert (run.state, run.total, run.task_id) == (RunState.DONE, 20, task.id)
+            assert (task.total, task.name) == (20, "daily")
+        pushes = await on_lane(settings, task)
+        assert seqs(pushes) == [*range(1, 21)]
+        assert {push.recipient for push in pushes} == {
+            f"user-{number}" for number in range(10, 201, 10)
+        }
+
+    asyncio.run(scenario())
+
+
+def test_a_run_whose_leader_died_before_its_end_was_written_down_is_not_sent_again(spark, tmp_path):
+    """Although its audience holds others by then."""
+    settings = Settings(data_dir=tmp_path / "store")
+    audience = people(tmp_path, 30)
+
+    async def expand_and_die(order: Order) -> Expanded:
+        await SparkExpander(settings)(order)
+        raise Died
+
+    async def scenario() -> None:
+        async with connect(settings) as backend:
+            one = Leading(backend, Clock(NINE + 1000), expand=expand_and_die)
+            await one.add(rule(audience))
+            with pytest.raises(Died):
+                await one.once()
+            assert await one.states("daily") == ["running"]
+            people(tmp_path, 50)
+
+            two = Leading(backend, Clock(NINE + 60_000), "b", expand=SparkExpander(settings))
+            await two.once()
+
+            [run] = (await Book(backend.shelf).history("daily")).runs
+            assert (run.state, run.total, run.begun) == (RunState.DONE, 30, 2)
+            [task] = await backend.registry.list()
+        assert seqs(await on_lane(settings, task)) == [*range(1, 31)]
+
+    asyncio.run(scenario())
+
+
+@pytest.fixture
+def daily(spark, tmp_path, monkeypatch) -> Command:
+    monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    command = Command(tmp_path)
+    people(tmp_path, 40)
+    command.file("task.toml", 'level = "low"\ntitle = "Hi {name}"\n')
+    return command
+
+
+def add(command: Command, *more: str) -> None:
+    words = ["--audience", "people", "--task-spec", "task.toml", "--cron", "0 9 * * *"]
+    ran = command("rules", "add", "daily", *words, *more)
+    assert ran.exit_code == 0, ran.stderr
+
+
+def test_a_run_by_hand_prints_its_task_and_each_is_a_task_of_its_own(daily: Command):
+    add(daily, "--where", "age < 10", "--check")
+
+    ids = [daily("rules", "run", "daily").stdout.strip() for _ in range(2)]
+
+    tasks = {task["id"]: task["total"] for task in daily("tasks", "--json").json}
+    assert tasks == {ids[0]: 9, ids[1]: 9}
+    assert [run["task_id"] for run in daily("rules", "history", "--json").json] == ids
+
+
+def test_what_a_run_would_send_is_counted_without_sending_it(daily: Command):
+    add(daily, "--where", "age < 10")
+
+    counts = daily("rules", "run", "daily", "--dry-run", "--json").json
+
+    assert counts["total"] == 9
+    assert daily("tasks", "--json").json == []
+
+
+def test_a_run_over_its_budget_is_refused_and_sends_nothing(daily: Command):
+    add(daily, "--budget-run", "39")
+
+    ran = daily("rules", "run", "daily")
+
+    assert ran.exit_code == 1
+    assert "40 pushes are more than the 39" in ran.stderr
+    assert daily("tasks", "--json").json == []
+    assert daily("rules", "history", "--json").json[0]["state"] == "refused"
+
+
+def test_a_run_for_nobody_is_done(daily: Command):
+    add(daily, "--where", "age > 1000")
+
+    ran = daily("rules", "run", "daily", "--json")
+
+    assert ran.exit_code == 0, ran.stderr
+    assert (ran.json["state"], ran.json["total"], ran.json["task_id"]) == ("done", 0, "")
+
+
+def test_a_rule_with_wrong_sql_is_refused_when_it_is_checked(daily: Command):
+    words = ["--audience", "people", "--task-spec", "task.toml", "--cron", "0 9 * * *"]
+
+    ran = daily("rules", "add", "daily", *words, "--where", "agee > 5", "--check")
+
+    assert ran.exit_code == 1
+    assert "did you mean 'age'" in ran.stderr
+    assert daily("rules", "list", "--json").json == []
