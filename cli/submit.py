@@ -61,6 +61,17 @@ Collapse = Annotated[
         "newest.",
     ),
 ]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attribute",
+        metavar="COLUMN",
+        help="Column to tell pushes apart by in reports, not sent along (repeatable).",
+    ),
+]
+TraceId = Annotated[
+    str, typer.Option(metavar="COLUMN", help="Column of trace ids, for reports and the webhook.")
+]
 Quota = Annotated[int, typer.Option(help="Pushes a turn.")]
 Name = Annotated[str, typer.Option(help="For people to know it by.")]
 Key = Annotated[str, typer.Option(help="The same key makes one task, not two.")]
@@ -159,6 +170,8 @@ def submit(
     ordered_by: OrderedBy = "",
     dedupe: Dedupe = "",
     collapse: Collapse = "",
+    attribute: Attributes = None,
+    trace_id: TraceId = "",
     quota: Quota = 1,
     name: Name = "",
     key: Key = "",
@@ -197,6 +210,8 @@ def submit(
         ordered_by=ordered_by,
         dedupe=parse_dedupe(dedupe) if dedupe else "",
         collapse=collapse,
+        attributes=tuple(attribute or ()),
+        trace_id=trace_id,
         quota=quota,
         name=name,
         key=key,

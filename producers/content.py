@@ -12,6 +12,7 @@ from lanes.errors import BadInput, MalformedPush, OversizedPush
 from lanes.life import now_ms
 from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
 from producers.feed.buffer import Encode
+from producers.labels import checked
 
 
 class Content(NamedTuple):
@@ -22,13 +23,15 @@ class Content(NamedTuple):
     body: str
     data: Mapping[str, Any] | None
     expires_at_ms: int
+    attributes: Mapping[str, str] | None = None
+    trace_id: str = ""
 
 
 def encoder(task_id: str, content: Content) -> Encode:
     """From the seq to the bytes. That raises BadInput for what cannot travel.
 
     Raises:
-        BadInput: there is no recipient, or data that is no mapping.
+        BadInput: there is no recipient, data that is no mapping, or labels out of bounds.
     """
     if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
@@ -36,6 +39,7 @@ def encoder(task_id: str, content: Content) -> Encode:
         raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
     recipient, submitted_at_ms = content.recipient.strip(), now_ms()
     data = dict(content.data) if content.data is not None else None
+    labels = checked(content.attributes, content.trace_id)
 
     def encode_push(seq: int) -> bytes:
         return _encoded(
@@ -48,6 +52,8 @@ def encoder(task_id: str, content: Content) -> Encode:
                 data,
                 content.expires_at_ms,
                 submitted_at_ms,
+                attributes=labels.attributes,
+                trace_id=labels.trace_id,
             )
         )
 

@@ -12,6 +12,7 @@ from lanes.errors import BadInput, OversizedPush
 from lanes.nearest import did_you_mean
 from lanes.push import MAX_PUSH_BYTES, Push, encode
 from lanes.task import Task
+from producers.labels import Labels, read_labels
 from producers.order import Predecessors
 from producers.request import SubmitRequest
 from producers.row_times import RowTimes, read_times, time_columns
@@ -41,7 +42,9 @@ class Encoder:
         times = time_columns(request).values()
         fields = (request.recipient, *in_templates, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
-        optional = tuple(field for field in dict.fromkeys(request.data) if field not in required)
+        trace_id = (request.trace_id,) if request.trace_id else ()
+        extra = dict.fromkeys((*request.data, *request.attributes, *trace_id))
+        optional = tuple(field for field in extra if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
 
@@ -54,6 +57,7 @@ class Encoder:
         key_of = _key_picker(names, self._request.ordered_by)
         last = Predecessors()
         times_of = read_times(self._request, names)
+        labels_of = read_labels(self._request, names)
         no_recipient = _no_recipient(self._request.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
@@ -67,6 +71,9 @@ class Encoder:
             times = times_of(values) if times_of else _NO_TIMES
             if isinstance(times, BadRow):
                 return times
+            labels = labels_of(values) if labels_of else _NO_LABELS
+            if isinstance(labels, BadRow):
+                return labels
             try:
                 key = key_of(values)
                 push = Push(
@@ -82,6 +89,8 @@ class Encoder:
                     collapse=collapse(values),
                     not_before_ms=times.not_before_ms,
                     zone=times.zone,
+                    attributes=labels.attributes,
+                    trace_id=labels.trace_id,
                 )
                 packed = encode(push)
             except (TypeError, ValueError, OverflowError):
@@ -108,6 +117,8 @@ class Encoder:
             "body template": self._body.fields,
             "collapse template": self._collapse.fields,
             "data": self._request.data,
+            "attribute": self._request.attributes,
+            "trace id": (self._request.trace_id,) if self._request.trace_id else (),
             "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
             **{role: (column,) for role, column in time_columns(self._request).items()},
         }
@@ -133,6 +144,7 @@ def shown_columns(source: RowSource) -> str:
 
 
 _NO_TIMES = RowTimes()
+_NO_LABELS = Labels()
 _NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
 
 

@@ -24,6 +24,7 @@ from lanes.task import (
     Task,
     new_task_id,
 )
+from producers.labels import check_names
 from producers.request import SubmitRequest
 from producers.when import validate_times
 
@@ -85,6 +86,7 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
 
     Start and expiry are left out: `in 2 hours` is another time at each call, and the first counts.
     """
+    labels = [request.attributes, request.trace_id]  # without any, as it was before there were any
     return msgspec.json.encode(
         [
             request.level,
@@ -108,6 +110,7 @@ def describe(request: SubmitRequest, settings: Settings) -> bytes:
             request.retention_s,
             settings.batch,
             settings.pool_lanes if request.level is Level.LOW else 0,
+            *(labels if any(labels) else ()),
         ]
     )
 
@@ -129,6 +132,7 @@ def _validate(request: SubmitRequest, settings: Settings, attempts: int, now: in
     if not request.app:
         raise BadInput("app is empty; name who sends, or leave it out")
     _validate_quota(request)
+    check_names(request.attributes)
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     validate_times(request, now)

@@ -101,17 +101,20 @@ class Producer:
         body: str = "",
         data: Mapping[str, Any] | None = None,
         expires_at_ms: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        trace_id: str = "",
     ) -> str:
         """Accept a push for sending; its id. From any thread; waits at most `max_block_s`.
 
-        Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never.
+        Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never. Attributes (at
+        most 16, of 256 characters) and trace id are not for the recipient, but for reports.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
             BadInput: no recipient, data that cannot travel, or over the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        content = Content(recipient, title, body, data, expires_at_ms)
+        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
         return self._put(encoder(self.task_id, content), self._options.max_block_s)
 
     async def apush(
@@ -122,9 +125,12 @@ class Producer:
         body: str = "",
         data: Mapping[str, Any] | None = None,
         expires_at_ms: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        trace_id: str = "",
     ) -> str:
         """The same for an event loop, which goes on meanwhile."""
-        encode = encoder(self.task_id, Content(recipient, title, body, data, expires_at_ms))
+        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
+        encode = encoder(self.task_id, content)
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)

@@ -25,7 +25,8 @@ class SubmitRequest:
     published. `data` names columns that go along in `Push.data`; rows with the same value in the
     column `ordered_by` are sent one after another. `dedupe` leaves out later rows of a recipient.
     `collapse` is a template: of an app's pushes to a recipient for which it gives the same text,
-    only the newest that waits is sent. `rejects` is where bad rows are listed with
+    only the newest that waits is sent. `attributes` and `trace_id` name columns for its receipts
+    alone, by which reports can tell pushes apart. `rejects` is where bad rows are listed with
     `bad_rows="skip"`: `FILE.rejects.jsonl` unless given. `max_attempts` is the settings' own unless
     given. `not_before_ms` is when the task starts, 0 for now; an expiry of 0 means never. The
     columns of start and expiry are for single pushes. The lane is kept for `retention_s` after the
@@ -45,6 +46,8 @@ class SubmitRequest:
     ordered_by: str = ""
     dedupe: Literal["", "recipient"] = ""
     collapse: str = ""
+    attributes: tuple[str, ...] = ()
+    trace_id: str = ""
     format: str | None = None
     quota: int = 1
     name: str = ""

@@ -1,11 +1,13 @@
 """Posts each push as JSON to one URL, and reads the outcome off the status.
 
-The Idempotency-Key is the push id, the same for every attempt. It never follows a redirect, and
-never keeps or logs what the server answers.
+The Idempotency-Key is the push id, the same for every attempt. A push's trace id goes along as the
+header `traceparent` when it is one (W3C Trace Context), else as `X-Trace-Id`. It never follows a
+redirect, and never keeps or logs what the server answers.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,6 +32,7 @@ _NOT_CONNECTED = "client error (Connect)"
 _RETRY = frozenset({408, 425, 429})
 _NOT_TAKEN = frozenset({425, 429})
 _PAUSE = frozenset({401, 403})
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -90,10 +93,11 @@ class WebhookSink:
             .header("Idempotency-Key", message.push_id)
             .body_bytes(self._encode(message))
             .streamed_read_buffer_limit(0)
-            .build_streamed()
         )
+        if trace_id := delivery.push.trace_id:
+            request = request.header(_trace_header(trace_id), trace_id)
         try:
-            async with request as response:
+            async with request.build_streamed() as response:
                 outcome = self._outcome(response)
                 await _drain(response)
                 return outcome
@@ -172,6 +176,11 @@ def _message(delivery: Delivery) -> _Message:
         push.body,
         push.data,
     )
+
+
+def _trace_header(trace_id: str) -> str:
+    """Tracers read the first; what a push may have as its trace id a header can hold."""
+    return "traceparent" if _TRACEPARENT.fullmatch(trace_id) else "X-Trace-Id"
 
 
 def _client(slots: int, timeout_s: float, only_http2: bool) -> Client:

@@ -92,12 +92,14 @@ def push_until_full(producer: Producer) -> int:
 
 def test_a_push_arrives_with_all_it_was_given(make, settings) -> None:
     with make() as producer:
-        push_id = producer.push("user-1", **PUSH, expires_at_ms=2_000_000_000_000)
+        labels = {"attributes": {"region": "eu"}, "trace_id": "t-1"}
+        push_id = producer.push("user-1", **PUSH, expires_at_ms=2_000_000_000_000, **labels)
 
     [push] = pushes_of(settings, producer.task_id)
     assert push.push_id == push_id
     assert (push.recipient, push.title, push.body, push.data) == ("user-1", *PUSH.values())
     assert push.expires_at_ms == 2_000_000_000_000
+    assert (push.attributes, push.trace_id) == ({"region": "eu"}, "t-1")
 
 
 def test_pushes_of_many_threads_are_numbered_without_a_gap(make, settings) -> None:
@@ -357,6 +359,10 @@ def cancel(settings: Settings, task_id: str) -> None:
         ({"recipient": "user", "data": {"file": object()}}, BadInput),
         ({"recipient": "user", "data": {7: 7}}, BadInput),
         ({"recipient": "user", "data": "order 7"}, BadInput),
+        ({"recipient": "user", "attributes": {"age": 7}}, BadInput),
+        ({"recipient": "user", "attributes": {"x": "y" * 257}}, BadInput),
+        ({"recipient": "user", "attributes": dict.fromkeys(map(str, range(17)), "")}, BadInput),
+        ({"recipient": "user", "trace_id": "a\nb"}, BadInput),
         ({"recipient": "user", "body": "\ud800"}, BadInput),
         ({"recipient": "user", "body": "x" * 65_536}, OversizedPush),
     ],

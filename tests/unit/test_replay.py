@@ -60,12 +60,14 @@ def test_a_push_that_was_published_twice_is_replayed_once(tmp_path: Path) -> Non
 
 def test_a_replayed_push_is_a_first_attempt_of_the_new_task(tmp_path: Path) -> None:
     async def work(backend: Backend, settings: Settings) -> None:
-        await kept_task(backend, Push("old", 5, "a", attempt=3))
+        labels = {"attributes": {"region": "eu"}, "trace_id": "t-1"}
+        await kept_task(backend, Push("old", 5, "a", attempt=3, due_at_ms=7, **labels))
 
         made = await clone(backend, settings, "old")
         [push] = await on_lane(backend, made.task)
 
         assert (push.task_id, push.seq, push.attempt) == (made.task.id, 1, 1)
+        assert (push.attributes, push.trace_id, push.due_at_ms) == ({"region": "eu"}, "t-1", 0)
 
     in_backend(tmp_path, work)
 

@@ -121,6 +121,21 @@ def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():
     assert "\r\ncontent-type: application/json\r\n" in head
 
 
+@pytest.mark.parametrize(
+    ("trace_id", "name"),
+    [(f"00-{'a' * 32}-{'b' * 16}-01", "traceparent"), ("order 7", "x-trace-id")],
+)
+def test_a_trace_id_goes_along_as_a_header(trace_id, name):
+    server = Server()
+
+    async def scenario():
+        async with asyncio.timeout(DEADLINE_S), server.running():
+            return await deliver(server, [push(trace_id=trace_id)])
+
+    asyncio.run(scenario())
+    assert f"\r\n{name}: {trace_id}\r\n" in server.heads[0]
+
+
 def test_a_connection_is_used_again():
     server = Server()
     assert outcomes_from(server, 3) == [Outcome.delivered()] * 3

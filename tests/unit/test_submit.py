@@ -308,6 +308,8 @@ def test_a_submit_cut_off_goes_on_where_it_stopped(scenario, published_chunks):
         {"ordered_by": "name"},
         {"dedupe": "recipient"},
         {"collapse": "score"},
+        {"attributes": ("name",)},
+        {"trace_id": "name"},
     ],
 )
 def test_a_key_with_other_options_is_refused(scenario, change):
@@ -588,6 +590,37 @@ def test_an_order_by_a_column_that_is_not_there_is_refused(scenario):
     async def steps(f):
         with pytest.raises(BadInput, match=r"no column 'nam', which is asked for as key of.*name"):
             await f.submit(ordered_by="nam")
+
+    scenario(steps)
+
+
+def test_attributes_and_trace_ids_of_rows_travel_with_their_pushes(scenario):
+    async def steps(f):
+        text = "recipient,region,version,trace\na,eu,1.2,t-1\nb,,1.3,\n"
+        columns = {"attributes": ("region", "version"), "trace_id": "trace"}
+        result = await f.submit(f.file(text=text), **columns)
+        return await f.pushes(result.task.lane)
+
+    first, second = scenario(steps)
+    assert (first.attributes, first.trace_id) == ({"region": "eu", "version": "1.2"}, "t-1")
+    assert (second.attributes, second.trace_id) == ({"version": "1.3"}, "")
+    assert first.data is None
+
+
+def test_an_attribute_over_its_bound_makes_a_bad_row(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match=r"an attribute 'region' of over 256 characters"):
+            await f.submit(
+                f.file(text=f"recipient,region\na,{'x' * 257}\n"), attributes=("region",)
+            )
+
+    scenario(steps)
+
+
+def test_more_attributes_than_a_push_may_have_are_refused(scenario):
+    async def steps(f):
+        with pytest.raises(BadInput, match=r"17 attributes; a push may have 16"):
+            await f.submit(attributes=tuple(f"c{number}" for number in range(17)))
 
     scenario(steps)
 
