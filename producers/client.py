@@ -5,7 +5,7 @@ A thin face over the backend for one event loop. It never delivers: that is the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 
@@ -14,6 +14,8 @@ from lanes.backend import Backend, connect
 from lanes.errors import PushlaneError
 from lanes.settings import Settings, load
 from lanes.task import Level, Progress, State, Task, Weights, settled
+from producers.events.event import PushEvent
+from producers.events.record import record_events
 from producers.input import OnProgress
 from producers.replay import Replayed, clone, replay
 from producers.request import SubmitRequest, SubmitResult
@@ -117,6 +119,15 @@ class Client:
             InvalidChange: not all of that is retained, or there is none.
         """
         return await replay(self._open, self._settings, task_id, since_ms)
+
+    async def record_events(self, events: Iterable[PushEvent]) -> int:
+        """Add what devices say of pushes later to their receipts; how many. Each counts once.
+
+        Raises:
+            UnknownTask: no task of an event's id is kept. Those before it may be recorded.
+            BadInput: an event's task has no such push, or receipts are off.
+        """
+        return await record_events(self._open, self._settings, events)
 
     @property
     def _open(self) -> Backend:

@@ -22,10 +22,12 @@ from lanes.errors import (
 )
 from lanes.ports import Delivery, Sink
 from lanes.push import Arrival, Kind, Outcome, Push
+from lanes.receipt import Event
 from lanes.settings import Settings
 from lanes.settings import load as load_settings
 from lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
 from producers.client import Client
+from producers.events.event import PushEvent
 from producers.feed.options import ProducerOptions
 from producers.feed.stats import ProducerStats
 from producers.producer import Producer
@@ -40,6 +42,7 @@ __all__ = [
     "Delivery",
     "DeliveryMode",
     "Dispatcher",
+    "Event",
     "InvalidChange",
     "Kind",
     "Level",
@@ -51,6 +54,7 @@ __all__ = [
     "ProducerStats",
     "Progress",
     "Push",
+    "PushEvent",
     "PushlaneError",
     "Settings",
     "Sink",

@@ -1,0 +1,83 @@
+"""`receipts add`: what devices said of pushes later goes into their receipts."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+import typer
+
+from cli.errors import note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import print_json
+from cli.run import on_backend
+from lanes.errors import BadInput
+from producers.events.lines import record_lines
+
+_SHOWN = 10
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines; - for stdin.")]
+BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of no use does.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Add what devices say of pushes later to their receipts.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command()(with_flags(add))
+    app.add_typer(group, name="receipts")
+
+
+def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag = False) -> None:
+    """Record events of pushes, one JSON object a line, for reports.
+
+    {"push_id": "TASK-7", "event": "clicked", "at": "2030-01-31T18:00Z", "attributes": {...}}
+
+    `task_id` and `seq` may stand for push_id; events are displayed and clicked; `at` is an ISO
+    time, or Unix seconds or milliseconds. The same event again counts once.
+    """
+    settings = flags.settings()
+    skipped = _Skipped(str(file))
+    refused = skipped if bad_rows == "skip" else None
+    with _opened(file) as stream:
+        result = on_backend(
+            settings, lambda backend: record_lines(backend, settings, stream, str(file), refused)
+        )
+    if as_json:
+        print_json(asdict(result))
+    else:
+        typer.echo(f"{result.recorded:,} events recorded")
+    if result.rejected:
+        note(f"{result.rejected:,} lines left out")
+
+
+class _Skipped:
+    """Shows the first lines that were left out."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._shown = 0
+
+    def __call__(self, number: int, why: str) -> None:
+        if self._shown < _SHOWN:
+            self._shown += 1
+            note(f"{self._name}:{number}: {why}")
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
+        yield stream

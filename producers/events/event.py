@@ -1,0 +1,104 @@
+"""One thing that a device said of a push, and how it stands on a line of JSON.
+
+A line names its push as `push_id`, or as `task_id` and `seq`. Messages name places and ids, never
+what an attribute holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lanes.errors import BadInput
+from lanes.nearest import did_you_mean
+from lanes.push import MAX_SEQ
+from lanes.receipt import Event
+from lanes.zones import UTC
+from producers.labels import checked
+from producers.row_times import moment_ms
+from producers.when import LAST_MS
+
+_FIRST_MS = 978_307_200_000  # the year 2001: as seconds it would be the year 32971
+_KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
+
+
+@dataclass(frozen=True)
+class PushEvent:
+    """`push_id` is TASK-SEQ; `at_ms` is when it happened, in Unix milliseconds.
+
+    Raises:
+        BadInput: no such push can be, or the event, time or attributes are out of bounds.
+    """
+
+    push_id: str
+    event: Event | str
+    at_ms: int
+    attributes: Mapping[str, str] | None = None
+    trace_id: str = ""
+
+    def __post_init__(self) -> None:
+        task_id, _, seq = self.push_id.rpartition("-")
+        if not (task_id and seq.isascii() and seq.isdigit() and 1 <= int(seq) <= MAX_SEQ):
+            raise BadInput(f"{self.push_id[:80]!r} is no push; give its id, TASK-SEQ")
+        known = [event.value for event in Event]
+        if self.event not in known:
+            word = str(self.event)[:40]
+            hint = did_you_mean(word, known)
+            raise BadInput(f"unknown event {word!r}; use {', '.join(known)}{hint}")
+        if not _FIRST_MS <= self.at_ms <= LAST_MS:
+            raise BadInput("an event's time is not from 2001 to 3000; give Unix milliseconds")
+        checked(self.attributes, self.trace_id)
+
+    @property
+    def task_id(self) -> str:
+        return self.push_id.rpartition("-")[0]
+
+    @property
+    def seq(self) -> int:
+        return int(self.push_id.rpartition("-")[2])
+
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def parse_event(line: bytes) -> PushEvent:
+    """Raises BadInput: the line is no event; says why."""
+    try:
+        found = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput("it is not one JSON object") from error
+    for name in found:
+        if name not in _KNOWN:
+            hint = did_you_mean(name, _KNOWN)
+            raise BadInput(f"there is no field {name[:40]!r}{hint}; known: {', '.join(_KNOWN)}")
+    return PushEvent(
+        _push_id(found),
+        str(found.get("event", "")),
+        _at_ms(found.get("at")),
+        found.get("attributes"),
+        found.get("trace_id") or "",
+    )
+
+
+def _push_id(found: dict[str, Any]) -> str:
+    if "push_id" in found:
+        return str(found["push_id"])
+    if "task_id" not in found or "seq" not in found:
+        raise BadInput("it has no push_id, nor task_id and seq")
+    return f"{found['task_id']}-{found['seq']}"
+
+
+def _at_ms(at: Any) -> int:
+    """A number from 2001 on in milliseconds is one; a smaller one is in seconds."""
+    if isinstance(at, int | float) and not isinstance(at, bool) and _FIRST_MS <= at <= LAST_MS:
+        return int(at)
+    at_ms = moment_ms(at, UTC)
+    if not at_ms:
+        raise BadInput(
+            "it has no time in 'at': an ISO time like 2030-01-31T18:00Z, or Unix seconds or "
+            "milliseconds, from 2001 to 3000"
+        )
+    return at_ms
