@@ -162,17 +162,21 @@ class Partition:
         found = segments(self._folder)
         for segment, following in pairwise(found):
             is_taken = committed is not None and following.base <= committed
-            held = found[-1].base - segment.base
-            if not self._goes(segment, held, is_taken):
+            if not self._goes(segment, self._is_over(found[-1], segment), is_taken):
                 break
             segment.path.unlink()
             dropped += 0 if is_taken else following.base - segment.base
         return dropped
 
-    def _goes(self, segment: Segment, held: int, is_taken: bool) -> bool:
-        if held >= self._limits.most_bytes:
+    def _goes(self, segment: Segment, is_over: bool, is_taken: bool) -> bool:
+        if is_over:
             return is_taken or self._limits.drops
         return is_taken and self._is_old(segment)
+
+    def _is_over(self, newest: Segment, oldest: Segment) -> bool:
+        """Whether there is no room for another segment."""
+        held = newest.base + newest.path.stat().st_size - oldest.base
+        return held + self._limits.segment_bytes > self._limits.most_bytes
 
     def _is_old(self, segment: Segment) -> bool:
         return segment.path.stat().st_mtime < time.time() - self._limits.retention_s
@@ -180,8 +184,7 @@ class Partition:
     def _make_room(self, committed: int | None) -> int:
         dropped = self._tidied(committed)
         found = segments(self._folder)
-        newest = found[-1]
-        if newest.base - found[0].base >= self._limits.most_bytes:
+        if len(found) > 1 and self._is_over(found[-1], found[0]):
             raise Full
         return dropped
 

@@ -1,0 +1,201 @@
+"""The log of receipts on files: what a crash, a full disk or damage leaves is told apart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from lanes.embedded.receipts import EmbeddedReceiptLog
+from lanes.errors import ReceiptsGone, StorageFull
+from lanes.settings import Settings
+
+Work = Callable[[EmbeddedReceiptLog], Awaitable[None]]
+MIB = 1024 * 1024
+LARGE = b"x" * (MIB // 4)
+
+
+def on_log(folder: Path, work: Work, **given: object) -> None:
+    """Run it on a log of one partition, opened anew."""
+
+    async def session() -> None:
+        options = {"receipts_partitions": 1, **given}
+        log = EmbeddedReceiptLog(Settings(broker="embedded", data_dir=folder, **options))
+        try:
+            await work(log)
+        finally:
+            await log.close()
+
+    asyncio.run(session())
+
+
+async def everything(log: EmbeddedReceiptLog) -> list[bytes]:
+    start = await log.first()
+    return await between(log, start, await log.advance(start))
+
+
+async def between(log: EmbeddedReceiptLog, start: list[str], end: list[str]) -> list[bytes]:
+    return [body async for page in log.read(0, start[0], end[0]) for body in page]
+
+
+def newest(folder: Path) -> Path:
+    return sorted((folder / "receipts" / "0").glob("*.log"))[-1]
+
+
+async def fill(log: EmbeddedReceiptLog, count: int) -> None:
+    """So many large bodies, each with its number in front."""
+    for number in range(count):
+        await log.append([bytes([number]) + LARGE])
+
+
+async def append_three(log: EmbeddedReceiptLog) -> None:
+    await log.append([b"one", b"two"])
+    await log.append([b"three"])
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_torn_end_is_cut_off_and_the_next_append_goes_on_there(tmp_path: Path, cut: int) -> None:
+    on_log(tmp_path, append_three)
+    os.truncate(newest(tmp_path), newest(tmp_path).stat().st_size - cut)
+
+    async def go_on(log: EmbeddedReceiptLog) -> None:
+        assert await everything(log) == [b"one", b"two"]
+        await log.append([b"four"])
+        assert await everything(log) == [b"one", b"two", b"four"]
+
+    on_log(tmp_path, go_on)
+
+
+def test_what_was_torn_is_never_read_by_who_had_the_log_open(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        await append_three(log)
+        with newest(tmp_path).open("ab") as file:
+            file.write(b"plr1\x40\x00\x00\x00half of a record")
+
+        await log.append([b"four"])
+
+        assert await everything(log) == [b"one", b"two", b"three", b"four"]
+
+    on_log(tmp_path, work)
+
+
+def test_a_damaged_body_is_empty_and_those_around_it_are_whole(tmp_path: Path) -> None:
+    on_log(tmp_path, append_three)
+    content = newest(tmp_path).read_bytes()
+    newest(tmp_path).write_bytes(content.replace(b"two", b"twO"))
+
+    async def work(log: EmbeddedReceiptLog) -> None:
+        assert await everything(log) == [b"one", b"", b"three"]
+        await log.append([b"four"])
+        assert await everything(log) == [b"one", b"", b"three", b"four"]
+
+    on_log(tmp_path, work)
+
+
+def test_a_damaged_head_costs_its_body_alone(tmp_path: Path) -> None:
+    on_log(tmp_path, append_three)
+    content = newest(tmp_path).read_bytes()
+    at = content.index(b"two") - 20
+    newest(tmp_path).write_bytes(content[:at] + b"\0" * 20 + content[at + 20 :])
+
+    async def work(log: EmbeddedReceiptLog) -> None:
+        assert await everything(log) == [b"one", b"", b"three"]
+
+    on_log(tmp_path, work)
+
+
+def test_at_its_bound_a_log_drops_its_oldest(tmp_path: Path, caplog) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        first = await log.first()
+        await fill(log, 12)
+
+        kept = await everything(log)
+        assert [body[0] for body in kept] == list(range(12 - len(kept), 12))
+        assert 3 <= len(kept) <= 5
+        with pytest.raises(ReceiptsGone, match="is not kept any more"):
+            await log.advance(first)
+        with pytest.raises(ReceiptsGone):
+            await between(log, first, await log.first())
+
+    on_log(tmp_path, work, receipts_max_bytes=MIB)
+    assert caplog.text.count("its oldest go") == 1
+
+
+def test_a_log_that_is_required_takes_no_more_until_some_is_committed(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        with pytest.raises(StorageFull, match="run `pushlane pipeline run`"):
+            await fill(log, 12)
+        kept = [body[0] for body in await everything(log)]
+        assert kept == list(range(len(kept)))
+        assert len(kept) == 4
+
+        await log.commit(await log.advance(await log.first()))
+        await log.append([b"more"])
+
+        assert (await everything(log))[-1] == b"more"
+
+    on_log(tmp_path, work, receipts_max_bytes=MIB, receipts="required")
+
+
+def test_what_is_committed_goes_when_its_retention_is_over(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        await fill(log, 4)
+        middle = await log.advance(await log.first(), most=2)
+
+        await log.commit(middle)
+
+        kept = await everything(log)
+        assert [body[0] for body in kept] == [2, 3]
+        assert await between(log, middle, await log.advance(middle)) == kept
+
+    on_log(tmp_path, work, receipts_max_bytes=2 * MIB, receipts_retention_s=0)
+
+
+def test_what_is_committed_stays_within_its_retention(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        first = await log.first()
+        await fill(log, 3)
+        end = await log.advance(first)
+
+        await log.commit(end)
+
+        assert len(await between(log, first, end)) == 3
+
+    on_log(tmp_path, work, receipts_max_bytes=2 * MIB)
+
+
+def test_a_log_that_was_removed_is_told_from_one_that_has_nothing_new(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        await append_three(log)
+        end = await log.advance(await log.first())
+        for path in (tmp_path / "receipts" / "0").iterdir():
+            path.unlink()
+
+        with pytest.raises(ReceiptsGone, match="removed or replaced"):
+            await log.advance(end)
+        await log.append([b"anew"])
+        assert await everything(log) == [b"anew"]
+
+    on_log(tmp_path, work)
+
+
+def test_a_log_keeps_the_partitions_that_it_was_made_with(tmp_path: Path) -> None:
+    on_log(tmp_path, append_three, receipts_partitions=3)
+
+    async def work(log: EmbeddedReceiptLog) -> None:
+        assert len(await log.first()) == 3
+
+    on_log(tmp_path, work, receipts_partitions=5)
+
+
+def test_its_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        await append_three(log)
+        await log.secret()
+
+    on_log(tmp_path, work)
+    modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "receipts").rglob("*")}
+    assert modes == {0}
