@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,6 +31,8 @@ from lanes.settings import Settings
 from lanes.task import Level, Task
 
 T = TypeVar("T")
+
+_waits = attrgetter("not_before_ms")
 
 log = logging.getLogger("pushlane.receipts")
 
@@ -146,10 +149,10 @@ class Receipts:
             outcome=[receipt.outcome for receipt in receipts],
             reason=[receipt.reason and _reason(receipt) for receipt in receipts],
             attempt=[push.attempt for push in pushes],
-            recipient=list(map(masked, recipients)),
+            recipient=masked(recipients),
             recipient_hash=hasher.hashes(recipients),
             submitted_at_ms=[push.submitted_at_ms for push in pushes],
-            eligible_at_ms=[eligible_ms(job.task, job.push) for job in jobs],
+            eligible_at_ms=_eligible(jobs, pushes),
             dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
             responded_at_ms=[receipt.at_ms for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),
@@ -179,6 +182,14 @@ def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
         return values * len(names)
     by_name = dict(zip(map(id, kinds), values, strict=True))
     return [by_name[name] for name in names]
+
+
+def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
+    """Most pushes could go at once: whether all could is asked first, which costs little."""
+    tasks = {id(job.task): job.task for job in jobs}.values()
+    if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in tasks):
+        return [eligible_ms(job.task, job.push) for job in jobs]
+    return [push.due_at_ms or push.submitted_at_ms for push in pushes]
 
 
 def eligible_ms(task: Task, push: Push) -> int:

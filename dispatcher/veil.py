@@ -9,15 +9,21 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 
-_SHOWN = 2
-_PART = 6
+_LONG = 12
+_SHORT = 6
 _REST = "…"
 
 
-def masked(recipient: str) -> str:
-    """Its first and last characters: two each at most, and never more than a third of it."""
-    shown = min(_SHOWN, len(recipient) // _PART)
-    return f"{recipient[:shown]}{_REST}{recipient[-shown:]}" if shown else _REST
+def masked(recipients: Sequence[str]) -> list[str]:
+    """Of each its first and last characters: two at most, and in all no more than a third."""
+    return [
+        recipient[:2] + _REST + recipient[-2:] if len(recipient) >= _LONG else _short(recipient)
+        for recipient in recipients
+    ]
+
+
+def _short(recipient: str) -> str:
+    return recipient[0] + _REST + recipient[-1] if len(recipient) >= _SHORT else _REST
 
 
 class Hasher:
