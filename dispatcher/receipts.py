@@ -43,7 +43,7 @@ _MASKED = "***"
 
 
 class Receipt(msgspec.Struct, gc=False):
-    """What became of a job's push, and when that was heard of."""
+    """What became of a job's push, and when that was heard of: 0 for now."""
 
     job: Job
     outcome: Kind
@@ -83,7 +83,7 @@ class Receipts:
         """The receipt of an outcome that was heard of at that time, now unless it is given."""
         if not self.is_on:
             return None
-        return Receipt(job, kind, reason, at_ms or now_ms())
+        return Receipt(job, kind, reason, at_ms)
 
     def of_dropped(self, lane: OpenLane, taken: Taken, reason: str) -> Receipt | None:
         """The receipt of a push that has no lane to go on; its task may be unknown here."""
@@ -91,7 +91,7 @@ class Receipts:
             return None
         push = decode(taken.body)
         task = self._find(push.task_id) or Task(id=push.task_id, level=lane.level, lane=lane.name)
-        return Receipt(Job(lane, taken, push, task), Kind.DROPPED, reason, now_ms())
+        return Receipt(Job(lane, taken, push, task), Kind.DROPPED, reason, 0)
 
     async def write(self, receipts: Sequence[Receipt]) -> None:
         """Return once all are durable, however long that takes."""
@@ -140,6 +140,7 @@ class Receipts:
         jobs = [receipt.job for receipt in receipts]
         pushes = [job.push for job in jobs]
         recipients = [push.recipient for push in pushes]
+        now = now_ms()
         return ReceiptBatch(
             version=VERSION,
             batch_id=f"{self._process}-{next(self._numbers)}",
@@ -154,7 +155,7 @@ class Receipts:
             submitted_at_ms=[push.submitted_at_ms for push in pushes],
             eligible_at_ms=_eligible(jobs, pushes),
             dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
-            responded_at_ms=[receipt.at_ms for receipt in receipts],
+            responded_at_ms=[receipt.at_ms or now for receipt in receipts],
             trace_ids=_column([push.trace_id for push in pushes]),
             attributes=_column([push.attributes for push in pushes]),
         )

@@ -114,7 +114,7 @@ class Settler:
         """The push is finished: count it, then ack. It was at `at_ms`, now unless that is given."""
         self.unsettled += 1
         push = job.push
-        receipt = self._receipts.of(job, kind, reason, at_ms)
+        receipt = Receipt(job, kind, reason, at_ms) if self._receipts.is_on else None
         self._ends.append(_End(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
         self._ended.set()
 

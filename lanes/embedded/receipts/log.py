@@ -90,15 +90,17 @@ class EmbeddedReceiptLog(ReceiptLog):
         """Those that are there; a new log has as many as the settings say."""
         there = sum(path.name.isdigit() for path in self._folder.glob("*"))
         limits = _limits(self._settings, there or self._settings.receipts_partitions)
-        return [Partition(self._folder / str(n), limits) for n in range(limits.partitions)]
+        return [
+            Partition(self._folder / str(n), limits, partial(self._committed_of, n))
+            for n in range(limits.partitions)
+        ]
 
     def _append(self, bodies: Sequence[bytes]) -> None:
         for part in self._partitions:
             part.make()
-        committed = self._committed()
         deadline_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline_s:
-            if self._append_to_any(bodies, committed):
+            if self._append_to_any(bodies):
                 return
             time.sleep(_RETRY_S)
         raise Unreachable(
@@ -106,7 +108,7 @@ class EmbeddedReceiptLog(ReceiptLog):
             "stopped and let it go on"
         )
 
-    def _append_to_any(self, bodies: Sequence[bytes], committed: list[int] | None) -> bool:
+    def _append_to_any(self, bodies: Sequence[bytes]) -> bool:
         """Whether a partition was free. They take turns, so that each gets as much."""
         count = len(self._partitions)
         first = self._next % count
@@ -114,8 +116,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         full = 0
         for index in ((first + step) % count for step in range(count)):
             try:
-                taken = None if committed is None else committed[index]
-                self._tell(self._partitions[index].append(bodies, taken))
+                self._tell(self._partitions[index].append(bodies))
             except Busy:
                 continue
             except Full:
@@ -173,12 +174,16 @@ class EmbeddedReceiptLog(ReceiptLog):
         except FileNotFoundError:
             return None
 
+    def _committed_of(self, partition: int) -> int | None:
+        found = self._committed()
+        return None if found is None else found[partition]
+
     def _commit(self, positions: list[int]) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace(self._committed_path, json.dumps(_shown(positions)).encode())
-        for part, position in zip(self._partitions, positions, strict=True):
+        for part in self._partitions:
             try:
-                part.tidy(position, 0)
+                part.tidy(wait_s=0)
             except Busy:  # the next commit does it
                 continue
 

@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -67,8 +67,11 @@ class _Tail:
 
 
 class Partition:
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    """`committed` gives the position before which everything was taken over."""
+
+    def __init__(self, folder: Path, limits: Limits, committed: Callable[[], int | None]) -> None:
         self._folder = folder
+        self._committed = committed
         self._limits = limits
         self._mine = threading.Lock()
         self._lock: int | None = None
@@ -79,7 +82,7 @@ class Partition:
         if self._lock is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def append(self, bodies: Sequence[bytes], committed: int | None) -> int:
+    def append(self, bodies: Sequence[bytes]) -> int:
         """Returns once they are on the disk; how many bytes nobody had committed went for them.
 
         Raises:
@@ -90,7 +93,7 @@ class Partition:
             tail = self._caught_up()
             dropped = 0
             if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
-                dropped = self._make_room(committed)
+                dropped = self._make_room()
                 tail = self._rolled(tail)
             _write(tail, packed(bodies, time.time_ns() // 1_000_000))
             return dropped
@@ -141,12 +144,12 @@ class Partition:
             position = segment.base + record.end
         return bodies, position
 
-    def tidy(self, committed: int | None, wait_s: float) -> int:
+    def tidy(self, wait_s: float) -> int:
         """Remove what is over; how many bytes of it nobody had committed."""
         if not self._folder.exists():
             return 0
         with self._locked(wait_s):
-            return self._tidied(committed)
+            return self._tidied()
 
     def close(self) -> None:
         with self._mine:
@@ -156,8 +159,9 @@ class Partition:
                 os.close(self._tail.file)
             self._lock = self._tail = None
 
-    def _tidied(self, committed: int | None) -> int:
+    def _tidied(self) -> int:
         """The oldest goes first, and the newest segment never."""
+        committed = self._committed()
         dropped = 0
         found = segments(self._folder)
         for segment, following in pairwise(found):
@@ -181,8 +185,8 @@ class Partition:
     def _is_old(self, segment: Segment) -> bool:
         return segment.path.stat().st_mtime < time.time() - self._limits.retention_s
 
-    def _make_room(self, committed: int | None) -> int:
-        dropped = self._tidied(committed)
+    def _make_room(self) -> int:
+        dropped = self._tidied()
         found = segments(self._folder)
         if len(found) > 1 and self._is_over(found[-1], found[0]):
             raise Full
