@@ -30,7 +30,7 @@ _ROUNDS = 5
 _DELAY_MS = 2.0
 
 
-def measure(broker: str, sink: str = "null", rounds: int = _ROUNDS) -> dict[str, Any]:
+def measure(broker: str = "embedded", sink: str = "null", rounds: int = _ROUNDS) -> dict[str, Any]:
     """Pushes a second without and with receipts, and the part of the first that they cost."""
     rates: dict[str, list[float]] = {"off": [], "on": []}
     pushes = _PUSHES[sink]

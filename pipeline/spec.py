@@ -42,6 +42,8 @@ class TaskSpec(BaseModel):
     data: tuple[str, ...] = ()
     dedupe: Literal["", "recipient"] = ""
     collapse: str = ""
+    attributes: tuple[str, ...] = ()
+    trace_id: str = ""
     quota: int = 1
     name: str = ""
     key: str = ""

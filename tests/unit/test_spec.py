@@ -31,6 +31,7 @@ def test_a_spec_asks_for_what_submit_would(tmp_path: Path) -> None:
         spec_file(
             tmp_path,
             'level = "low"\ntitle = "Hi {name}"\ndata = ["city"]\ndelivery = "once"\n'
+            'attributes = ["city"]\ntrace_id = "trace"\n'
             'expires = "2h"\nretention = "1h"\ndelay = "10m"\n',
         )
     )
@@ -40,6 +41,7 @@ def test_a_spec_asks_for_what_submit_would(tmp_path: Path) -> None:
     assert (request.level, request.title, request.data) == (Level.LOW, "Hi {name}", ("city",))
     assert (request.delivery, request.key) == (DeliveryMode.ONCE, "k")
     assert request.expires_at_ms == NOW_MS + 7_200_000
+    assert (request.attributes, request.trace_id) == (("city",), "trace")
     assert request.not_before_ms == NOW_MS + 600_000
     assert request.retention_s == 3_600
 

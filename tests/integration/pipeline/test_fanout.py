@@ -238,6 +238,7 @@ async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path)
     title = " | ".join(f"{{{name}}}" for name in columns)
     options = {"title": f"100% {title}", "collapse": "{id}-x", "data": ("whole", "list", "object")}
     options["data"] += ("text", "fraction")
+    options |= {"attributes": ("text", "yes", "fraction"), "trace_id": "whole"}
 
     made = await run(embedded, asked(path, spec=spec(recipient="id", **options)))
 
@@ -246,13 +247,17 @@ async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path)
         submitted = await submit(backend, embedded, plain)
     shown = [
         {
-            push.recipient: (push.title, push.body, push.data, push.collapse)
+            push.recipient: (
+                *(push.title, push.body, push.data, push.collapse),
+                *(push.attributes, push.trace_id),
+            )
             for push in await on_lane(embedded, task)
         }
         for task in (made.task, submitted.task)
     ]
     assert shown[0] == shown[1]
     assert len(shown[0]) == 3
+    assert shown[0]["7"][-2:] == ({"text": 'quo"te', "yes": "true", "fraction": "1.0"}, "-5")
 
 
 def every_kind() -> pa.Table:
