@@ -1,7 +1,7 @@
 """The log of receipts as files: each append goes to a partition that nobody else is writing to.
 
-Opening it touches nothing: folder and files come with the first append. All work on files is done
-in threads.
+Opening it touches nothing: the folder comes with the first call. All work on the files of a
+partition is done in threads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EmbeddedReceiptLog(ReceiptLog):
 
     async def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
         position, last = int(start), int(end)
-        part = self._partitions[partition]
+        part = await self._in_thread(lambda: self._partitions[partition])
         while position < last:
             page = partial(part.page, position, last, _PAGE_BYTES)
             bodies, position = await self._in_thread(page)
@@ -87,17 +87,18 @@ class EmbeddedReceiptLog(ReceiptLog):
 
     @cached_property
     def _partitions(self) -> list[Partition]:
-        """Those that are there; a new log has as many as the settings say."""
-        there = sum(path.name.isdigit() for path in self._folder.glob("*"))
-        limits = _limits(self._settings, there or self._settings.receipts_partitions)
+        """As many as the log was made with; a new one has as many as the settings say."""
+        path = self._folder / "partitions"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            put_new(path, b"%d" % self._settings.receipts_partitions)
+        limits = _limits(self._settings, int(path.read_bytes()))
         return [
             Partition(self._folder / str(n), limits, partial(self._committed_of, n))
             for n in range(limits.partitions)
         ]
 
     def _append(self, bodies: Sequence[bytes]) -> None:
-        for part in self._partitions:
-            part.make()
         deadline_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline_s:
             if self._append_to_any(bodies):
@@ -179,7 +180,6 @@ class EmbeddedReceiptLog(ReceiptLog):
         return None if found is None else found[partition]
 
     def _commit(self, positions: list[int]) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace(self._committed_path, json.dumps(_shown(positions)).encode())
         for part in self._partitions:
             try:
@@ -193,13 +193,13 @@ class EmbeddedReceiptLog(ReceiptLog):
 
     def _secret(self) -> bytes:
         path = self._folder / "secret"
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             put_new(path, secrets.token_bytes(16))
         return path.read_bytes()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        self._partitions  # noqa: B018 - made once, before threads share them
+        with _translated(self._folder):
+            self._partitions  # noqa: B018 - made once, before threads share them
 
         def run() -> T:
             with _translated(self._folder):

@@ -77,11 +77,6 @@ class Partition:
         self._lock: int | None = None
         self._tail: _Tail | None = None
 
-    def make(self) -> None:
-        """All are made at once: their number is that of the folders."""
-        if self._lock is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def append(self, bodies: Sequence[bytes]) -> int:
         """Returns once they are on the disk; how many bytes nobody had committed went for them.
 
