@@ -1,11 +1,12 @@
 """Outcomes as receipts: kept with what is to be settled, and written down a flush at a time.
 
-A flush makes bodies of at most a thousand receipts, column by column. The log has them before any
+A flush makes bodies of at most five hundred receipts, column by column. The log has them before any
 of their messages is acked; one that is away is waited for, and nothing is settled meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import secrets
@@ -36,7 +37,7 @@ _waits = attrgetter("not_before_ms")
 
 log = logging.getLogger("pushlane.receipts")
 
-MOST_A_BODY = 1_000
+MOST_A_BODY = 500
 MOST_BYTES = 1024 * 1024
 REASON_LONGEST = 200
 _MASKED = "***"
@@ -101,7 +102,7 @@ class Receipts:
         bodies: list[bytes] = []
         while True:
             try:
-                bodies = bodies or self._bodies(receipts, await self._hashing())
+                bodies = bodies or await self._bodies(receipts, await self._hashing())
                 started_s = time.monotonic()
                 await self._log.append(bodies)
                 break
@@ -118,13 +119,16 @@ class Receipts:
             self._hasher = Hasher(key)
         return self._hasher
 
-    def _bodies(self, receipts: Sequence[Receipt], hasher: Hasher) -> list[bytes]:
-        """The same when an append is tried again: a reader knows a batch by its id."""
-        return [
-            body
-            for start in range(0, len(receipts), MOST_A_BODY)
-            for body in self._fitting(receipts[start : start + MOST_A_BODY], hasher)
-        ]
+    async def _bodies(self, receipts: Sequence[Receipt], hasher: Hasher) -> list[bytes]:
+        """The same when an append is tried again: a reader knows a batch by its id.
+
+        Between bodies others have their turn, so that pushes go on being taken.
+        """
+        bodies: list[bytes] = []
+        for start in range(0, len(receipts), MOST_A_BODY):
+            bodies += self._fitting(receipts[start : start + MOST_A_BODY], hasher)
+            await asyncio.sleep(0)
+        return bodies
 
     def _fitting(self, receipts: Sequence[Receipt], hasher: Hasher) -> Iterator[bytes]:
         """In several bodies when their attributes are large."""
