@@ -1,4 +1,4 @@
-"""Receipts: how fast reports of ten million answer, and what they cost the dispatcher.
+"""Receipts: how fast they are read in, how fast reports answer, what they cost the dispatcher.
 
 Reports are asked of a store of a day's receipts, written for it; each question is asked as the
 command does, with a connection of its own, and the median of a few askings counts.
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench import receipts_cost
+from bench import receipts_cost, receipts_stream
 from bench.figures import Figure, at_most, say
 from bench.receipts_store import HOUR_MS, HOURS, write_store
 
@@ -57,6 +57,7 @@ QUESTIONS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--receipts", type=int, default=10_000_000, help="in the store of reports")
+    parser.add_argument("--streamed", type=int, default=2_000_000, help="read from a log")
     parser.add_argument("--only-queries", action="store_true", help="leave out rate and cost")
     parser.add_argument("--store", type=Path, help="keep the store here, or use what is there")
     parser.add_argument(
@@ -66,7 +67,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     result = _queries(options)
-    return result if options.only_queries else {**result, **_costs(options.brokers)}
+    if options.only_queries:
+        return result
+    streamed = receipts_stream.measure(options.streamed)
+    rate = {"receipts_per_s": streamed["receipts_per_s"], "streamed": streamed["receipts"]}
+    return {**rate, **result, **_costs(options.brokers)}
 
 
 def _costs(brokers: Sequence[str]) -> dict[str, Any]:

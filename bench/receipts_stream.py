@@ -1,0 +1,111 @@
+"""How fast the receipts job reads a log into the store, judged by what the log was filled with.
+
+The log is written before, and Spark is started before, since the job runs for days. Every tenth
+body is there twice; the store must count each receipt once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.figures import say
+from lanes.receipt import ReceiptBatch, TaskLabel, encode_receipts
+from lanes.settings import Settings, load
+
+_TASKS = 20
+_IN_BODY = 250
+_IN_APPEND = 40
+_START_MS = 1_790_000_000_000
+_LEVELS = ("high", "medium", "low")
+
+
+def measure(receipts: int = 2_000_000, most_bodies: int = 4_000) -> dict[str, Any]:
+    """Receipts a second, from the first batch's start to the last one's manifest.
+
+    Raises:
+        AssertionError: the store does not count what the log was filled with.
+    """
+    from pipeline.receipts.job import RunOptions, run_on
+    from pipeline.receipts.work import SessionOptions, opened
+
+    with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
+        settings = load({"data_dir": Path(folder)})
+        written = _fill(settings, receipts)
+        with opened(settings, SessionOptions()) as work:
+            started_s = time.monotonic()
+            options = RunOptions(until_idle=True, most_bodies=most_bodies, on_batch=_tell)
+            run_on(work, options, threading.Event())
+            took_s = time.monotonic() - started_s
+        _check(settings, receipts)
+    rate = round(written / took_s)
+    return {"receipts_per_s": rate, "receipts": written, "took_s": round(took_s, 1)}
+
+
+def _tell(done: Any) -> None:
+    say(f"batch {done.number}: {done.receipts:,} receipts in {done.seconds:.1f} s")
+
+
+def _fill(settings: Settings, receipts: int) -> int:
+    """How many receipts are in the log, with those that are there twice."""
+    from pipeline.receipts.opened import OpenedLog
+
+    bodies: list[bytes] = []
+    written = 0
+    with OpenedLog(settings) as log:
+        for number, first in enumerate(range(0, receipts, _IN_BODY)):
+            count = min(_IN_BODY, receipts - first)
+            copies = 2 if number % 10 == 0 else 1
+            bodies += [_body(number, count)] * copies
+            written += count * copies
+            if len(bodies) >= _IN_APPEND:
+                log.append(bodies)
+                bodies = []
+        if bodies:
+            log.append(bodies)
+    return written
+
+
+def _body(number: int, count: int) -> bytes:
+    """Receipts of one task; its bodies follow each other in time."""
+    task, turn = number % _TASKS, number // _TASKS
+    first = turn * _IN_BODY + 1
+    seqs = list(range(first, first + count))
+    times = [_START_MS + number * 5 + place // 50 for place in range(count)]
+    pairs = list(zip(times, seqs, strict=True))
+    return encode_receipts(
+        ReceiptBatch(
+            version=1,
+            batch_id=str(number),
+            sink="webhook",
+            tasks=[TaskLabel(f"task-{task:02d}", "shop", f"campaign {task}")],
+            task=[0] * count,
+            seq=seqs,
+            level=[_LEVELS[task % 3]] * count,
+            outcome=["delivered" if seq % 25 else "dead" for seq in seqs],
+            reason=["" if seq % 25 else "unregistered" for seq in seqs],
+            attempt=[1] * count,
+            recipient=[f"de…{seq % 1000:03d}" for seq in seqs],
+            recipient_hash=[hash((task, seq)) for seq in seqs],
+            quota=[1] * count,
+            weight=[6] * count,
+            submitted_at_ms=[each - 90_000 for each in times],
+            eligible_at_ms=[each - 60_000 + seq % 977 for each, seq in pairs],
+            dispatched_at_ms=[each - 20 - seq % 60 for each, seq in pairs],
+            responded_at_ms=times,
+        )
+    )
+
+
+def _check(settings: Settings, receipts: int) -> None:
+    import pyarrow.parquet as pq
+
+    from pipeline.store import open_store, store_root
+
+    store = open_store(store_root(settings))
+    counted = sum(sum(pq.read_table(path)["n"].to_pylist()) for path in store.counted())
+    rows = store.snapshot().tables["detail"].rows
+    assert (counted, rows) == (receipts, receipts), f"{counted} counted, {rows} rows of {receipts}"
