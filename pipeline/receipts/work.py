@@ -26,7 +26,11 @@ _SPARK = {
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+# A batch is kept for seconds: packing it costs more than its room, and its plans are small enough
+# not to be planned again half-way.
 _SQL = {
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.streaming.stopTimeout": "30000",
