@@ -89,8 +89,8 @@ class FanoutResult:
     """The sealed task, None of a dry run.
 
     `published` counts the rows that this call sent, of which the broker keeps each once. `resumed`
-    says that an earlier run had stopped half-way, `already_done` that it had not; `remark` is what
-    the user should know besides. The times are of this call's own steps.
+    says that an earlier run had stopped half-way, `already_done` that it had not. The times are of
+    this call's own steps.
     """
 
     task: Task | None
@@ -98,6 +98,5 @@ class FanoutResult:
     published: int = 0
     resumed: bool = False
     already_done: bool = False
-    remark: str = ""
     freeze_s: float = 0.0
     publish_s: float = 0.0

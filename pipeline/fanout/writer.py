@@ -22,6 +22,7 @@ from lanes.errors import BadInput, TaskConflict, UnknownLane
 from lanes.ports import Source
 from lanes.settings import Settings
 from producers.ahead import ahead
+from producers.hold import Sleep
 from producers.patience import patiently
 from producers.publish import announce, refuse_ended
 
@@ -95,12 +96,14 @@ class PartWriter:
         encode: Encode,
         collapses: bool,
         progress: Path | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._settings = settings
         self._task_id = task_id
         self._encode = encode
         self._collapses = collapses
         self._progress = progress
+        self._sleep = sleep
 
     async def run(self, batches: Iterable[pa.RecordBatch]) -> int:
         """How many rows there were. A service that is lost on the way is waited for.
@@ -123,13 +126,14 @@ class PartWriter:
 
     async def _send(self, backend: Backend, chunk: Chunk, source: Source) -> None:
         publish = partial(self._publish, backend, chunk, source)
-        await patiently(publish, _say_nothing, asyncio.sleep)
+        await patiently(publish, _say_nothing, self._sleep)
 
     async def _publish(self, backend: Backend, chunk: Chunk, source: Source) -> None:
         task = await backend.registry.get(self._task_id)
         refuse_ended(task, source.first_seq - 1)
         try:
-            await _when_free(partial(backend.broker.publish, task.first_lane, chunk, source=source))
+            send = partial(backend.broker.publish, task.first_lane, chunk, source=source)
+            await _when_free(send, self._sleep)
         except UnknownLane:
             refuse_ended(await backend.registry.get(self._task_id), source.first_seq - 1)
             raise
@@ -148,7 +152,7 @@ class PartWriter:
         beside.replace(path)
 
 
-async def _when_free(publish: Callable[[], Awaitable[None]]) -> None:
+async def _when_free(publish: Callable[[], Awaitable[None]], sleep: Sleep) -> None:
     """The name is taken while another attempt at the partition is at work, or dying."""
     deadline = time.monotonic() + _BUSY_S
     while True:
@@ -157,7 +161,7 @@ async def _when_free(publish: Callable[[], Awaitable[None]]) -> None:
         except TaskConflict:
             if time.monotonic() > deadline:
                 raise
-        await asyncio.sleep(_BUSY_STEP_S)
+        await sleep(_BUSY_STEP_S)
 
 
 def _producer(task_id: str, first_seq: int) -> str:
