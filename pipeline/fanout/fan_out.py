@@ -58,7 +58,6 @@ async def fan_out(
         PipelineFailed: Spark stopped half-way; the same call goes on.
         Unreachable: a service does not answer at the start.
     """
-    request.spec.check(settings, request.task_key)
     tell = on_progress or (lambda progress: None)
     if request.dry_run:
         return await _counted(settings, request, tell)
@@ -96,8 +95,10 @@ class _FanOut:
 
     async def run(self) -> FanoutResult:
         known = await self._known()
-        manifest = await asyncio.to_thread(self._stage.manifest)
-        if known:
+        manifest = await asyncio.to_thread(self._stage.manifest) if known else None
+        if known is None:  # whatever is frozen, none of it was published
+            self._request.spec.check(self._settings, self._request.task_key)
+        else:
             self._refuse_other(known)
             if known.total is not None:
                 await asyncio.to_thread(self._stage.drop_rows)

@@ -15,6 +15,7 @@ import pytest
 
 from lanes import life
 from lanes.backend import connect
+from lanes.embedded.registry import EmbeddedRegistry
 from lanes.errors import BadInput, TaskConflict
 from lanes.settings import Settings
 from lanes.task import Level, Task
@@ -387,3 +388,21 @@ async def test_a_job_of_ones_own_writes_to_a_lane(settings, tmp_path, spark) -> 
     task = await task_of(settings, "own")
     assert task.total == 100
     assert seqs(await on_lane(settings, task)) == list(range(1, 101))
+
+
+async def test_what_was_frozen_for_no_task_is_frozen_anew(embedded, tmp_path, monkeypatch) -> None:
+    """Cut off between the manifest and the task: nothing of it can be on a lane."""
+    audience = people(tmp_path)
+    with monkeypatch.context() as cut:
+        cut.setattr(EmbeddedRegistry, "add", broken_off)
+        with pytest.raises(ConnectionError):
+            await run(embedded, asked(audience, key="k"))
+
+    result = await run(embedded, asked(audience, key="k", where="city = 'Rome'"))
+
+    assert not result.resumed
+    assert seqs(await on_lane(embedded, result.task)) == list(range(1, 21))
+
+
+async def broken_off(registry: EmbeddedRegistry, task: Task) -> Task:
+    raise ConnectionError("broken off by the test")
