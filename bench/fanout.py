@@ -1,8 +1,9 @@
 """How fast Spark puts a frozen audience on a lane, beside `pulsar-perf produce`.
 
-Each round fans out the whole of an audience, exactly once, then pulsar-perf produces messages of
-the same size in batches of as many; then what is on the lane is counted. `--match 10` fans out a
-tenth, to see how long a rule over a large audience takes to its first push.
+Each round fans out the whole of an audience, exactly once; then what is on the lane is counted, and
+pulsar-perf produces messages of the same size in batches of as many. The first round makes Spark's
+JVM warm, as pulsar-perf's first ten seconds do, and is shown apart. `--match 10` fans out a tenth,
+to see how long a rule over a large audience takes to its first push.
 """
 
 from __future__ import annotations
@@ -60,8 +61,13 @@ class Round:
     first_push_s: float
     whole_s: float
     push_bytes: int
+    peak_rss_mb: int
     lost: int
     duplicates: int
+
+    @property
+    def rate(self) -> float:
+        return self.result.published / self.result.publish_s
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -73,10 +79,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             spec=parse_spec(_SPEC, "bench"),
             where=f"n % {options.match} = 0",
         )
-        with (
-            spark_session("bench", request.master, driver_memory=options.memory),
-            Resident() as held,
-        ):
+        with spark_session("bench", request.master, driver_memory=options.memory):
+            say("a cold round")
+            cold = asyncio.run(_round(anew(settings), request))
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}")
                 rounds.append(asyncio.run(_round(anew(settings), request)))
@@ -87,8 +92,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "rows": options.rows,
         "pushes": rounds[0].result.published,
         "batch": settings.batch,
-        **judge(rounds, rivals),
-        "peak_rss_mb": held.peak_mb,
+        **judge(cold, rounds, rivals),
     }
 
 
@@ -107,16 +111,17 @@ async def _round(settings: Settings, request: FanoutRequest) -> Round:
         if progress.stage is Stage.PUBLISHING and progress.rows and not first_s:
             first_s.append(time.monotonic() - began_s)
 
-    result = await fan_out(settings, request, watch)
+    with Resident() as held:
+        result = await fan_out(settings, request, watch)
     whole_s = time.monotonic() - began_s
     assert result.task is not None
     size, lost, duplicates = await _judge_lane(settings, result.task)
     say(
         f"  frozen in {result.freeze_s:.1f} s, published in {result.publish_s:.1f} s: "
-        f"{result.published / result.publish_s:,.0f}/s"
+        f"{result.published / result.publish_s:,.0f}/s, peak {held.peak_mb:,} MB"
     )
     first = first_s[0] if first_s else whole_s
-    return Round(result, first, whole_s, size, lost, duplicates)
+    return Round(result, first, whole_s, size, held.peak_mb, lost, duplicates)
 
 
 async def _judge_lane(settings: Settings, task: Task) -> tuple[int, int, int]:
@@ -145,24 +150,32 @@ def _rival(settings: Settings, ours: Round) -> list[float]:
     return [rate]
 
 
-def judge(rounds: list[Round], rivals: list[float]) -> dict[str, Any]:
-    rates = [one.result.published / one.result.publish_s for one in rounds]
+def judge(cold: Round, rounds: list[Round], rivals: list[float]) -> dict[str, Any]:
+    rates = [one.rate for one in rounds]
+    every = [cold, *rounds]
     return {
         "rows_per_s": round(median(rates)),
         "rates": [round(rate) for rate in rates],
         "pulsar_perf_produce": round(median(rivals)) if rivals else None,
         "ratio": round(median(rates) / median(rivals), 2) if rivals else None,
-        "push_bytes": rounds[0].push_bytes,
+        "push_bytes": cold.push_bytes,
+        "cold_rows_per_s": round(cold.rate),
+        "cold_first_push_s": round(cold.first_push_s, 1),
+        "cold_freeze_s": round(cold.result.freeze_s, 1),
         "freeze_s": round(median(one.result.freeze_s for one in rounds), 1),
         "first_push_s": round(median(one.first_push_s for one in rounds), 1),
         "whole_s": round(median(one.whole_s for one in rounds), 1),
-        "lost": sum(one.lost for one in rounds),
-        "duplicates": sum(one.duplicates for one in rounds),
+        "peak_rss_mb": max(one.peak_rss_mb for one in every),
+        "lost": sum(one.lost for one in every),
+        "duplicates": sum(one.duplicates for one in every),
     }
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
-    shown = [Figure("rows a second, publishing", f"{result['rows_per_s']:,}")]
+    shown = [
+        Figure("rows a second, publishing", f"{result['rows_per_s']:,}"),
+        Figure("the same in the first fan-out of a session", f"{result['cold_rows_per_s']:,}"),
+    ]
     if result["ratio"] is not None:
         shown += [
             Figure("pulsar-perf produce, a second", f"{result['pulsar_perf_produce']:,}"),
@@ -171,7 +184,8 @@ def figures(result: dict[str, Any]) -> list[Figure]:
     return [
         *shown,
         Figure("freezing, s", f"{result['freeze_s']:g}"),
-        at_most("first push on the lane after, s", result["first_push_s"], 20),
+        at_most("first push on the lane after, s", result["cold_first_push_s"], 20),
+        Figure("the same in a warm session", f"{result['first_push_s']:g}"),
         Figure("whole fan-out, s", f"{result['whole_s']:g}"),
         Figure("peak memory of Spark and its workers, MB", f"{result['peak_rss_mb']:,}"),
         exactly("lost", result["lost"], 0),
