@@ -24,7 +24,7 @@ from bench.backends import anew, backend_settings
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.peers.venv import MissingPeer
 from bench.resident import Resident
-from bench.rivals import perf_produce_rate
+from bench.rivals import perf_produce_rates
 from lanes.backend import connect
 from lanes.push import decode
 from lanes.settings import Settings
@@ -72,7 +72,7 @@ class Round:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     rounds: list[Round] = []
-    rivals: list[float] = []
+    rivals: list[tuple[float, float]] = []
     with backend_settings(options.broker) as settings, _audience(options) as audience:
         request = FanoutRequest(
             audience=str(audience),
@@ -140,24 +140,28 @@ async def _judge_lane(settings: Settings, task: Task) -> tuple[int, int, int]:
     return size // max(1, sum(seen) + duplicates), total - sum(seen), duplicates
 
 
-def _rival(settings: Settings, ours: Round) -> list[float]:
+def _rival(settings: Settings, ours: Round) -> list[tuple[float, float]]:
+    """Its rates while cold and when warm; none when it cannot run here."""
     try:
-        rate = perf_produce_rate(settings, ours.push_bytes)
+        cold, warm = perf_produce_rates(settings, ours.push_bytes)
     except MissingPeer as missing:
         say(f"  pulsar-perf: {missing.reason}")
         return []
-    say(f"  pulsar-perf produce {rate:,.0f}/s")
-    return [rate]
+    say(f"  pulsar-perf produce {warm:,.0f}/s, {cold:,.0f}/s at first")
+    return [(cold, warm)]
 
 
-def judge(cold: Round, rounds: list[Round], rivals: list[float]) -> dict[str, Any]:
+def judge(cold: Round, rounds: list[Round], rivals: list[tuple[float, float]]) -> dict[str, Any]:
     rates = [one.rate for one in rounds]
     every = [cold, *rounds]
+    perf_cold, perf = [median(some) for some in zip(*rivals, strict=True)] or [0.0, 0.0]
     return {
         "rows_per_s": round(median(rates)),
         "rates": [round(rate) for rate in rates],
-        "pulsar_perf_produce": round(median(rivals)) if rivals else None,
-        "ratio": round(median(rates) / median(rivals), 2) if rivals else None,
+        "pulsar_perf_produce": round(perf) or None,
+        "ratio": round(median(rates) / perf, 2) if perf else None,
+        "pulsar_perf_cold": round(perf_cold) or None,
+        "cold_ratio": round(cold.rate / perf_cold, 2) if perf_cold else None,
         "push_bytes": cold.push_bytes,
         "cold_rows_per_s": round(cold.rate),
         "cold_first_push_s": round(cold.first_push_s, 1),
@@ -180,6 +184,8 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         shown += [
             Figure("pulsar-perf produce, a second", f"{result['pulsar_perf_produce']:,}"),
             at_least("ratio to pulsar-perf", result["ratio"], 0.8),
+            Figure("pulsar-perf produce, its first 10 s", f"{result['pulsar_perf_cold']:,}"),
+            Figure("ratio of the first fan-out to that", f"{result['cold_ratio']:g}"),
         ]
     return [
         *shown,

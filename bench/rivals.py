@@ -58,10 +58,10 @@ def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:
     return rate
 
 
-def perf_produce_rate(settings: Settings, size: int) -> float:
+def perf_produce_rates(settings: Settings, size: int) -> tuple[float, float]:
     """Messages a second that `pulsar-perf produce` puts on one topic, in batches as large as ours.
 
-    It tells them every ten seconds; in the first ten its JVM gets warm.
+    In its first ten seconds, in which its JVM gets warm, and after them.
 
     Raises:
         MissingPeer: there is no Java, no Pulsar to take it from, or it failed.
@@ -74,7 +74,7 @@ def perf_produce_rate(settings: Settings, size: int) -> float:
     rates = [float(rate) for rate in _PRODUCED.findall(said)]
     if len(rates) < 2:
         raise MissingPeer("pulsar-perf told no rate")
-    return mean(rates[1:])
+    return rates[0], mean(rates[1:])
 
 
 async def _new_topic(settings: Settings) -> str:

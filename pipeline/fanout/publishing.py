@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lanes.settings import Settings
 from pipeline.errors import spark_errors
 from pipeline.fanout.source import NAME, bound
-from pipeline.fanout.stage import Frozen, Manifest, Part
+from pipeline.fanout.stage import SCHEMA, Frozen, Manifest, Part
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
@@ -56,7 +56,8 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
 
 def _numbered(spark: SparkSession, frozen: Frozen, parts: Sequence[Part]) -> DataFrame:
     """The rows of the parts with their seqs, from where each begins."""
-    rows = spark.read.parquet(*((frozen.rows / part.file).as_uri() for part in parts))
+    files = [(frozen.rows / part.file).as_uri() for part in parts]
+    rows = spark.read.schema(SCHEMA).parquet(*files)
     first = _by_part({part.number: part.first_seq for part in parts})
     numbered = rows.select((first + F.col("_metadata.row_index")).alias("seq"), "packed", "part")
     starts = frozen.starts(parts)

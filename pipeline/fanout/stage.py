@@ -22,6 +22,8 @@ from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature
 
 FORMAT = 1
+SCHEMA = "packed binary, part int"
+"""Of the files: a push without its seq, and the number of its file."""
 
 
 class Part(msgspec.Struct, frozen=True):
