@@ -56,7 +56,7 @@ def counts_of(root: Path, query: Query, wish: Wish) -> Answer:
         return Answer(
             counts,
             _table(engine, asked, wish, counts, names),
-            sampling.notes(sampling.sampled(store, query.period)),
+            sampling.notes(store, query.period),
         )
 
     return ask(root, query.period, work)

@@ -91,7 +91,7 @@ def make(
         level_shares=shares.by_level(sent, step) if step else [],
         task_shares=_largest(shares.by_task(sent, step)) if step else [],
         hours=count(engine, bare.along(_HOUR).only(_DELIVERED), _MOST_HOURS).rows,
-        notes=sampling.notes(sampling.sampled(store, engine.period)),
+        notes=sampling.notes(store, engine.period),
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pipeline.reports.query import Period
 from pipeline.store import Interval, Store
+from pipeline.store.reading import ADDITIVE
 
+DAY_MS = 86_400_000
 _MOST_SHOWN = 5
 
 
@@ -21,8 +24,29 @@ def sampled(store: Store, period: Period) -> list[Interval]:
     ]
 
 
-def notes(intervals: list[Interval]) -> list[str]:
-    """One line for each stretch of time, and what it means."""
+def notes(store: Store, period: Period) -> list[str]:
+    """What a reader of this period has to know, a line each."""
+    return [*_gone(store, period), *_sampled(sampled(store, period))]
+
+
+def _gone(store: Store, period: Period) -> list[str]:
+    """Detail rows may be kept for a shorter time than counts."""
+    details, counts = (_first_ms(store, tables) for tables in (("detail",), ADDITIVE))
+    if details is None or counts is None or counts // DAY_MS >= details // DAY_MS:
+        return []
+    if period.since_ms >= details:
+        return []
+    return [
+        f"detail rows are kept from {utc_text(details)} on: --rows, and counts by several "
+        "attributes, by attribute and reason, or of events by attribute, know none before"
+    ]
+
+
+def _first_ms(store: Store, tables: Iterable[str]) -> int | None:
+    return min((each.min_ms for table in tables for each in store.entries(table)), default=None)
+
+
+def _sampled(intervals: list[Interval]) -> list[str]:
     if not intervals:
         return []
     shown = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from datasketches import hll_sketch, hll_union
@@ -9,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanes.errors import BadInput, PushlaneError
-from pipeline.reports import asking, shares
+from pipeline.reports import asking, sampling, shares
 from pipeline.reports.asking import Wish
 from pipeline.reports.engine import Engine, FilesMoved
 from pipeline.reports.funnel import funnel
 from pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
+from pipeline.reports.query import Period
 from pipeline.reports.recipients import recipients
 from pipeline.reports.rows import last_rows
 from pipeline.reports.shares import Sent
-from pipeline.store import CorruptStore, open_store
+from pipeline.store import CorruptStore, Interval, open_store
+from pipeline.store.writing import writing
 from tests.reporting import PERIOD, counted, engine_on, query
 from tests.stores import MINUTE_MS, NOON_MS, make_store, store_of
 
@@ -223,6 +226,32 @@ def test_a_question_that_needs_too_much_memory_says_how_to_ask_for_less(root):
     engine = Engine(open_store(root), root, PERIOD, memory="1MB")
     with engine, pytest.raises(PushlaneError, match="shorten its period"):
         lateness(engine, query("attribute:version,task,minute,reason"))
+
+
+def test_detail_rows_that_are_kept_no_more_are_told(tmp_path):
+    day = 86_400_000
+    root = make_store(tmp_path, receipts=20, batches=2, since_ms=NOON_MS, span_ms=2 * day)
+    period = Period(NOON_MS, NOON_MS + 3 * day)
+    assert sampling.notes(open_store(root), period) == []
+    with writing(root) as writer:
+        [first, _] = writer.store.entries("detail")
+        writer.publish("compact", writer.begin(), removed={"detail": [first.path]})
+    [note] = sampling.notes(open_store(root), period)
+    assert note.startswith("detail rows are kept from")
+    assert sampling.notes(open_store(root), Period(NOON_MS + 2 * day, NOON_MS + 3 * day)) == []
+
+
+def test_a_stretch_that_was_sampled_is_told(tmp_path):
+    root = make_store(tmp_path, receipts=20, batches=1)
+    stretch = Interval(1, [], [], NOON_MS, NOON_MS + MINUTE_MS, 0.125, "300,000 receipts/s")
+    with writing(root) as writer:
+        writer.publish("compact", writer.begin(), intervals=[stretch])
+    told = sampling.notes(open_store(root), PERIOD)
+    assert "12% of the delivered (300,000 receipts/s)" in told[0]
+    with writing(root) as writer:
+        whole = msgspec.structs.replace(stretch, state="restored")
+        writer.publish("backfill", writer.begin(), intervals=[whole])
+    assert sampling.notes(open_store(root), PERIOD) == []
 
 
 class _WithLostFile:
