@@ -13,6 +13,9 @@ from lanes.life import now_ms
 if TYPE_CHECKING:
     from pipeline.receipts.batch import BatchDone
     from pipeline.receipts.status import Status
+    from pipeline.store import Gap
+
+_GAPS = 8
 
 
 def batch_line(done: BatchDone) -> str:
@@ -40,13 +43,14 @@ def status_fields(status: Status) -> list[tuple[str, str]]:
         ("job", "running" if status.is_running else "not running"),
         ("generation", snapshot.generation),
         ("last batch", f"{snapshot.last_batch} ({_ago(snapshot.last_batch_at_ms)})"),
-        ("lag", "unknown" if status.lag is None else f"{status.lag:,} bodies"),
+        ("lag", _lag(status)),
         ("mode", status.mode),
         ("receipts", f"{counts.receipts:,} in {counts.bodies:,} bodies"),
         ("repeats", f"{counts.duplicates:,}"),
         ("quarantined", f"{counts.quarantined:,} bodies"),
         ("sampled", f"{len(sampled)} batches to be filled up, {len(gone)} not kept by the log"),
         ("positions", " ".join(snapshot.positions or ["-"])),
+        *(("missing", _missing(gap)) for gap in snapshot.gaps[-_GAPS:]),
     ]
     tables = [
         (table, f"{size.rows:,} rows in {size.files:,} files, {size.bytes:,} bytes")
@@ -65,12 +69,26 @@ def status_json(status: Status) -> dict[str, Any]:
         "last_batch": snapshot.last_batch,
         "last_batch_at_ms": snapshot.last_batch_at_ms,
         "lag": status.lag,
+        "missing": status.is_missing,
         "mode": status.mode,
         "positions": snapshot.positions,
         "counts": msgspec.to_builtins(snapshot.counts),
+        "gaps": msgspec.to_builtins(snapshot.gaps),
         "intervals": msgspec.to_builtins(snapshot.intervals),
         "tables": {table: asdict(size) for table, size in snapshot.tables.items()},
     }
+
+
+def _lag(status: Status) -> str:
+    lag = f"{status.lag:,} bodies"
+    return f"{lag}, and the log has dropped some that were not read" if status.is_missing else lag
+
+
+def _missing(gap: Gap) -> str:
+    return (
+        f"partition {gap.partition} from {gap.start} to {gap.end}, dropped by the log between "
+        f"{time_text(gap.since_ms)} and {time_text(gap.at_ms)}"
+    )
 
 
 def _ago(at_ms: int) -> str:

@@ -320,7 +320,14 @@ class ReceiptLog(Protocol):
         """What was committed last; None before the first time."""
 
     async def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
-        """Positions behind `start`: at the end, or `most` bodies further over all partitions."""
+        """Positions behind `start`: at the end, or `most` bodies further over all partitions.
+
+        Raises:
+            ReceiptsGone: what came next is not kept any more.
+        """
+
+    async def kept(self, positions: Sequence[str]) -> list[str]:
+        """These, and for each whose next bodies are gone the oldest that its partition has."""
 
     def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
         """The bodies between two positions, in order, page by page: the same ones every time.
@@ -333,7 +340,7 @@ class ReceiptLog(Protocol):
         """What is before these was taken over by the one reader that commits."""
 
     async def lag(self, positions: Sequence[str]) -> int:
-        """How many bodies come after these."""
+        """How many of the bodies that are kept come after these."""
 
     async def secret(self) -> bytes:
         """A random key that all who write to this log share, and nobody else has."""

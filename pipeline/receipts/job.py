@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lanes.errors import ReceiptsGone
 from lanes.settings import Settings
-from pipeline.errors import PipelineFailed
 from pipeline.receipts.batch import BatchDone, Batches
 from pipeline.receipts.checkpoint import set_aside_if_unfit
 from pipeline.receipts.idle import Idle
+from pipeline.receipts.missing import go_on
 from pipeline.receipts.stream import Gate, start_stream, stop_stream
-from pipeline.receipts.work import SessionOptions, Work, opened, said_by
+from pipeline.receipts.work import SessionOptions, Work, as_ours, opened
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2
@@ -45,16 +46,21 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
         CorruptStore: the store is damaged; names the file and the command that mends it.
         PipelineFailed, Unreachable, ReceiptsGone: what ended it; it can be run again.
     """
-    with opened(settings, options.session) as work:
-        run_on(work, options, stop)
+    try:
+        with opened(settings, options.session) as work:
+            run_on(work, options, stop)
+    except ReceiptsGone as error:
+        raise ReceiptsGone(
+            f"{error}; run the command again, which goes on with what the log has"
+        ) from error
 
 
 def run_on(work: Work, options: RunOptions, stop: threading.Event) -> None:
     """The same with everything open."""
     spark, writer, log, settings, settings_path = work
-    initial = writer.state.positions or log.first()
-    note = set_aside_if_unfit(writer.generation.checkpoint, initial)
-    if note:
+    initial, missing = go_on(writer, log)
+    unfit = set_aside_if_unfit(writer.generation.checkpoint, initial)
+    for note in filter(None, (missing, unfit)):
         options.on_note(note)
     batches = Batches(spark, writer, log, settings, initial)
     gate = Gate(batches, options.on_batch)
@@ -89,7 +95,7 @@ def _watch(watched: Watched, options: RunOptions, stop: threading.Event) -> None
     while not stop.is_set():
         gate.check()
         if not query.isActive:
-            raise PipelineFailed(said_by(query.exception()))
+            raise as_ours(query.exception())
         if options.once and gate.done:
             return
         if gate.is_busy:

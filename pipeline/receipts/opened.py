@@ -63,6 +63,9 @@ class OpenedLog:
     def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
         return self._call(lambda log: log.advance(start, most))
 
+    def kept(self, positions: Sequence[str]) -> list[str]:
+        return self._call(lambda log: log.kept(positions))
+
     def commit(self, positions: Sequence[str]) -> None:
         self._call(lambda log: log.commit(positions))
 

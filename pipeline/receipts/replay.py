@@ -127,6 +127,7 @@ class _Rebuild:
             positions=start,
             files=files,
             counts=_counts(generation, files),
+            gaps=old.state.gaps,
             intervals={
                 batch: each
                 for batch, each in old.state.intervals.items()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lanes.errors import ReceiptsGone
 from lanes.settings import Settings
 from pipeline.receipts.opened import OpenedLog
 from pipeline.store import Snapshot, open_store, store_root
@@ -16,11 +15,14 @@ from pipeline.store.writing import is_locked
 
 @dataclass(frozen=True)
 class Status:
-    """`lag` are bodies of the log that no batch has read; None when the log has lost the place."""
+    """`lag` are bodies of the log that no batch has read. `is_missing` says that the log has
+    dropped what comes next: the next run writes it down as a gap.
+    """
 
     snapshot: Snapshot
-    lag: int | None
+    lag: int
     is_running: bool
+    is_missing: bool
 
     @property
     def mode(self) -> str:
@@ -34,11 +36,6 @@ def status(settings: Settings) -> Status:
     root = store_root(settings)
     snapshot = open_store(root).snapshot()
     with OpenedLog(settings) as log:
-        return Status(snapshot, _lag(log, snapshot.positions), is_locked(root))
-
-
-def _lag(log: OpenedLog, positions: list[str] | None) -> int | None:
-    try:
-        return log.lag(positions or log.first())
-    except ReceiptsGone:
-        return None
+        positions = snapshot.positions or log.first()
+        is_missing = log.kept(positions) != positions
+        return Status(snapshot, log.lag(positions), is_locked(root), is_missing)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from lanes.errors import PushlaneError
+from lanes.errors import PushlaneError, ReceiptsGone
 from lanes.settings import Settings
 from pipeline.errors import PipelineFailed
 from pipeline.receipts.handover import handed_over
@@ -101,17 +101,21 @@ def told_errors() -> Iterator[None]:
     except PushlaneError:
         raise
     except Exception as error:  # py4j's errors and Spark's have no common base
-        raise PipelineFailed(said_by(error)) from error
+        raise as_ours(error) from error
 
 
 _OURS = re.compile(r"^(?:lanes|pipeline)\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 
 
-def said_by(error: BaseException | None) -> str:
-    """The message of an error of ours that was raised in a worker; else only Spark's name for it:
-    its text could quote rows.
+def as_ours(error: BaseException | None) -> PushlaneError:
+    """With the message of an error of ours that was raised in a worker; else only with Spark's name
+    for it: its text could quote rows.
     """
     found = _OURS.search(str(error))
-    if found:
-        return found[2]
+    if found and found[1] == ReceiptsGone.__name__:
+        return ReceiptsGone(found[2])
+    return PipelineFailed(found[2] if found else _named(error))
+
+
+def _named(error: BaseException | None) -> str:
     return f"Spark stopped with {type(error).__name__}; run it again, or with --debug to see why"

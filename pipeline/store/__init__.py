@@ -6,7 +6,7 @@ writes. A reader sees one moment, however long it reads.
 
 from pipeline.store.errors import CorruptStore, StoreBusy
 from pipeline.store.layout import Generation
-from pipeline.store.manifest import Counts, FileEntry, Interval, Manifest, State
+from pipeline.store.manifest import Counts, FileEntry, Gap, Interval, Manifest, State
 from pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root
 from pipeline.store.writing import StoreWriter, written_files
 
@@ -14,6 +14,7 @@ __all__ = [
     "CorruptStore",
     "Counts",
     "FileEntry",
+    "Gap",
     "Generation",
     "Interval",
     "Manifest",

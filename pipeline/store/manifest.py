@@ -18,6 +18,7 @@ from pipeline.store.errors import CorruptStore
 VERSION = 1
 _DIGITS = 12
 _CHECKPOINT = "checkpoint-"
+_MOST_GAPS = 1_000
 
 T = TypeVar("T", "State", "Manifest")
 
@@ -66,8 +67,20 @@ class Interval(msgspec.Struct, frozen=True):
     state: str = "sampled"
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """Receipts that the log had dropped before they were read: a partition, where it was read to,
+    and where it goes on. They came after `since_ms`, the last batch, and were missed at `at_ms`.
+    """
+
+    partition: int
+    start: str
+    end: str
+    since_ms: int
+    at_ms: int
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """One change. `kind` is batch, compact, backfill or replay; the counts are what it adds."""
+    """One change. `kind` is batch, gap, compact or backfill; the counts are what it adds."""
 
     number: int
     kind: str
@@ -78,6 +91,7 @@ class Manifest(msgspec.Struct, frozen=True):
     counts: Counts = Counts()
     intervals: list[Interval] = []
     swept: list[str] = []
+    gaps: list[Gap] = []
     version: int = VERSION
 
 
@@ -85,6 +99,7 @@ class State(msgspec.Struct, frozen=True):
     """All that counts after a manifest.
 
     `retired` are files that no longer count, with the time since when: a reader may have them open.
+    `gaps` are the last 1,000.
     """
 
     number: int = 0
@@ -96,6 +111,7 @@ class State(msgspec.Struct, frozen=True):
     counts: Counts = Counts()
     intervals: dict[int, Interval] = {}
     retired: dict[str, int] = {}
+    gaps: list[Gap] = []
     version: int = VERSION
 
     def after(self, manifest: Manifest) -> State:
@@ -111,6 +127,7 @@ class State(msgspec.Struct, frozen=True):
             counts=self.counts.plus(manifest.counts),
             intervals=self.intervals | {each.batch: each for each in manifest.intervals},
             retired=_retired(self.retired, manifest),
+            gaps=[*self.gaps, *manifest.gaps][-_MOST_GAPS:],
         )
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from lanes.errors import BadInput
 from lanes.settings import Settings
 from pipeline.store.layout import Generation, current
-from pipeline.store.manifest import Counts, FileEntry, Interval, State, read_state
+from pipeline.store.manifest import Counts, FileEntry, Gap, Interval, State, read_state
 from pipeline.store.schema import TABLES, TIME_COLUMN
 
 ADDITIVE = ("minutes", "hours", "days")
@@ -30,7 +30,8 @@ class Snapshot:
     """What a store holds, at one moment.
 
     `positions` is how far the log was read, one a partition; None before the first batch.
-    `intervals` are the batches whose detail rows are, or were, a sample.
+    `intervals` are the batches whose detail rows are, or were, a sample. `gaps` are receipts that
+    the log dropped unread.
     """
 
     generation: str
@@ -41,6 +42,7 @@ class Snapshot:
     positions: list[str] | None
     counts: Counts
     intervals: list[Interval]
+    gaps: list[Gap]
     tables: dict[str, TableSize]
 
     @property
@@ -96,6 +98,7 @@ class Store:
             positions=state.positions,
             counts=state.counts,
             intervals=[each for _, each in sorted(state.intervals.items())],
+            gaps=state.gaps,
             tables={table: _size(self.entries(table)) for table in TABLES},
         )
 

@@ -28,6 +28,7 @@ from pipeline.store.layout import (
 from pipeline.store.manifest import (
     Counts,
     FileEntry,
+    Gap,
     Interval,
     Manifest,
     State,
@@ -82,6 +83,7 @@ class StoreWriter:
         intervals: Iterable[Interval] = (),
         carried: Mapping[str, list[FileEntry]] | None = None,
         swept: Iterable[str] = (),
+        gaps: Iterable[Gap] = (),
     ) -> State:
         """Make all that was written under the name count, and what is removed not any more."""
         added = {table: written_files(self.generation, table, name) for table in TABLES}
@@ -97,6 +99,7 @@ class StoreWriter:
             counts=counts or Counts(),
             intervals=list(intervals),
             swept=list(swept),
+            gaps=list(gaps),
         )
         write_manifest(self.generation.manifests, manifest)
         self.state = self.state.after(manifest)

@@ -111,6 +111,20 @@ async def test_advance_goes_at_most_so_many_bodies_further(connections: Connecti
         assert sorted(found) == sorted(sent)
 
 
+async def test_positions_whose_next_bodies_are_there_are_kept(connections: Connections):
+    async with connections:
+        log, other = (backend.receipts for backend in await connections.two())
+        first = await log.first()
+        assert await log.kept(first) == first
+
+        await fill(log, 6)
+        middle = await log.advance(first, most=3)
+        end = await log.advance(first)
+        await log.commit(middle)
+
+        assert [await other.kept(each) for each in (first, middle, end)] == [first, middle, end]
+
+
 async def test_what_was_committed_is_known_to_others(connections: Connections):
     async with connections:
         log, other = (backend.receipts for backend in await connections.two())

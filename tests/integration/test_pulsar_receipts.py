@@ -96,6 +96,9 @@ async def test_what_was_committed_and_trimmed_is_gone_and_the_rest_is_not(
         assert await between(log, middle, await log.advance(middle)) == [b"c"]
         with pytest.raises(ReceiptsGone, match="is not kept any more"):
             await log.advance(first)
+        kept = await log.kept(first)
+        assert await between(log, kept, await log.advance(kept)) == [b"c"]
+        assert await log.kept(middle) == middle
 
 
 async def test_what_is_not_committed_is_kept_without_any_retention(settings: Settings) -> None:

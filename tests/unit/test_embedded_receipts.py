@@ -119,6 +119,8 @@ def test_at_its_bound_a_log_drops_its_oldest(tmp_path: Path, caplog) -> None:
             await log.advance(first)
         with pytest.raises(ReceiptsGone):
             await between(log, first, await log.first())
+        assert await log.kept(first) == await log.first()
+        assert await log.lag(first) == len(kept)
 
     on_log(tmp_path, work, receipts_max_bytes=MIB)
     assert caplog.text.count("its oldest go") == 1
@@ -177,6 +179,7 @@ def test_a_log_that_was_removed_is_told_from_one_that_has_nothing_new(tmp_path: 
         with pytest.raises(ReceiptsGone, match="removed or replaced"):
             await log.advance(end)
         await log.append([b"anew"])
+        assert await log.kept(end) == await log.first()
         assert await everything(log) == [b"anew"]
 
     on_log(tmp_path, work)

@@ -61,6 +61,9 @@ class EmbeddedReceiptLog(ReceiptLog):
     async def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
         return await self._in_thread(lambda: _shown(self._advance(_read(start), most)))
 
+    async def kept(self, positions: Sequence[str]) -> list[str]:
+        return await self._in_thread(lambda: _shown(self._kept(_read(positions))))
+
     async def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
         position, last = int(start), int(end)
         part = await self._in_thread(lambda: self._partitions[partition])
@@ -75,7 +78,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         await self._in_thread(lambda: self._commit(_read(positions)))
 
     async def lag(self, positions: Sequence[str]) -> int:
-        return await self._in_thread(lambda: sum(map(len, self._ends(_read(positions), None))))
+        return await self._in_thread(lambda: self._lag(_read(positions)))
 
     async def secret(self) -> bytes:
         return await self._in_thread(self._secret)
@@ -150,6 +153,13 @@ class EmbeddedReceiptLog(ReceiptLog):
             for ends, share, here in zip(found, shares, start, strict=True)
         ]
 
+    def _kept(self, positions: list[int]) -> list[int]:
+        rows = zip(self._partitions, positions, strict=True)
+        return [part.kept(position, _PATIENCE_S) for part, position in rows]
+
+    def _lag(self, positions: list[int]) -> int:
+        return sum(map(len, self._ends(self._kept(positions), None)))
+
     def _ends(self, start: list[int], most: int | None) -> list[list[int]]:
         """For each partition the positions after the records behind `start`."""
         return [
@@ -165,7 +175,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         if start > end:
             raise ReceiptsGone(
                 f"the log of receipts in {self._folder} ends at {end}, before {start}: it was "
-                "removed or replaced; run `pushlane pipeline replay` to begin with what there is"
+                "removed or replaced"
             )
         return part.ends(start, end, most)
 

@@ -109,6 +109,16 @@ class Partition:
         found = segments(self._folder)
         return found[0].base if found else 0
 
+    def kept(self, position: int, wait_s: float) -> int:
+        """The position, if what came after it is there; else the one before the oldest record."""
+        oldest = self.first()
+        if position < oldest:
+            return oldest
+        try:
+            return position if position <= self.end(wait_s) else oldest
+        except Busy:  # whoever appends has the log as it was
+            return position
+
     def since(self, at_ms: int, wait_s: float) -> int:
         """The position of the first record of this time or later."""
         for segment in segments(self._folder):

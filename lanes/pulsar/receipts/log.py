@@ -89,6 +89,15 @@ class PulsarReceiptLog(ReceiptLog):
         rows = zip(extents, starts, shares, strict=True)
         return [str(extent.after(here, share)) for extent, here, share in rows]
 
+    async def kept(self, positions: Sequence[str]) -> list[str]:
+        extents = await self._extents()
+        starts = [Position.parse(text) for text in positions]
+        rows = zip(extents, starts, strict=True)
+        return [
+            str(start if await self._holds(partition, extent, start) else extent.first)
+            for partition, (extent, start) in enumerate(rows)
+        ]
+
     async def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
         await self._open()
         first, last = Position.parse(start), Position.parse(end)
@@ -169,12 +178,14 @@ class PulsarReceiptLog(ReceiptLog):
         return Extent.of((await self._admin.call("GET", path, _DOING)).value, SUBSCRIPTION)
 
     async def _check(self, partition: int, extent: Extent, start: Position) -> None:
-        if extent.holds(start, None) or extent.holds(start, await self._committed(partition)):
-            return
-        raise ReceiptsGone(
-            f"partition {partition} of the log of receipts begins at {extent.first}: what came "
-            f"after {start} is not kept any more"
-        )
+        if not await self._holds(partition, extent, start):
+            raise ReceiptsGone(
+                f"partition {partition} of the log of receipts begins at {extent.first}: what came "
+                f"after {start} is not kept any more"
+            )
+
+    async def _holds(self, partition: int, extent: Extent, start: Position) -> bool:
+        return extent.holds(start, None) or extent.holds(start, await self._committed(partition))
 
     async def _since(self, partition: int, at_ms: int) -> str:
         path = f"{self._path(partition)}/messageid/{at_ms}"

@@ -8,6 +8,7 @@ from math import floor, log
 import pytest
 from datasketches import hll_sketch
 
+from lanes.errors import ReceiptsGone
 from pipeline.errors import PipelineFailed
 from pipeline.receipts import backfill
 from pipeline.receipts import batch as batch_module
@@ -112,6 +113,24 @@ def test_what_a_killed_job_left_is_finished_by_the_next(pipe, monkeypatch, where
     assert pipe.counted() == {("a", "delivered"): 100}
     with OpenedLog(pipe.settings) as log_:
         assert log_.committed() == pipe.snapshot.positions
+
+
+def test_what_a_full_log_drops_in_mid_run_ends_the_job_and_the_next_goes_on(spark, tmp_path):
+    pipe = Pipe(spark, tmp_path, receipts_max_bytes=1024 * 1024, receipts_partitions=2)
+    bodies = [body("a", range(first, first + 1_000)) for first in range(1, 80_000, 1_000)]
+    pipe.append(*bodies[:4])
+    with pytest.raises(ReceiptsGone, match="run the command again"):
+        pipe.run(most_bodies=2, on_batch=lambda _: pipe.append(*bodies[4:]))
+    before = pipe.snapshot.counts.bodies
+    with OpenedLog(pipe.settings) as log_:
+        kept = log_.lag(log_.first())
+    pipe.run()
+
+    assert 0 < kept < len(bodies) - 4
+    assert pipe.snapshot.counts.bodies == before + kept
+    assert pipe.counted() == {("a", "delivered"): 1_000 * (before + kept)}
+    assert [gap.partition for gap in pipe.snapshot.gaps] == [0, 1]
+    assert sum("has dropped receipts" in note for note in pipe.notes) == 1
 
 
 @pytest.mark.parametrize("damage", ["gone", "torn", "older"])
