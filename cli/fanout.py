@@ -15,6 +15,7 @@ from cli.extras import pipeline_extra
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.progress import SubmitBar
 from cli.render import print_json
+from cli.spark import Conf, Master, Memory
 from cli.task_view import task_fields
 from cli.words import parse_pairs, pushes_text
 from lanes.settings import Settings
@@ -50,12 +51,6 @@ Frozen = Annotated[
     typer.Option(
         "--frozen", help="Go on with what an earlier run froze, whatever the audience is now."
     ),
-]
-Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
-Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
 ]
 
 

@@ -19,6 +19,7 @@ from cli.extras import pipeline_extra
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.pipeline_view import batch_line, status_fields, status_json
 from cli.render import print_fields, print_json
+from cli.spark import Conf, Master, Memory, session_options
 from cli.times import time_text
 from lanes.life import now_ms
 from producers.times import parse_age, parse_since
@@ -26,8 +27,6 @@ from producers.times import parse_age, parse_since
 Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
 Every = Annotated[str, typer.Option(metavar="5s", help="Longest wait between batches.")]
-Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master.")]
-Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
 Since = Annotated[
     str, typer.Option(metavar="2h|TIME", help="From when on: a duration ago, or an ISO time.")
 ]
@@ -52,8 +51,9 @@ def run(
     once: Once = False,
     until_idle: UntilIdle = False,
     every: Every = "5s",
-    master: Master = "local[*]",
-    driver_memory: Memory = "2g",
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
     max_bodies: MaxBodies = 4_000,
 ) -> None:
     """Read the log of receipts into the store, batch by batch, each of them exactly once.
@@ -64,12 +64,11 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pipeline.receipts.job import RunOptions, run
-        from pipeline.receipts.work import SessionOptions
     options = RunOptions(
         once=once,
         until_idle=until_idle,
         every_s=parse_age(every) / 1000,
-        session=SessionOptions(master, driver_memory),
+        session=session_options(master, memory, conf),
         most_bodies=max_bodies,
         on_batch=lambda done: note(batch_line(done)),
         on_note=note,
@@ -80,8 +79,9 @@ def run(
 
 def compact(
     flags: Flags,
-    master: Master = "local[*]",
-    driver_memory: Memory = "2g",
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Merge small files, roll up old counts, amend rows by clicks, remove what is too old.
@@ -90,8 +90,7 @@ def compact(
     """
     with pipeline_extra():
         from pipeline.receipts.tidy import tidy
-        from pipeline.receipts.work import SessionOptions
-    done = tidy(flags.settings(), SessionOptions(master, driver_memory), note)
+    done = tidy(flags.settings(), session_options(master, memory, conf), note)
     if as_json:
         print_json(asdict(done))
     else:
@@ -101,8 +100,9 @@ def compact(
 def replay(
     flags: Flags,
     since: Since,
-    master: Master = "local[*]",
-    driver_memory: Memory = "2g",
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
     max_bodies: MaxBodies = 4_000,
     as_json: JsonFlag = False,
 ) -> None:
@@ -114,10 +114,9 @@ def replay(
     settings = flags.settings()
     with pipeline_extra():
         from pipeline.receipts.replay import ReplayOptions, replay
-        from pipeline.receipts.work import SessionOptions
     options = ReplayOptions(
         since_ms=parse_since(since, now_ms()),
-        session=SessionOptions(master, driver_memory),
+        session=session_options(master, memory, conf),
         most_bodies=max_bodies,
         on_batch=lambda done: note(batch_line(done)),
         on_note=note,

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pipeline.reports.table import Table
 
 _SINCE = "24h"
+_HOW = (
+    "what `pushlane dispatch` has sent with the setting receipts=on (or required) is in reports "
+    "once `pushlane pipeline run` has read it"
+)
 _MOST_SHOWN = 40
 _MOST_SHOWN_ROWS = 100
 _MOST = 1_000_000
@@ -94,12 +98,15 @@ def report(
         raise BadInput("--csv and --json exclude each other; give one of them")
     if rows and (html or png):
         raise BadInput("--rows are no picture: leave out --html and --png, or --rows")
-    form = _Form(as_csv, as_json, limit, latency, recipients, html, png)
+    form = _Form(as_csv, as_json, by is not None, limit, latency, recipients, html, png)
     asked = _Asked(task or "", since or "", until or "", by, tuple(where or ()))
     settings = flags.settings()
     with pipeline_extra():
-        work = _rows if rows else _report
-        work(settings, asked, form)
+        answer = _rows if rows else _report
+        registered = _registered(settings, asked.task)
+        with registered.explained():
+            query, submitted = asked.query(registered.task)
+            answer(settings, query, submitted, form)
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,7 @@ class _Form:
 
     as_csv: bool
     as_json: bool
+    by_alone: bool
     limit: int | None
     latency: bool
     recipients: bool
@@ -117,6 +125,15 @@ class _Form:
     @property
     def is_picture(self) -> bool:
         return bool(self.html or self.png)
+
+    @property
+    def is_table(self) -> bool:
+        """A table alone: of a breakdown that was asked for, or as CSV."""
+        return not (self.is_picture or self.as_json) and (self.by_alone or self.as_csv)
+
+    @property
+    def is_for_people(self) -> bool:
+        return not (self.is_picture or self.as_json or self.as_csv)
 
     def most(self, on_terminal: int) -> int:
         """How many rows: few for people, unless they say."""
@@ -138,7 +155,7 @@ class _Asked:
     by: str | None
     where: tuple[str, ...]
 
-    def query(self, settings: Settings) -> tuple[Query, int | None]:
+    def query(self, known: Task | None) -> tuple[Query, int | None]:
         """The question, and the task's total where that is what was submitted."""
         from pipeline.reports.conditions import Condition, parse_where
         from pipeline.reports.dimensions import Dimension, parse_by
@@ -152,7 +169,6 @@ class _Asked:
         )
         if not self.task:
             return query, None
-        known = _registered(settings, self.task)
         is_whole = not (self.since or self.until or self.where)
         only = Condition(Dimension("task"), (known.id if known else self.task,))
         return query.only(only), known.total if known and is_whole else None
@@ -163,33 +179,56 @@ class _Asked:
         return "outcome,reason" if self.task else "task,level"
 
 
-def _registered(settings: Settings, word: str) -> Task | None:
-    """The task as the registry knows it; None without one, or when it does not answer."""
-    if settings.broker == "embedded" and not settings.data_dir.is_dir():
-        return None
+@dataclass(frozen=True)
+class _Registered:
+    """What the registry says of the task that is asked for; nothing when it was not asked.
+
+    A task may be known to the store alone, once the registry has forgotten it.
+    """
+
+    task: Task | None = None
+    unknown: UnknownTask | None = None
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raises what to do about a task without receipts."""
+        try:
+            yield
+        except UnknownTask as error:
+            if self.unknown:
+                raise UnknownTask(f"{self.unknown}, and {error}") from error
+            if self.task:
+                raise BadInput(
+                    f"no receipts of task {self.task.id} in this period; {_HOW}"
+                ) from error
+            raise
+
+
+def _registered(settings: Settings, word: str) -> _Registered:
+    if not word or (settings.broker == "embedded" and not settings.data_dir.is_dir()):
+        return _Registered()
     try:
-        return on_backend(settings, lambda backend: backend.registry.get(word))
-    except UnknownTask:
-        return None
+        return _Registered(on_backend(settings, lambda backend: backend.registry.get(word)))
+    except UnknownTask as error:
+        return _Registered(unknown=error)
     except Unreachable:
         note("the registry does not answer: `submitted` is what has finished")
-        return None
+        return _Registered()
 
 
-def _report(settings: Settings, asked: _Asked, form: _Form) -> None:
+def _report(settings: Settings, query: Query, submitted: int | None, form: _Form) -> None:
     """The breakdown alone when one was asked for on a terminal or as CSV, else all of it."""
     from pipeline.reports import asking
     from pipeline.store import store_root
 
-    query, submitted = asked.query(settings)
     root, wish = store_root(settings), form.wish()
-    if form.is_picture or form.as_json or (asked.by is None and not form.as_csv):
+    if not form.is_table:
         made, table = asking.report_of(root, query, wish, submitted)
         notes, counts = made.notes, made.counts
         _write_pictures(made, table, form)
         if form.as_json:
             print_json(report_view.as_json(made, table))
-        elif not form.as_csv and not form.is_picture:
+        elif form.is_for_people and counts.rows:
             report_view.print_summary(made)
     else:
         answer = asking.counts_of(root, query, wish)
@@ -201,7 +240,7 @@ def _report(settings: Settings, asked: _Asked, form: _Form) -> None:
 def _print_table(table: Table, form: _Form) -> None:
     if form.as_csv:
         report_view.print_csv(table.headings, table.rows)
-    elif not form.as_json and not form.is_picture:
+    elif form.is_for_people and table.rows:
         report_view.print_counts(table)
 
 
@@ -209,7 +248,7 @@ def _remark(counts: Counts, notes: list[str]) -> None:
     """What is not in the table, on stderr."""
     more = counts.rows_in_all - len(counts.rows)
     if not counts.rows:
-        note("no receipts of this kind in this period")
+        note(f"no receipts of this kind in this period; {_HOW}")
     if more > 0:
         note(f"and {more:,} more rows: give a larger --limit")
     if counts.is_estimate:
@@ -240,17 +279,18 @@ def _writing(path: Path) -> Iterator[None]:
     note(f"wrote {path}")
 
 
-def _rows(settings: Settings, asked: _Asked, form: _Form) -> None:
+def _rows(settings: Settings, query: Query, _submitted: int | None, form: _Form) -> None:
     from pipeline.reports import asking
     from pipeline.store import store_root
 
-    query, _ = asked.query(settings)
     found = asking.rows_of(store_root(settings), query, form.most(_MOST_SHOWN_ROWS))
     if form.as_json:
         print_json(found.rows)
     elif form.as_csv:
         report_view.print_csv_rows(found.rows)
-    else:
+    elif found.rows:
         report_view.print_rows(found.rows)
+    if not found.rows:
+        note(f"no receipts of this kind in this period; {_HOW}")
     if found.is_sampled:
         note("some rows are a sample: each stands for its sample_weight of its kind")

@@ -18,6 +18,7 @@ from cli.extras import pipeline_extra
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import print_fields, print_json, print_table
 from cli.run import on_backend
+from cli.spark import Conf, Master, Memory
 from cli.words import parse_pairs, pushes_text
 from lanes.backend import Backend
 from lanes.errors import UserError
@@ -99,6 +100,9 @@ def add(
     paused: Paused = False,
     replace: Replace = False,
     check: Check = False,
+    master: Master = "",
+    memory: Memory = "",
+    conf: Conf = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Save a rule: from options, or from a file whose fields they replace.
@@ -127,7 +131,7 @@ def add(
     base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
     built = build_rule({**base, **read_options(options)}, settings, now_ms())
     if check:
-        rules_run.say_counts(settings, built)
+        rules_run.say_counts(settings, built, master, memory, conf)
     page = on_backend(settings, lambda backend: _save(backend, built, replace))
     _tell(page, "saved", as_json)
 

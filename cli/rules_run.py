@@ -18,6 +18,7 @@ from cli.progress import SubmitBar
 from cli.render import print_json
 from cli.run import on_backend
 from cli.signals import stop_on_signals
+from cli.spark import Conf, Master, Memory
 from cli.words import parse_pairs, pushes_text
 from lanes.backend import Backend, connect
 from lanes.errors import BadInput
@@ -29,13 +30,6 @@ if TYPE_CHECKING:
     from pipeline.rules.history import Run
     from pipeline.rules.rule import Rule
     from pipeline.rules.scheduler import Scheduler
-
-Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
-Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
-]
 
 
 def register(group: typer.Typer) -> None:
@@ -95,10 +89,12 @@ def serve(
     asyncio.run(_serve(settings, expander, once))
 
 
-def say_counts(settings: Settings, rule: Rule) -> None:
+def say_counts(
+    settings: Settings, rule: Rule, master: str, memory: str, conf: list[str] | None
+) -> None:
     """What a run of the rule would put on a lane now. Raises BadInput when it could not."""
     with SubmitBar() as bar:
-        counts = asyncio.run(_expander(settings, "", "", None, bar).count(rule))
+        counts = asyncio.run(_expander(settings, master, memory, conf, bar).count(rule))
     note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
 
 

@@ -53,6 +53,9 @@ def _analysis(error: AnalysisException, columns: Sequence[str]) -> str:
     if name and condition.startswith("UNRESOLVED_COLUMN"):
         hint = did_you_mean(name, columns)
         return f"there is no column {name!r}{hint}; the columns are: {shown(columns)}"
+    if condition == "PATH_NOT_FOUND":
+        path = parameters.get("path", "")
+        return f"nothing is at {path}; give a path that Spark's workers see, or a table's name"
     text = re.sub(r"^\[[\w.]+\]\s*", "", _first_line(str(error)))
     return f"{text}; the columns are: {shown(columns)}" if columns else text
 

@@ -42,7 +42,7 @@ class TaskSpec(BaseModel):
     data: tuple[str, ...] = ()
     dedupe: Literal["", "recipient"] = ""
     collapse: str = ""
-    attributes: tuple[str, ...] = ()
+    attribute: tuple[str, ...] = ()
     trace_id: str = ""
     quota: int = 1
     name: str = ""
@@ -68,10 +68,12 @@ class TaskSpec(BaseModel):
         Raises:
             BadInput: a time or duration that cannot be read, or has passed.
         """
-        given = self.model_dump(exclude={"key", "not_before", "delay", "expires", "retention"})
+        read = {"key", "not_before", "delay", "expires", "retention", "attribute"}
+        given = self.model_dump(exclude=read)
         return SubmitRequest(
             source=(),
             key=key or self.key,
+            attributes=self.attribute,
             not_before_ms=parse_start(self.not_before, self.delay, at_ms),
             expires_at_ms=parse_expiry(self.expires, at_ms) if self.expires else 0,
             retention_s=parse_retention(self.retention) if self.retention else None,

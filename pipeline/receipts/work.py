@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,10 +39,11 @@ _SQL = {
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Spark's master, and the memory of its driver."""
+    """Spark's master, the memory of its driver, and settings of its own, which win."""
 
     master: str = MASTER
     driver_memory: str = DRIVER_MEMORY
+    spark_options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Work(NamedTuple):
@@ -75,21 +76,25 @@ def opened(settings: Settings, options: SessionOptions) -> Iterator[Work]:
 def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> Iterator[Tools]:
     with (
         spark_session(
-            "pushlane receipts", options.master, _SPARK, driver_memory=options.driver_memory
+            "pushlane receipts",
+            options.master,
+            {**_SPARK, **options.spark_options},
+            driver_memory=options.driver_memory,
         ) as spark,
         OpenedLog(settings) as log,
         handed_over(settings, root) as settings_path,
         told_errors(),
     ):
-        prepare(spark)
+        prepare(spark, options.spark_options)
         yield Tools(spark, log, settings_path)
 
 
-def prepare(spark: SparkSession) -> None:
-    """Give a session what work on the store needs."""
-    spark.conf.set("spark.sql.shuffle.partitions", str(spark.sparkContext.defaultParallelism))
-    for name, value in _SQL.items():
-        spark.conf.set(name, value)
+def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None:
+    """Give a session what work on the store needs; what the user gave stays."""
+    partitions = str(spark.sparkContext.defaultParallelism)
+    wanted = {**_SQL, "spark.sql.shuffle.partitions": partitions}
+    for name in wanted.keys() - (given or {}).keys():
+        spark.conf.set(name, wanted[name])
     register_source(spark)
 
 

@@ -105,7 +105,25 @@ def test_rows_that_are_left_out_are_said_on_stderr(command, store):
 def test_a_period_without_receipts_says_so(command, store):
     ran = command("report", "--since", "3h", "--until", "2h", "--by", "level")
     assert ran.exit_code == 0
+    assert ran.stdout == ""
     assert "no receipts of this kind" in ran.stderr
+    assert "`pushlane pipeline run`" in ran.stderr
+
+
+def test_a_task_that_nobody_knows_is_said_to_be_unknown(command, store):
+    command.submit("high", 1, "--key", "autumn")
+    ran = command("report", "autum")
+    assert ran.exit_code == 1
+    assert "there is no task 'autum'; did you mean 'autumn'?" in ran.stderr
+
+
+def test_a_task_without_receipts_yet_says_how_it_gets_some(command, store):
+    task = command.submit("high", 1)
+    ran = command("report", task)
+    assert ran.exit_code == 1
+    assert ran.stdout == ""
+    assert f"no receipts of task {task}" in ran.stderr
+    assert "`pushlane pipeline run`" in ran.stderr
 
 
 def test_forms_that_exclude_each_other_are_refused(command, store):

@@ -31,7 +31,7 @@ def test_a_spec_asks_for_what_submit_would(tmp_path: Path) -> None:
         spec_file(
             tmp_path,
             'level = "low"\ntitle = "Hi {name}"\ndata = ["city"]\ndelivery = "once"\n'
-            'attributes = ["city"]\ntrace_id = "trace"\n'
+            'attribute = ["city"]\ntrace_id = "trace"\n'
             'expires = "2h"\nretention = "1h"\ndelay = "10m"\n',
         )
     )

@@ -45,6 +45,9 @@ def test_the_whole_way_ends_in_a_report(java, examples: Path, environment) -> No
 
     assert ran.returncode == 0, ran.stderr
     assert "no such device" in ran.stdout
+    assert "events recorded" in ran.stdout
+    assert "APP_VERSION" in ran.stdout.upper()
+    assert "displayed   0 " not in ran.stdout
     assert (examples / "data" / "report.html").read_text().startswith("<!doctype html>")
 
 

@@ -239,11 +239,14 @@ async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path)
     title = " | ".join(f"{{{name}}}" for name in columns)
     options = {"title": f"100% {title}", "collapse": "{id}-x", "data": ("whole", "list", "object")}
     options["data"] += ("text", "fraction")
-    options |= {"attributes": ("text", "yes", "fraction"), "trace_id": "whole"}
+    options |= {"trace_id": "whole"}
+    named = ("text", "yes", "fraction")
 
-    made = await run(embedded, asked(path, spec=spec(recipient="id", **options)))
+    made = await run(embedded, asked(path, spec=spec(recipient="id", attribute=named, **options)))
 
-    plain = SubmitRequest(source=path, level=Level.HIGH, recipient="id", **options)
+    plain = SubmitRequest(
+        source=path, level=Level.HIGH, recipient="id", attributes=named, **options
+    )
     async with connect(embedded) as backend:
         submitted = await submit(backend, embedded, plain)
     shown = [
@@ -319,7 +322,7 @@ async def test_what_cannot_be_meant_is_refused(embedded, tmp_path, given, said) 
 
 
 async def test_an_audience_that_is_not_there_is_named(embedded, tmp_path) -> None:
-    with pytest.raises(BadInput, match="Path does not exist"):
+    with pytest.raises(BadInput, match=r"nothing is at .*give a path"):
         await run(embedded, asked(tmp_path / "none.parquet"))
 
 
