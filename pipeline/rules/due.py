@@ -26,7 +26,7 @@ def note_due(rule: Rule, history: History, now_ms: int, fence: int) -> History:
         return handled
     window_ms = max(round(rule.catch_up_s * 1000), ON_TIME_MS)
     reach_ms = now_ms - window_ms
-    if first_ms <= reach_ms:
+    if first_ms <= reach_ms and not history.find(first_ms):
         handled = handled.with_runs(_too_old(rule, first_ms, reach_ms, now_ms))
     times = [*rule.schedule.between(max(start_ms, reach_ms), now_ms)]
     if not times:
@@ -82,8 +82,8 @@ def _add(history: History, due: Sequence[int], fence: int) -> History:
 
 
 def _skip(history: History, skipped: Sequence[int], why: str, now_ms: int) -> History:
-    """Those that were written down one by one, all others as one."""
-    known = [run for at_ms in skipped if (run := history.find(at_ms))]
+    """Those that were written down one by one, all others as one; what was asked for stays."""
+    known = [run for at_ms in skipped if (run := history.find(at_ms)) and not run.asked]
     ended = [run.ended(RunState.SKIPPED, now_ms, why) for run in known if run.state.is_open]
     new = [at_ms for at_ms in skipped if history.find(at_ms) is None]
     if new:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.rules.course import begin, end
+from pipeline.rules.course import ask, begin, end
 from pipeline.rules.due import note_due, overdue
 from pipeline.rules.history import MOST_OPEN, History, Run, RunState
 from pipeline.rules.rule import Rule
@@ -116,6 +116,21 @@ def test_latest_leaves_out_a_run_that_has_not_begun_when_the_next_is_due():
         (ms("2026-01-01T09:00"), "skipped"),
         (ms("2026-01-02T09:00"), "due"),
     ]
+
+
+@pytest.mark.parametrize("day", [2, 3])
+@pytest.mark.parametrize("catch_up_s", [86_400, 10 * 86_400])
+def test_a_run_asked_for_stays_when_its_time_is_left_out_for_a_schedule(
+    day: int, catch_up_s: int
+) -> None:
+    asked_ms = ms(f"2026-01-0{day}T09:00")
+    history = ask(asked_ms)(History(handled_ms=ms("2026-01-02T08:00")))
+
+    run = noted(a_rule(catch_up_s=catch_up_s), "2026-01-05T12:00", history).find(asked_ms)
+
+    assert run is not None
+    assert run.asked
+    assert run.state is RunState.DUE
 
 
 def test_skip_does_not_run_again_while_a_run_is_under_way():
