@@ -22,7 +22,7 @@ from pipeline.reports.engine import Engine
 from pipeline.reports.latency import QUANTILES, lateness
 from pipeline.reports.query import Period, Query
 from pipeline.reports.shares import Sent, Share
-from pipeline.store import Store, open_store
+from pipeline.store import CorruptStore, Store, open_store
 
 MINUTE_MS = 60_000
 MOST_GROUPS = 10_000
@@ -69,7 +69,7 @@ async def lag_of(log: ReceiptLog, root: Path) -> int | None:
     try:
         positions = open_store(root).snapshot().positions
         return await log.lag(positions if positions is not None else await log.first())
-    except (BadInput, ReceiptsGone):
+    except (BadInput, CorruptStore, ReceiptsGone):
         return None
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Self
+from urllib.parse import quote
 
 import msgspec
 from pyreqwest.client import ClientBuilder
@@ -18,6 +19,8 @@ from pipeline.alerts.law import Message
 
 _TIMEOUT_S = 10.0
 _WAITS_S = (1.0, 4.0)
+_PLAIN = '[]",: '
+"""Signs of a message's id that stay in a header; others are written as in a URL."""
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -57,7 +60,7 @@ class Webhook:
         try:
             request = (
                 self._client.post(url)
-                .header("Idempotency-Key", message.id)
+                .header("Idempotency-Key", quote(message.id, _PLAIN))
                 .body_bytes(msgspec.json.encode(message))
                 .build()
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -12,7 +13,7 @@ from lanes.backend import connect
 from lanes.errors import BadInput
 from lanes.settings import Settings
 from pipeline.alerts.book import AlertBook
-from pipeline.alerts.measure import measure
+from pipeline.alerts.measure import lag_of, measure
 from pipeline.alerts.rule import AlertRule, Metric, Threshold
 from pipeline.alerts.watch import Watch
 from pipeline.alerts.webhook import Webhook
@@ -154,6 +155,15 @@ async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path)
         assert len(keys) == 1
 
 
+async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead", sink="Zürich\x7f\n"))
+    async with Server(OK, keep=True).running() as server:
+        async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+            await book.add(rule(url=server.url, by="sink"))
+            [look] = await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
+        assert (look.problem, len(server.bodies)) == ("", 1)
+
+
 async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     ids = []
@@ -197,6 +207,17 @@ async def test_one_alert_that_goes_wrong_does_not_stop_the_others(tmp_path):
     assert (fine.problem, ids) == ("", ["b"])
     with pytest.raises(CorruptStore):
         found(root, rule(Metric.P99_WAIT_MS, "> 1"))
+
+
+async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    for path in open_store(root).generation.manifests.iterdir():
+        path.write_text("{")
+    async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+        await book.add(rule())
+        lag = partial(lag_of, None, root)
+        [look] = await Watch(book, root, webhook.tell, lag).look(NOW_MS)
+    assert "pipeline replay" in look.problem
 
 
 async def test_an_alert_of_the_same_name_is_refused_unless_it_replaces(tmp_path):
