@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.reports import sampling, tasks
+from pipeline.reports import edges, sampling, tasks
 from pipeline.reports.counts import Counts, count
 from pipeline.reports.engine import Engine, FilesMoved
 from pipeline.reports.latency import lateness
@@ -56,7 +56,7 @@ def counts_of(root: Path, query: Query, wish: Wish) -> Answer:
         return Answer(
             counts,
             _table(engine, asked, wish, counts, names),
-            sampling.notes(store, query.period),
+            [*edges.notes(store, query.period), *sampling.notes(store, query.period)],
         )
 
     return ask(root, query.period, work)

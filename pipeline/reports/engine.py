@@ -22,7 +22,7 @@ from pipeline.store.schema import TABLES
 COUNTED = "counted"
 """The table of all counts, at whatever step of time they are kept by."""
 MEMORY = "2GB"
-_ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
+ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
 _MOST_THREADS = 8
 _PAGE = 10_000
 _GLOB_SIGNS = frozenset("*?[")
@@ -99,7 +99,7 @@ class Engine:
     def coarsest_ms(self) -> int:
         """How long a step of time is known by throughout the period: a minute, hour or day."""
         period = (self.period.since_ms, self.period.until_ms)
-        kept = [step for table, step in _ROLLED_UP_MS.items() if self._store.files(table, *period)]
+        kept = [step for table, step in ROLLED_UP_MS.items() if self._store.files(table, *period)]
         return max(kept, default=TIMES_MS["minute"])
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.reports import clauses, sampling, shares, tasks
+from pipeline.reports import clauses, edges, sampling, shares, tasks
 from pipeline.reports.conditions import Condition
 from pipeline.reports.counts import Count, Counts, count
 from pipeline.reports.dimensions import Dimension
@@ -91,7 +91,7 @@ def make(
         level_shares=shares.by_level(sent, step) if step else [],
         task_shares=_largest(shares.by_task(sent, step)) if step else [],
         hours=count(engine, bare.along(_HOUR).only(_DELIVERED), _MOST_HOURS).rows,
-        notes=sampling.notes(store, engine.period),
+        notes=[*edges.notes(store, engine.period), *sampling.notes(store, engine.period)],
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.reports.asking import Wish, counts_of
 from pipeline.reports.dimensions import LABELS
 from pipeline.reports.query import Period
 from pipeline.store import open_store
@@ -130,6 +131,18 @@ def test_what_is_kept_by_the_hour_counts_with_the_rest(tmp_path):
     for by in ("level", "hour,sink", "attribute:version", "hour,attribute:version"):
         assert total(counted(root, query(by))) == whole
     assert min(row.n for row in counted(root, query("minute,attribute:version")).rows) > 0
+
+
+def test_a_period_that_cuts_a_kept_hour_says_what_becomes_of_it(tmp_path):
+    root = make_store(tmp_path, receipts=200, batches=1)
+    half = Period(NOON_MS + 30 * MINUTE_MS, NOON_MS + 90 * MINUTE_MS)
+    asked, wish = query(period=half), Wish(10)
+    assert counts_of(root, asked, wish).notes == []
+    _roll_up(root)
+    [note] = counts_of(root, asked, wish).notes
+    assert note.startswith("counts are kept by the hour there: that of")
+    assert note.endswith("12:00 UTC is left out")
+    assert counts_of(root, query(), wish).notes == []
 
 
 def _roll_up(root):
