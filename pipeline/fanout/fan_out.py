@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
 from lanes import life
 from lanes.backend import Backend, connect
@@ -26,8 +24,8 @@ from pipeline.fanout.freeze import changed, count, freeze
 from pipeline.fanout.publishing import publish
 from pipeline.fanout.reconcile import forgotten, reconcile
 from pipeline.fanout.request import FanoutRequest, FanoutResult
+from pipeline.fanout.sessions import Sessions, sessions
 from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
-from pipeline.session import spark_session
 from producers.hold import Hold
 from producers.input import OnProgress
 from producers.newtask import new_task
@@ -37,8 +35,6 @@ from producers.request import Stage as Step
 from producers.request import SubmitProgress
 
 _LOOK_S = 0.5
-
-T = TypeVar("T")
 
 
 async def fan_out(
@@ -73,7 +69,7 @@ async def _counted(settings: Settings, request: FanoutRequest, tell: OnProgress)
     tell(SubmitProgress(Step.CHECKING))
     asked = request.spec.request(life.now_ms(), request.task_key)
     task = new_task(asked, settings)
-    async with _sessions(request) as session:
+    async with sessions(request) as session:
         counts = await session(lambda found: count(found, request, asked, task))
     return FanoutResult(None, counts)
 
@@ -104,12 +100,12 @@ class _FanOut:
                 await asyncio.to_thread(self._stage.drop_rows)
                 counts = manifest.counts if manifest else None
                 return FanoutResult(known, counts, already_done=True)
-            refuse_ended(known)
+            await self._refuse_ended(known)
             self._refuse_lost(known, manifest)
-        async with _sessions(self._request) as session:
+        async with sessions(self._request) as session:
             return await self._fan_out(session, manifest)
 
-    async def _fan_out(self, session: _Session, manifest: Manifest | None) -> FanoutResult:
+    async def _fan_out(self, session: Sessions, manifest: Manifest | None) -> FanoutResult:
         began_s = time.monotonic()
         is_new = manifest is None
         if manifest is None:
@@ -143,22 +139,24 @@ class _FanOut:
             return task if task.key == key else None
         return None
 
-    async def _freeze(self, session: _Session) -> Manifest:
+    async def _freeze(self, session: Sessions) -> Manifest:
         self._tell(SubmitProgress(Step.FREEZING))
         request, settings = self._request, self._settings
         asked = request.spec.request(life.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
         task = replace(new_task(asked, settings), fingerprint=mark)
-        return await session(
+        manifest = await session(
             lambda spark: freeze(spark, settings, self._stage, request, asked, task)
         )
+        await asyncio.to_thread(self._stage.publish, manifest)  # only while nobody has stopped us
+        return manifest
 
-    async def _publish(self, session: _Session, manifest: Manifest) -> int:
+    async def _publish(self, session: Sessions, manifest: Manifest) -> int:
         """How many rows went out now."""
         task = await self._backend.registry.get(manifest.task.id)
         if task.total is not None:
             return 0
-        refuse_ended(task)
+        await self._refuse_ended(task)
         keep = task.retention_s > 0 and not is_pool(task.first_lane)
         await self._backend.broker.open_lane(task.first_lane, keep=keep)
         task = await self._backend.registry.change(task.id, life.start)
@@ -173,13 +171,13 @@ class _FanOut:
                 await self._publish_parts(session, manifest, left)
         return sum(part.rows for part in left)
 
-    async def _publish_parts(self, session: _Session, manifest: Manifest, left: list[Part]) -> None:
+    async def _publish_parts(self, session: Sessions, manifest: Manifest, left: list[Part]) -> None:
         settings = self._settings.model_copy(update={"batch": manifest.batch})
         frozen = self._stage.frozen(manifest.task.id)
         try:
             await session(lambda spark: publish(spark, settings, frozen, manifest, left))
         except PipelineFailed as error:
-            refuse_ended(await self._backend.registry.get(manifest.task.id))
+            await self._refuse_ended(await self._backend.registry.get(manifest.task.id))
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
 
     async def _seal(self, manifest: Manifest) -> Task:
@@ -199,7 +197,7 @@ class _FanOut:
         await asyncio.to_thread(self._stage.drop_rows)
         return task
 
-    async def _refuse_changed(self, session: _Session, manifest: Manifest) -> None:
+    async def _refuse_changed(self, session: Sessions, manifest: Manifest) -> None:
         found = await session(lambda spark: changed(spark, self._request, manifest))
         if found:
             raise TaskConflict(
@@ -207,6 +205,14 @@ class _FanOut:
                 f"{manifest.task.id}: {found}. Go on with what was frozen: the same command with "
                 "--frozen; or fan out what it is now, as another task: with another --key"
             )
+
+    async def _refuse_ended(self, task: Task) -> None:
+        """Nobody goes on with what was frozen for a task that was cancelled."""
+        try:
+            refuse_ended(task)
+        except TaskConflict:
+            await asyncio.to_thread(self._stage.drop_rows)
+            raise
 
     def _refuse_other(self, known: Task) -> None:
         if known.fingerprint.rpartition("-")[0] != self._fingerprint:
@@ -260,37 +266,3 @@ def _last_seqs(manifest: Manifest, frozen: Frozen) -> Iterator[tuple[Part, int]]
     for part in manifest.parts:
         found = reached.get(part.first_seq)
         yield part, max(starts[part.first_seq] - 1, found.seq if found else 0)
-
-
-class _Session:
-    """Runs work on a Spark session in a thread, and starts the session when it is first needed."""
-
-    def __init__(self, request: FanoutRequest) -> None:
-        self._request = request
-        self._spark: SparkSession | None = None
-        self._ends = ExitStack()
-
-    async def __call__(self, work: Callable[[SparkSession], T]) -> T:
-        return await asyncio.to_thread(lambda: work(self._started()))
-
-    def _started(self) -> SparkSession:
-        if self._spark is None:
-            request = self._request
-            options, memory = request.spark_options, request.memory
-            session = spark_session(
-                "pushlane fanout", request.master, options, driver_memory=memory
-            )
-            self._spark = self._ends.enter_context(session)
-        return self._spark
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._ends.close)
-
-
-@asynccontextmanager
-async def _sessions(request: FanoutRequest) -> AsyncIterator[_Session]:
-    session = _Session(request)
-    try:
-        yield session
-    finally:
-        await session.close()

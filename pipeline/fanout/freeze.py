@@ -59,19 +59,17 @@ def freeze(
     asked: SubmitRequest,
     task: Task,
 ) -> Manifest:
-    """Write the rows into the stage, then the manifest.
+    """Write the rows into the stage; the manifest is for the caller to publish.
 
     Raises:
         BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
     """
     frozen = stage.begin(task.id)
     try:
-        manifest = _manifest(spark, settings, frozen, request, asked, task)
-        stage.publish(manifest)
+        return _manifest(spark, settings, frozen, request, asked, task)
     except BaseException:
-        stage.clear()
+        stage.drop(task.id)
         raise
-    return manifest
 
 
 def changed(spark: SparkSession, request: FanoutRequest, manifest: Manifest) -> str:

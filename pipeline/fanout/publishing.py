@@ -45,13 +45,14 @@ def publish(
 @contextmanager
 def _whole_files(spark: SparkSession) -> Iterator[None]:
     """Each file a partition of its own: neither cut, nor put together with others."""
+    before = {name: spark.conf.get(name) or "" for name in _SIZES}  # the session may be a caller's
     for name in _SIZES:
         spark.conf.set(name, _TOO_LARGE)
     try:
         yield
     finally:
-        for name in _SIZES:
-            spark.conf.unset(name)
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _numbered(spark: SparkSession, frozen: Frozen, parts: Sequence[Part]) -> DataFrame:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -112,10 +113,16 @@ class Stage:
         """Throw all of it away."""
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def drop(self, task_id: str) -> None:
+        """Throw away this freeze alone: by now another driver may have begun one."""
+        shutil.rmtree(self.path / task_id, ignore_errors=True)
+        with suppress(OSError):  # not empty
+            self.path.rmdir()
+
     def drop_rows(self) -> None:
-        """Keep the manifest alone: the rows hold recipients, and are on the lane now."""
-        for rows in self.path.glob("*/rows"):
-            shutil.rmtree(rows, ignore_errors=True)
+        """Keep the manifest alone: rows hold recipients, and nobody goes on with them."""
+        for folder in self.path.glob("*/"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Frozen:

@@ -89,6 +89,29 @@ def test_workers_that_outlive_their_driver_write_into_no_new_freeze(
     assert again.files() == []
 
 
+def test_a_freeze_that_fails_late_leaves_that_of_the_next_driver(
+    stage: Stage, frozen: Frozen
+) -> None:
+    after = stage.begin("t2")
+    write(after, 0, 1)
+    stage.publish(manifest(after.files()))
+
+    stage.drop("t1")
+
+    assert stage.manifest() is not None
+    assert len(after.files()) == 1
+
+
+def test_a_finished_fan_out_keeps_its_manifest_alone(stage: Stage, frozen: Frozen) -> None:
+    write(frozen, 0, 1)
+    (frozen.progress / "1").write_text("1")
+    stage.publish(manifest(frozen.files()))
+
+    stage.drop_rows()
+
+    assert [path.name for path in stage.path.iterdir()] == ["manifest.json"]
+
+
 def test_a_part_begins_elsewhere_after_a_reconciliation(frozen: Frozen) -> None:
     parts = [Part("a", 0, 1, 3), Part("b", 1, 4, 5)]
     (frozen.progress / "4").write_text("5")

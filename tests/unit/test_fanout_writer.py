@@ -84,3 +84,9 @@ def test_a_password_is_no_part_of_a_key() -> None:
     first, second = ({"password": word, "url": "jdbc:x"} for word in ("one", "two"))
 
     assert request(options=first).task_key == request(options=second).task_key
+
+
+def test_another_keyspace_is_another_audience() -> None:
+    first, second = ({"keyspace": name} for name in ("shop", "news"))
+
+    assert request(options=first).task_key != request(options=second).task_key

@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.errors import PipelineFailed
 from pipeline.fanout import publishing
+from pipeline.fanout.reconcile import reconcile
 from pipeline.fanout.source import bound
 from pipeline.fanout.stage import Stage
 from producers.request import SubmitRequest
@@ -119,11 +121,13 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
     stage = Stage(settings, request.task_key)
     for path in stage.path.glob("*/progress/*"):
         os.utime(path, (1, 1))
+    reading = mock.AsyncMock(wraps=reconcile)
+    monkeypatch.setattr("pipeline.fanout.fan_out.reconcile", reading)
 
     result = await run(settings, request)
 
     assert seqs(await on_lane(settings, result.task)) == list(range(1, 201))
-    assert bool(list(stage.path.glob("*/starts.json"))) == (settings.broker != "embedded")
+    assert reading.called == (settings.broker != "embedded")
 
 
 async def test_a_frozen_audience_that_changed_is_refused(embedded, tmp_path, monkeypatch) -> None:
@@ -154,6 +158,18 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
 
     with pytest.raises(TaskConflict, match="is cancelled"):
         await run(embedded, request)
+    assert list(Stage(embedded, "k").path.glob("*/*")) == []  # recipients are in those
+
+
+async def test_a_callers_session_keeps_its_own_settings(embedded, tmp_path, spark) -> None:
+    name = "spark.sql.files.maxPartitionBytes"
+    spark.conf.set(name, "1m")
+
+    await run(embedded, asked(people(tmp_path)))
+    found = spark.conf.get(name)
+    spark.conf.unset(name)
+
+    assert found == "1m"
 
 
 async def test_a_key_of_another_rule_is_refused(embedded, tmp_path) -> None:

@@ -1,0 +1,62 @@
+"""A Spark session for the steps of one fan-out, each in a thread: Spark's calls block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from threading import Lock
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from pipeline.errors import PipelineFailed
+from pipeline.fanout.request import FanoutRequest
+from pipeline.session import spark_session
+
+T = TypeVar("T")
+
+
+class Sessions:
+    """Starts the session when it is first needed. Closed meanwhile, it is stopped all the same."""
+
+    def __init__(self, request: FanoutRequest) -> None:
+        self._request = request
+        self._spark: SparkSession | None = None
+        self._ends = ExitStack()
+        self._starting = Lock()
+        self._is_closed = False
+
+    async def __call__(self, work: Callable[[SparkSession], T]) -> T:
+        return await asyncio.to_thread(lambda: work(self._started()))
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await asyncio.to_thread(self._end)
+
+    def _started(self) -> SparkSession:
+        request = self._request
+        with self._starting:
+            if self._spark is None and not self._is_closed:
+                options, memory = request.spark_options, request.memory
+                session = spark_session(
+                    "pushlane fanout", request.master, options, driver_memory=memory
+                )
+                self._spark = self._ends.enter_context(session)
+            if self._spark is None or self._is_closed:
+                raise PipelineFailed("the fan-out was stopped before Spark had started")
+            return self._spark
+
+    def _end(self) -> None:
+        with self._starting:
+            self._ends.close()
+
+
+@asynccontextmanager
+async def sessions(request: FanoutRequest) -> AsyncIterator[Sessions]:
+    """For as long as the context lasts."""
+    session = Sessions(request)
+    try:
+        yield session
+    finally:
+        await session.close()
