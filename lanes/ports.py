@@ -327,7 +327,10 @@ class ReceiptLog(Protocol):
         """
 
     async def kept(self, positions: Sequence[str]) -> list[str]:
-        """These, and for each whose next bodies are gone the oldest that its partition has."""
+        """These, and for each whose next bodies are gone the oldest that its partition has.
+
+        The oldest of all when there are not as many as partitions: the log was made anew.
+        """
 
     def read(self, partition: int, start: str, end: str) -> AsyncIterator[list[bytes]]:
         """The bodies between two positions, in order, page by page: the same ones every time.

@@ -7,6 +7,7 @@ manifest, so that a report of that time can be told from a whole one.
 from __future__ import annotations
 
 import shutil
+from itertools import zip_longest
 from pathlib import Path
 
 from lanes.life import now_ms
@@ -24,12 +25,11 @@ def go_on(writer: StoreWriter, log: OpenedLog) -> tuple[list[str], str]:
     if positions is None:
         _forget(writer.generation.checkpoint)
         return log.first(), ""
-    gaps = _gaps(writer.state, positions, log.kept(positions))
-    if not gaps:
+    kept = log.kept(positions)
+    if kept == positions:
         return positions, ""
+    gaps = _gaps(writer.state, positions, kept)
     _forget(writer.generation.checkpoint)
-    ends = {gap.partition: gap.end for gap in gaps}
-    kept = [ends.get(place, position) for place, position in enumerate(positions)]
     writer.publish("gap", writer.begin(), positions=kept, gaps=gaps)
     return kept, _told(gaps)
 
@@ -38,7 +38,7 @@ def _gaps(state: State, positions: list[str], kept: list[str]) -> list[Gap]:
     at_ms = now_ms()
     return [
         Gap(place, start, end, state.last_batch_at_ms, at_ms)
-        for place, (start, end) in enumerate(zip(positions, kept, strict=True))
+        for place, (start, end) in enumerate(zip_longest(positions, kept, fillvalue=""))
         if start != end
     ]
 

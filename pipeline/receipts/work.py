@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,7 @@ from pipeline.receipts.handover import handed_over
 from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.source import register_source
 from pipeline.session import MASTER, spark_session
-from pipeline.store import StoreWriter, store_root
+from pipeline.store import CorruptStore, StoreWriter, store_root
 from pipeline.store.writing import writing
 
 DRIVER_MEMORY = "2g"
@@ -111,12 +112,20 @@ def told_errors() -> Iterator[None]:
 
 _OURS = re.compile(r"^(?:lanes|pipeline)\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 
+_UNREADABLE = re.compile(
+    r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND)\b.*?file:(?://)?(/\S+?\.parquet)\b"
+)
+
 
 def as_ours(error: BaseException | None) -> PushlaneError:
-    """With the message of an error of ours that was raised in a worker; else only with Spark's name
-    for it: its text could quote rows.
+    """Names the file of the store that Spark could not read; else with the message of an error of
+    ours that was raised in a worker; else only with Spark's name for it: its text could quote rows.
     """
-    found = _OURS.search(str(error))
+    text = str(error)
+    damaged = _UNREADABLE.search(text)
+    if damaged:
+        return CorruptStore.of(Path(unquote(damaged[1])), "this file cannot be read")
+    found = _OURS.search(text)
     if found and found[1] == ReceiptsGone.__name__:
         return ReceiptsGone(found[2])
     return PipelineFailed(found[2] if found else _named(error))

@@ -131,3 +131,13 @@ def test_the_command_shows_a_gap(command, settings, writer, log, monkeypatch):
     assert "partition 0 from 0 to " in read.stdout
     [gap] = command("pipeline", "status", "--json").json["gaps"]
     assert gap["partition"] == 0
+
+
+def test_a_log_made_anew_with_more_partitions_is_read_from_its_beginning(writer, log):
+    publish(writer, ["700"])
+
+    positions, said = go_on(writer, log)
+
+    assert positions == log.first()
+    assert log.lag(["700"]) == 4
+    assert said

@@ -154,6 +154,8 @@ class EmbeddedReceiptLog(ReceiptLog):
         ]
 
     def _kept(self, positions: list[int]) -> list[int]:
+        if len(positions) != len(self._partitions):  # of a log that was here before
+            return [part.first() for part in self._partitions]
         rows = zip(self._partitions, positions, strict=True)
         return [part.kept(position, _PATIENCE_S) for part, position in rows]
 

@@ -91,7 +91,7 @@ class PulsarReceiptLog(ReceiptLog):
 
     async def kept(self, positions: Sequence[str]) -> list[str]:
         extents = await self._extents()
-        starts = [Position.parse(text) for text in positions]
+        starts = _starts(extents, positions)
         rows = zip(extents, starts, strict=True)
         return [
             str(start if await self._holds(partition, extent, start) else extent.first)
@@ -126,7 +126,7 @@ class PulsarReceiptLog(ReceiptLog):
 
     async def lag(self, positions: Sequence[str]) -> int:
         extents = await self._extents()
-        starts = [Position.parse(text) for text in positions]
+        starts = _starts(extents, positions)
         return sum(extent.count_from(at) for extent, at in zip(extents, starts, strict=True))
 
     async def secret(self) -> bytes:
@@ -225,6 +225,15 @@ _FULL = (
     "the log of receipts is full, and nobody has taken anything over: run `pushlane pipeline run`, "
     "raise receipts_max_bytes, or set receipts=on"
 )
+
+
+def _starts(extents: Sequence[Extent], positions: Sequence[str]) -> list[Position]:
+    """The oldest ones, when the positions are of a log that was here before with more or fewer
+    partitions.
+    """
+    if len(positions) != len(extents):
+        return [extent.first for extent in extents]
+    return [Position.parse(text) for text in positions]
 
 
 def _topic(partition: int) -> str:

@@ -12,7 +12,7 @@ from datasketches import hll_sketch, hll_union
 from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pipeline.receipts.compaction.run import compact
 from pipeline.receipts.work import SessionOptions, opened
-from pipeline.store import open_store
+from pipeline.store import CorruptStore, open_store
 from tests.integration.pipeline.piping import Pipe
 from tests.receipts import NOON_MS, body
 
@@ -105,3 +105,21 @@ def test_files_that_count_no_more_go_after_a_grace_time(pipe):
     assert not any(Path(path).exists() for path in old)
     assert done.removed >= 2
     assert pipe.seqs("a") == list(range(1, 21))
+
+
+@pytest.mark.parametrize("damage", ["torn", "overwritten", "removed"])
+def test_a_damaged_file_is_named_with_what_mends_it_and_nothing_changes(pipe, damage):
+    for first in (1, 11):
+        pipe.append(body("a", range(first, first + 10)))
+        pipe.run()
+    store = open_store(pipe.root)
+    path = Path(store.files("detail")[0])
+    content = path.read_bytes()
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(content[:99] if damage == "torn" else b"PAR1" + bytes(len(content) - 4))
+
+    with pytest.raises(CorruptStore, match=f"{path}: .*`pushlane pipeline replay --since TIME`"):
+        compacted(pipe)
+    assert open_store(pipe.root).state == store.state
