@@ -73,6 +73,7 @@ class Round:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     rounds: list[Round] = []
     rivals: list[tuple[float, float]] = []
+    expected = len(range(0, options.rows, options.match))
     with backend_settings(options.broker) as settings, _audience(options) as audience:
         request = FanoutRequest(
             audience=str(audience),
@@ -81,10 +82,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         )
         with spark_session("bench", request.master, driver_memory=options.memory):
             say("a cold round")
-            cold = asyncio.run(_round(anew(settings), request))
+            cold = asyncio.run(_round(anew(settings), request, expected))
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}")
-                rounds.append(asyncio.run(_round(anew(settings), request)))
+                rounds.append(asyncio.run(_round(anew(settings), request, expected)))
                 if options.broker == "pulsar":
                     rivals += _rival(settings, rounds[-1])
     return {
@@ -103,7 +104,7 @@ def _audience(options: argparse.Namespace) -> Iterator[Path]:
         yield write_audience(Path(folder), options.rows)
 
 
-async def _round(settings: Settings, request: FanoutRequest) -> Round:
+async def _round(settings: Settings, request: FanoutRequest, expected: int) -> Round:
     began_s = time.monotonic()
     first_s: list[float] = []
 
@@ -115,7 +116,7 @@ async def _round(settings: Settings, request: FanoutRequest) -> Round:
         result = await fan_out(settings, request, watch)
     whole_s = time.monotonic() - began_s
     assert result.task is not None
-    size, lost, duplicates = await _judge_lane(settings, result.task)
+    size, lost, duplicates = await _judge_lane(settings, result.task, expected)
     say(
         f"  frozen in {result.freeze_s:.1f} s, published in {result.publish_s:.1f} s: "
         f"{result.published / result.publish_s:,.0f}/s, peak {held.peak_mb:,} MB"
@@ -124,7 +125,7 @@ async def _round(settings: Settings, request: FanoutRequest) -> Round:
     return Round(result, first, whole_s, size, held.peak_mb, lost, duplicates)
 
 
-async def _judge_lane(settings: Settings, task: Task) -> tuple[int, int, int]:
+async def _judge_lane(settings: Settings, task: Task, expected: int) -> tuple[int, int, int]:
     """Bytes of a push, and how many are missing from the lane, or there more than once."""
     total = task.total or 0
     seen = bytearray(total + 1)
@@ -137,7 +138,7 @@ async def _judge_lane(settings: Settings, task: Task) -> tuple[int, int, int]:
                 seen[seq] = 1
                 size += len(body)
         await backend.broker.drop_lane(task.first_lane, force=True)
-    return size // max(1, sum(seen) + duplicates), total - sum(seen), duplicates
+    return size // max(1, sum(seen) + duplicates), expected - sum(seen), duplicates
 
 
 def _rival(settings: Settings, ours: Round) -> list[tuple[float, float]]:

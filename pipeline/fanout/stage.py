@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 
+from lanes.durable import write_durably
 from lanes.errors import BadInput
 from lanes.settings import Settings
 from lanes.task import Task
@@ -107,7 +108,7 @@ class Stage:
 
     def publish(self, manifest: Manifest) -> None:
         """From now on the frozen rows count."""
-        replace_file(self.path / "manifest.json", msgspec.json.encode(manifest))
+        write_durably(self.path / "manifest.json", msgspec.json.encode(manifest))
 
     def clear(self) -> None:
         """Throw all of it away."""
@@ -155,7 +156,7 @@ class Frozen:
 
     def start(self, starts: dict[int, int]) -> None:
         """From now on these parts begin there."""
-        replace_file(self.path / "starts.json", msgspec.json.encode(starts))
+        write_durably(self.path / "starts.json", msgspec.json.encode(starts))
 
     def reached(self, parts: Iterable[Part]) -> dict[int, Reached]:
         """How far each part is, by its first seq; nothing of one that no worker has begun."""
@@ -169,25 +170,6 @@ class Frozen:
             return Reached(int(path.read_text() or 0), at_ms)
         except FileNotFoundError:
             return None
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Durably; another process sees the old content or the new."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _part(path: Path, first_seq: int) -> Part:

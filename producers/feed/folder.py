@@ -16,10 +16,10 @@ from socket import gethostname
 import msgspec
 from msgspec.structs import replace
 
+from lanes.durable import sync_folder, write_durably
 from lanes.errors import BadInput, StorageFull, TaskConflict
 from lanes.task import Task
 from producers.feed.batch import Batch
-from producers.feed.files import sync_folder, write_durably
 from producers.feed.options import MAX_SPOOL_BYTES
 from producers.feed.segment import CORRUPT
 from producers.feed.spool import SEGMENT_BYTES, Spool

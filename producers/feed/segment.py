@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from producers.feed.files import sync_folder, write_all
+from lanes.durable import sync_folder
+from producers.feed.files import write_all
 
 SUFFIX = ".segment"
 CORRUPT = ".corrupt"
