@@ -7,7 +7,9 @@ calls block.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -173,7 +175,8 @@ def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) 
 
 
 def _judged(request: FanoutRequest, plan: _Plan, total: int) -> Counts:
-    matched, wanted, made = plan.matched.get, plan.wanted.get, plan.made.get
+    observed = (plan.matched, plan.wanted, plan.made)
+    matched, wanted, made = (_seen(one, may_be_nothing=not total) for one in observed)
     eligible = matched["n"] - matched["nameless"]
     counts = Counts(
         matched=matched["n"],
@@ -185,6 +188,16 @@ def _judged(request: FanoutRequest, plan: _Plan, total: int) -> Counts:
     )
     _refuse(request, counts, made["reason"])
     return counts
+
+
+def _seen(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
+    """Of rows that Spark knows not to be there, like those of `1 = 0`, it observes nothing."""
+    try:
+        return observation.get
+    except Py4JJavaError:
+        if may_be_nothing:
+            return {"n": 0, "nameless": 0, "bad": 0, "reason": None}
+        raise
 
 
 def _refuse(request: FanoutRequest, counts: Counts, reason: str | None) -> None:

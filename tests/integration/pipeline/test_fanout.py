@@ -322,6 +322,7 @@ async def test_more_than_is_allowed_is_refused(embedded, tmp_path) -> None:
         ({"where": "agee > 3"}, r"no column 'agee'; did you mean 'age'\?; the columns are: rec"),
         ({"where": "age >"}, "Syntax error"),
         ({"where": "age = 1000"}, "has no rows for which 'age = 1000' holds"),
+        ({"where": "1 = 0"}, "has no rows for which '1 = 0' holds"),
         ({"spec": spec(title="{nam}")}, "no column 'nam', which is asked for as title template"),
         ({"spec": spec(recipient="device")}, "no column 'device', which is asked for as recipient"),
         ({"exclude": ("{people}:devise",)}, "no column 'devise'"),
