@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lanes.embedded.receipts import EmbeddedReceiptLog
+from lanes.embedded.receipts.records import Record, records
 from lanes.errors import ReceiptsGone, StorageFull
 from lanes.settings import Settings
 
@@ -202,3 +203,43 @@ def test_its_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     on_log(tmp_path, work)
     modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "receipts").rglob("*")}
     assert modes == {0}
+
+
+def test_what_is_left_is_counted_without_reading_it_all_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked = []
+
+    def told(*given: int) -> Iterator[Record]:
+        for record in records(*given):
+            walked.append(record)
+            yield record
+
+    monkeypatch.setattr("lanes.embedded.receipts.partition.records", told)
+
+    async def work(log: EmbeddedReceiptLog) -> None:
+        start = await log.first()
+        await log.append([b"body"] * 100)
+        assert await log.lag(start) == 100
+        further = await log.advance(start, 10)
+        await log.append([b"body"] * 5)
+        walked.clear()
+
+        assert await log.lag(further) == 95
+        assert len(walked) == 10 + 5
+        assert await log.lag(start) == 105
+
+    on_log(tmp_path, work)
+
+
+def test_what_is_left_is_counted_when_the_oldest_has_gone(tmp_path: Path) -> None:
+    async def work(log: EmbeddedReceiptLog) -> None:
+        start = await log.first()
+        await fill(log, 4)
+        assert await log.lag(start) == 4
+        await fill(log, 12)
+
+        assert await log.first() != start
+        assert await log.lag(start) == len(await everything(log))
+
+    on_log(tmp_path, work, receipts_max_bytes=2 * MIB)

@@ -11,6 +11,7 @@ from pathlib import Path
 def replace(path: Path, content: bytes) -> None:
     """Whoever opens it finds the old content or the new one."""
     _made(path, content).replace(path)
+    sync_folder(path.parent)
 
 
 def put_new(path: Path, content: bytes) -> None:
@@ -19,6 +20,16 @@ def put_new(path: Path, content: bytes) -> None:
     with suppress(FileExistsError):
         os.link(made, path)
     made.unlink()
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in it outlive a power cut."""
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _made(path: Path, content: bytes) -> Path:

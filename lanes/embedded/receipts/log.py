@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from lanes.embedded.receipts.files import put_new, replace
+from lanes.embedded.receipts.files import put_new, replace, sync_folder
 from lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
 from lanes.errors import ReceiptsGone, StorageFull, Unreachable
 from lanes.ports import ReceiptLog
@@ -94,6 +94,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         path = self._folder / "partitions"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
+            sync_folder(self._folder.parent)
             put_new(path, b"%d" % self._settings.receipts_partitions)
         limits = _limits(self._settings, int(path.read_bytes()))
         return [
@@ -160,26 +161,27 @@ class EmbeddedReceiptLog(ReceiptLog):
         return [part.kept(position, _PATIENCE_S) for part, position in rows]
 
     def _lag(self, positions: list[int]) -> int:
-        return sum(map(len, self._ends(self._kept(positions), None)))
+        rows = zip(self._partitions, self._kept(positions), strict=True)
+        return sum(part.count(here, self._end_of(part, here)) for part, here in rows)
 
     def _ends(self, start: list[int], most: int | None) -> list[list[int]]:
         """For each partition the positions after the records behind `start`."""
         return [
-            self._ends_of(part, here, most)
+            part.ends(here, self._end_of(part, here), most)
             for part, here in zip(self._partitions, start, strict=True)
         ]
 
-    def _ends_of(self, part: Partition, start: int, most: int | None) -> list[int]:
+    def _end_of(self, part: Partition, start: int) -> int:
         try:
             end = part.end(_PATIENCE_S)
         except Busy:  # somebody stands still in the middle of an append: there is nothing new
-            return []
+            return start
         if start > end:
             raise ReceiptsGone(
                 f"the log of receipts in {self._folder} ends at {end}, before {start}: it was "
                 "removed or replaced"
             )
-        return part.ends(start, end, most)
+        return end
 
     def _committed(self) -> list[int] | None:
         try:

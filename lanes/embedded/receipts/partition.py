@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from lanes.embedded.receipts.files import sync_folder
 from lanes.embedded.receipts.records import (
     Record,
     Segment,
@@ -45,6 +46,12 @@ class Limits(NamedTuple):
     most_bytes: int
     retention_s: float
     drops: bool
+
+
+class _Counted(NamedTuple):
+    start: int
+    end: int
+    records: int
 
 
 class Busy(Exception):
@@ -76,6 +83,7 @@ class Partition:
         self._mine = threading.Lock()
         self._lock: int | None = None
         self._tail: _Tail | None = None
+        self._counted = _Counted(0, 0, 0)
 
     def append(self, bodies: Sequence[bytes]) -> int:
         """Returns once they are on the disk; how many bytes nobody had committed went for them.
@@ -136,6 +144,25 @@ class Partition:
                 break
             found.append(segment.base + record.end)
         return found
+
+    def count(self, start: int, end: int) -> int:
+        """How many records lie between.
+
+        Who asks again a little further on waits only for what has changed at the two ends.
+        """
+        known = self._counted
+        found: int | None = None
+        if known.start <= start <= known.end <= end:
+            with suppress(ReceiptsGone):  # the oldest of them went meanwhile
+                gone = self._walked(known.start, start)
+                found = known.records - gone + self._walked(known.end, end)
+        if found is None:
+            found = self._walked(start, end)
+        self._counted = _Counted(start, end, found)
+        return found
+
+    def _walked(self, start: int, end: int) -> int:
+        return sum(1 for _ in self._walk(start, end))
 
     def page(self, start: int, end: int, most_bytes: int) -> tuple[list[bytes], int]:
         """Bodies from `start` on, of about so many bytes, and the position after them."""
@@ -218,6 +245,7 @@ class Partition:
         if self._lock is not None:  # somebody has removed the folder
             os.close(self._lock)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync_folder(self._folder.parent)
         self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return self._lock
 
@@ -245,7 +273,7 @@ class Partition:
         is_new = not segment.path.exists()
         tail = _Tail(segment)
         if is_new:
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         if self._tail is not None:
             os.close(self._tail.file)
         self._tail = tail
@@ -331,11 +359,3 @@ def _take(lock: int, deadline_s: float) -> None:
             if time.monotonic() >= deadline_s:
                 raise Busy from None
             time.sleep(_RETRY_S)
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
