@@ -41,7 +41,8 @@ class PushEvent:
 
     def __post_init__(self) -> None:
         task_id, _, seq = self.push_id.rpartition("-")
-        if not (task_id and seq.isascii() and seq.isdigit() and 1 <= int(seq) <= MAX_SEQ):
+        is_number = seq.isascii() and seq.isdigit() and len(seq) <= len(str(MAX_SEQ))
+        if not (task_id and is_number and 1 <= int(seq) <= MAX_SEQ):
             raise BadInput(f"{self.push_id[:80]!r} is no push; give its id, TASK-SEQ")
         known = [event.value for event in Event]
         if self.event not in known:
