@@ -17,12 +17,20 @@ from pydantic import SecretStr
 
 from lanes.settings import Settings
 
+_PREFIX = ".settings-"
+
 
 @contextmanager
 def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
-    """The path of a file with these settings, removed in the end."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f".settings-{secrets.token_hex(8)}"
+    """The path of a file with these settings, removed in the end.
+
+    Only for who has the right to write the store: what others have left there, who were killed, is
+    removed, since it may hold a token.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in folder.glob(f"{_PREFIX}*"):
+        left.unlink(missing_ok=True)
+    path = folder / f"{_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode({name: _plain(value) for name, value in settings}))

@@ -48,6 +48,7 @@ from pipeline.store import (
     open_store,
     store_root,
 )
+from pipeline.store.durable import sync_below
 from pipeline.store.layout import current, make_current, next_generation
 from pipeline.store.manifest import write_checkpoint
 from pipeline.store.schema import TIME_COLUMN
@@ -95,6 +96,8 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         batches = Batches(work.spark, writer, work.log, settings, start)
         receipts = rebuild.catch_up(batches, options.on_batch)
         _require_whole(old, writer.store, options.on_note)
+        files = writer.state.files.values()
+        sync_below(generation.folder, [path for entries in files for path in entries])
         make_current(generation)
         return Replayed(generation.name, since_ms, receipts)
 

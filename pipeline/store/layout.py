@@ -69,6 +69,11 @@ def make_current(generation: Generation) -> None:
     write_atomically(generation.root / _CURRENT, generation.name.encode())
 
 
+def became_current_at_ms(root: Path) -> int:
+    """Since when the one that counts does; who has opened the store earlier may read another."""
+    return (root / _CURRENT).stat().st_mtime_ns // 1_000_000
+
+
 def next_generation(root: Path) -> Generation:
     """One that was never there, empty."""
     taken = [int(path.name.removeprefix(_GENERATION)) for path in root.glob(f"{_GENERATION}*")]

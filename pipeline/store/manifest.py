@@ -8,11 +8,13 @@ rename, or not at all.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from pipeline.store.durable import sync
 from pipeline.store.errors import CorruptStore
 
 VERSION = 1
@@ -117,15 +119,17 @@ class State(msgspec.Struct, frozen=True):
     def after(self, manifest: Manifest) -> State:
         """With one more change."""
         is_batch = manifest.kind == "batch"
+        files = _changed(self.files, manifest)
+        intervals = self.intervals | {each.batch: each for each in manifest.intervals}
         return State(
             number=manifest.number,
             at_ms=manifest.at_ms,
             last_batch=manifest.number if is_batch else self.last_batch,
             last_batch_at_ms=manifest.at_ms if is_batch else self.last_batch_at_ms,
             positions=self.positions if manifest.positions is None else manifest.positions,
-            files=_changed(self.files, manifest),
+            files=files,
             counts=self.counts.plus(manifest.counts),
-            intervals=self.intervals | {each.batch: each for each in manifest.intervals},
+            intervals=_left(intervals, files) if manifest.kind == "compact" else intervals,
             retired=_retired(self.retired, manifest),
             gaps=[*self.gaps, *manifest.gaps][-_MOST_GAPS:],
         )
@@ -145,6 +149,18 @@ def _changed(
         kept = {path: e for path, e in files.get(table, {}).items() if path not in gone}
         changed[table] = kept | {each.path: each for each in manifest.added.get(table, ())}
     return changed
+
+
+def _left(
+    intervals: dict[int, Interval], files: dict[str, dict[str, FileEntry]]
+) -> dict[int, Interval]:
+    """Those that say something of the rows that are kept, or are still to be filled up."""
+    oldest_ms = min((each.min_ms for each in files.get("detail", {}).values()), default=sys.maxsize)
+    return {
+        batch: each
+        for batch, each in intervals.items()
+        if each.state == "sampled" or each.max_ms >= oldest_ms
+    }
 
 
 def _retired(retired: dict[str, int], manifest: Manifest) -> dict[str, int]:
@@ -227,8 +243,4 @@ def write_atomically(path: Path, body: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)

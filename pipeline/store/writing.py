@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.store.durable import sync_below
 from pipeline.store.errors import CorruptStore, StoreBusy
 from pipeline.store.layout import (
     Generation,
@@ -87,6 +88,7 @@ class StoreWriter:
     ) -> State:
         """Make all that was written under the name count, and what is removed not any more."""
         added = {table: written_files(self.generation, table, name) for table in TABLES}
+        self._settle(name, added)
         for table, entries in (carried or {}).items():
             added[table] = [*added[table], *entries]
         manifest = Manifest(
@@ -106,6 +108,16 @@ class StoreWriter:
         if self.state.number % CHECKPOINT_EVERY == 0:
             self._checkpoint()
         return self.state
+
+    def _settle(self, name: str, added: Mapping[str, list[FileEntry]]) -> None:
+        """What counts is on the disk before the manifest is; what has no rows is not kept."""
+        paths = [each.path for entries in added.values() for each in entries]
+        named = {(self.generation.folder / path).parent for path in paths}
+        for table in TABLES:
+            for folder in self.generation.batch_folders(table, name):
+                if folder not in named:
+                    shutil.rmtree(folder)
+        sync_below(self.generation.folder, paths)
 
     def _checkpoint(self) -> None:
         """The one before it stays, for who is reading the list of manifests just now."""
@@ -135,7 +147,7 @@ def writing(root: Path) -> Iterator[StoreWriter]:
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
     """The lock goes with the process, however it ends."""
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lanes.errors import BadInput
-from pipeline.store import CorruptStore, Counts, StoreBusy, open_store
+from lanes.settings import Settings
+from pipeline.receipts.handover import handed_over
+from pipeline.store import CorruptStore, Counts, Interval, StoreBusy, open_store
 from pipeline.store.schema import SEEN, TABLES
 from pipeline.store.writing import CHECKPOINT_EVERY, writing
 from tests.stores import MINUTE_MS, NOON_MS, make_store
@@ -135,3 +140,61 @@ def test_a_damaged_file_is_not_published(root):
         with pytest.raises(CorruptStore, match=r"part-0.parquet: this file is no whole Parquet"):
             writer.publish("batch", name)
     assert open_store(root).snapshot().manifest == 3
+
+
+def test_what_a_manifest_names_is_on_the_disk_before_it(root, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def told(descriptor):
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", told)
+    with writing(root) as writer:
+        name = writer.begin()
+        writer.write("seen", SEEN_ROWS, name)
+        writer.publish("batch", name)
+
+    generation = root / "gen-000001"
+    file = generation / "seen" / f"batch={name}" / "part-0.parquet"
+    manifest = synced.index(generation / "manifests" / f".000000000004.json.{os.getpid()}")
+    wanted = [file, file.parent, generation / "seen", generation]
+    assert set(wanted) <= set(synced[:manifest])
+
+
+def test_files_without_rows_are_not_left_behind(root):
+    with writing(root) as writer:
+        name = writer.begin()
+        folder = writer.generation.table("latency") / f"batch={name}"
+        folder.mkdir(parents=True)
+        pq.write_table(TABLES["latency"].empty_table(), folder / "part-0.parquet")
+        writer.publish("batch", name)
+    assert not folder.exists()
+
+
+def test_a_store_is_for_its_owner_alone(tmp_path):
+    made = make_store(tmp_path / "reports", receipts=10)
+    assert made.stat().st_mode & 0o077 == 0
+
+
+def test_intervals_of_samples_go_with_the_rows_of_their_time(root):
+    long_ago, now = 1_000, NOON_MS + MINUTE_MS
+    given = [
+        Interval(1, ["0"], ["1"], long_ago, long_ago, 0.5, "fast", "restored"),
+        Interval(2, ["1"], ["2"], long_ago, long_ago, 0.5, "fast", "sampled"),
+        Interval(3, ["2"], ["3"], now, now, 0.5, "fast", "gone"),
+    ]
+    with writing(root) as writer:
+        writer.publish("batch", writer.begin(), intervals=given)
+        assert set(writer.state.intervals) == {1, 2, 3}
+        writer.publish("compact", writer.begin())
+    assert set(open_store(root).state.intervals) == {2, 3}
+
+
+def test_settings_that_a_killed_job_left_are_removed(root):
+    with handed_over(Settings(), root) as left:
+        held = left.read_bytes()
+    left.write_bytes(held)
+    with handed_over(Settings(), root) as path:
+        assert list(root.glob(".settings-*")) == [path]
+    assert list(root.glob(".settings-*")) == []

@@ -22,6 +22,7 @@ from pipeline.receipts.compaction.merge import (
 )
 from pipeline.receipts.compaction.plan import DAY_MS, Plan, Roll, pending_batches, plan
 from pipeline.store import FileEntry, Interval, Store, StoreWriter
+from pipeline.store.layout import became_current_at_ms
 
 GRACE_MS = 15 * 60 * 1000
 
@@ -116,20 +117,22 @@ def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
     folder = writer.generation.folder
     old = [path for path, at in writer.state.retired.items() if at <= before_ms]
     for path in old:
-        _unlink(folder / path)
-    for other in writer.generation.root.glob("gen-*"):
-        is_old = other.stat().st_mtime_ns // 1_000_000 <= before_ms
-        if other != folder and is_old:
-            shutil.rmtree(other)
+        _unlink(folder, Path(path))
+    root = writer.generation.root
+    if became_current_at_ms(root) <= before_ms:
+        for other in root.glob("gen-*"):
+            if other != folder:
+                shutil.rmtree(other)
     return old
 
 
-def _unlink(path: Path) -> None:
-    """With Hadoop's checksum, and the folder if nothing is left in it."""
-    path.unlink(missing_ok=True)
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    if path.parent.is_dir() and not any(path.parent.iterdir()):
-        path.parent.rmdir()
+def _unlink(folder: Path, path: Path) -> None:
+    """With Hadoop's checksum, and the folders in its table in which nothing is left."""
+    (folder / path).unlink(missing_ok=True)
+    (folder / path.with_name(f".{path.name}.crc")).unlink(missing_ok=True)
+    for above in (folder / each for each in list(path.parents)[:-2]):
+        if above.is_dir() and not any(above.iterdir()):
+            above.rmdir()
 
 
 def _paths(entries: Iterable[FileEntry]) -> list[str]:

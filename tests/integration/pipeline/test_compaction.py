@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +14,13 @@ from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pipeline.receipts.compaction.run import compact
 from pipeline.receipts.work import SessionOptions, opened
 from pipeline.store import CorruptStore, open_store
+from pipeline.store.layout import make_current, next_generation
+from pipeline.store.writing import locked
 from tests.integration.pipeline.piping import Pipe
 from tests.receipts import NOON_MS, body
 from tests.stores import make_store
+
+MINUTE_MS = 60_000
 
 
 @pytest.fixture
@@ -103,6 +108,7 @@ def test_files_that_count_no_more_go_after_a_grace_time(pipe):
     done = compacted(pipe, days=1, grace_ms=0)
     assert not any(Path(path).exists() for path in old)
     assert done.removed >= 2
+    assert [path for path in pipe.root.rglob("hour=*") if not any(path.iterdir())] == []
     assert sorted(row["seq"] for row in pipe.rows("detail")) == list(range(1, 21))
 
 
@@ -120,3 +126,26 @@ def test_a_damaged_file_is_named_with_what_mends_it_and_nothing_changes(pipe, da
     with pytest.raises(CorruptStore, match=f"{path}: .*`pushlane pipeline replay --since TIME`"):
         compacted(pipe)
     assert open_store(pipe.root).state == store.state
+
+
+def test_folders_of_detail_rows_that_are_too_old_go_with_their_files(pipe):
+    pipe.append(body("a", range(1, 11)))
+    pipe.run()
+    compacted(pipe, days=40)
+    compacted(pipe, days=40, grace_ms=-MINUTE_MS)
+
+    assert list(pipe.root.rglob("day=*")) == []
+
+
+def test_a_generation_that_was_replaced_stays_for_who_reads_it(pipe):
+    pipe.append(body("a", range(1, 11)))
+    pipe.run()
+    old = open_store(pipe.root).generation.folder
+    os.utime(old, (1, 1))  # nothing was added to the folder itself since it was made
+    with locked(pipe.root):
+        make_current(next_generation(pipe.root))
+
+    compacted(pipe, grace_ms=MINUTE_MS)
+    assert old.exists()
+    compacted(pipe, grace_ms=-MINUTE_MS)
+    assert not old.exists()
