@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,21 +175,30 @@ class _Rebuild:
         return {entry.path: entry}
 
     def _said_again(self, start: list[str], since_ms: int) -> dict[Group, Bits]:
-        """Identities whose first receipt in the log is of this time or later."""
-        seen = Seen(kept_bytes=sys.maxsize)
-        again: dict[Group, Bits] = {}
+        """Identities that the log has of this time or later, and of no earlier one.
+
+        By their times: the order of the log's partitions is not that in which they were counted.
+        """
+        older: dict[Group, Bits] = {}
+        newer: dict[Group, Bits] = {}
         columns = ("row_id", "task_id", "kind", "seq", "responded_at_ms")
         for begin, end in self._ranges(start):
             rows = read_range(self._spark, self._settings_path, begin, end)
             table = rows.filter("kind >= 0").select(*columns).toArrow()
-            found, whole = examine(table, seen, [])
-            seen.add(whole)
-            is_first = pc.invert(pc.is_in(table["row_id"], pa.array(found.repeats)))
             is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
-            firsts, _ = examine(table.filter(pc.and_(is_first, is_new)), Seen(), [])
-            for group, bits in firsts.fresh.items():
-                again[group] = united(again[group], bits) if group in again else bits
-        return again
+            _add(newer, table.filter(is_new))
+            _add(older, table.filter(pc.invert(is_new)))
+        return {
+            group: without(bits, older[group]) if group in older else bits
+            for group, bits in newer.items()
+        }
+
+
+def _add(groups: dict[Group, Bits], rows: pa.Table) -> None:
+    """The identities of these rows, too."""
+    found, _ = examine(rows, Seen(), [])
+    for group, bits in found.fresh.items():
+        groups[group] = united(groups[group], bits) if group in groups else bits
 
 
 def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:

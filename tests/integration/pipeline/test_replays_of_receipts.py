@@ -26,8 +26,11 @@ def replayed(pipe, since_ms=NOON_MS + HOUR_MS + 5, **changes):
 
 @pytest.fixture
 def two_hours(spark, tmp_path):
-    """Pushes of two hours, some said twice, read in several batches; still counted by minute."""
-    pipe = Pipe(spark, tmp_path, reports_minutes_days=100_000)
+    """Pushes of two hours, some said twice, read in several batches; still counted by minute.
+
+    In one partition: of two outcomes of a push that are both read again, the first one counts.
+    """
+    pipe = Pipe(spark, tmp_path, reports_minutes_days=100_000, receipts_partitions=1)
     pipe.append(body("a", range(1, 101)))
     pipe.run()
     later = NOON_MS + HOUR_MS
@@ -51,6 +54,18 @@ def test_a_replay_rebuilds_what_came_since_and_keeps_what_was_before(two_hours):
     pipe.append(body("a", range(1, 172)))
     pipe.run()
     assert pipe.seqs("a") == list(range(1, 172))
+
+
+def test_a_replay_knows_what_was_before_in_whatever_partition(spark, tmp_path, monkeypatch):
+    pipe = Pipe(spark, tmp_path, reports_minutes_days=100_000, receipts_partitions=2)
+    for partition, at_ms in ((1, NOON_MS), (0, NOON_MS + HOUR_MS)):
+        monkeypatch.setattr("secrets.randbelow", lambda _, first=partition: first)
+        pipe.append(body("a", range(1, 11), at_ms=at_ms))
+        pipe.run()
+    replayed(pipe, since_ms=NOON_MS + HOUR_MS, most_bodies=1)
+
+    assert pipe.seqs("a") == list(range(1, 11))
+    assert pipe.counted() == Counter({("a", "delivered"): 10})
 
 
 def test_a_replay_that_is_interrupted_leaves_the_old_store(two_hours, monkeypatch):
