@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench import receipts_cost, receipts_stream
-from bench.figures import Figure, at_most, say
+from bench.figures import Figure, at_least, at_most, say
 from bench.receipts_store import HOUR_MS, HOURS, write_store
 
 RUNS: tuple[tuple[str, ...], ...] = ((),)
@@ -79,8 +79,13 @@ def _costs(brokers: Sequence[str]) -> dict[str, Any]:
     measured = [
         receipts_cost.measure(broker, sink) for broker in brokers for sink in ("null", "webhook")
     ]
-    costs = {f"{each['broker']}, {each['sink']}": each["cost"] for each in measured}
-    return {"dispatcher_cost": max(costs.values()), "costs": costs}
+    runs = {f"{each['broker']}, {each['sink']}": each for each in measured}
+    costs = {name: each["cost"] for name, each in runs.items()}
+    return {
+        "dispatcher_cost": max(costs.values()),
+        "costs": costs,
+        "dispatcher_rates": {name: each["rate_on"] for name, each in runs.items()},
+    }
 
 
 def _queries(options: argparse.Namespace) -> dict[str, Any]:
@@ -132,4 +137,14 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         at_most(f"off the dispatcher's rate: {name}", cost, _GOAL_COST)
         for name, cost in result.get("costs", {}).items()
     ]
-    return queries + costs
+    return [*_rate(result), *queries, *costs]
+
+
+def _rate(result: dict[str, Any]) -> list[Figure]:
+    """One job has to keep up with one dispatcher, as fast as that can be."""
+    if "receipts_per_s" not in result:
+        return []
+    fastest = max(result["dispatcher_rates"].values())
+    return [
+        at_least("receipts/s read into the store", result["receipts_per_s"], fastest, "{:,.0f}")
+    ]

@@ -25,7 +25,7 @@ from lanes.backend import connect
 from lanes.settings import Settings
 from lanes.task import Level
 
-_PUSHES = {"null": 40_000, "webhook": 10_000}
+_PUSHES = {"null": 200_000, "webhook": 10_000}
 _ROUNDS = 5
 _DELAY_MS = 2.0
 
