@@ -7,6 +7,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from lanes.durable import sync_folder
+
 
 def replace(path: Path, content: bytes) -> None:
     """Whoever opens it finds the old content or the new one."""
@@ -21,15 +23,6 @@ def put_new(path: Path, content: bytes) -> None:
         os.link(made, path)
     made.unlink()
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in it outlive a power cut."""
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _made(path: Path, content: bytes) -> Path:

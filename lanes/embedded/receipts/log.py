@@ -17,7 +17,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from lanes.embedded.receipts.files import put_new, replace, sync_folder
+from lanes.durable import sync_folder
+from lanes.embedded.receipts.files import put_new, replace
 from lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
 from lanes.errors import ReceiptsGone, StorageFull, Unreachable
 from lanes.ports import ReceiptLog

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from lanes.embedded.receipts.files import sync_folder
+from lanes.durable import sync_folder
 from lanes.embedded.receipts.records import (
     Record,
     Segment,
