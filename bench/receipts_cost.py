@@ -25,8 +25,8 @@ from lanes.backend import connect
 from lanes.settings import Settings
 from lanes.task import Level
 
-_PUSHES = {"null": 200_000, "webhook": 10_000}
-_ROUNDS = 5
+_PUSHES = {"null": 100_000, "webhook": 10_000}
+_ROUNDS = 3
 _DELAY_MS = 2.0
 
 
