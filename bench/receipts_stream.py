@@ -34,7 +34,7 @@ def measure(receipts: int = 4_000_000, most_bodies: int = 4_000) -> dict[str, An
     from pipeline.receipts.work import SessionOptions, opened
 
     with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
-        settings = load({"data_dir": Path(folder)})
+        settings = load({"data_dir": Path(folder), "broker": "embedded"})
         written = _fill(settings, receipts)
         with opened(settings, SessionOptions()) as work:
             batches = _Batches()
