@@ -24,7 +24,7 @@ from pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
 from pipeline.java import require_java
 from pipeline.jvm import Jvm, jvm
 
-MASTER = "local[*]"
+MASTER = "local[*, 4]"  # like a cluster, it tries four times what a lost worker was doing
 _CONNECT_S = 5.0
 _MOST_CHARACTERS = 300
 _MEMORY = re.compile(r"\d+[kmgt]", re.IGNORECASE)

@@ -58,9 +58,7 @@ def append(settings: Settings) -> int:
 
 def start(pushlane: Pushlane) -> Running:
     """In many small batches."""
-    return pushlane.start(
-        "pipeline", "run", "--until-idle", "--max-bodies", "40", "--memory", "1g"
-    )
+    return pushlane.start("pipeline", "run", "--until-idle", "--max-bodies", "40", "--memory", "1g")
 
 
 def files(settings: Settings) -> int:
