@@ -79,8 +79,10 @@ def fanout(
 
     Run again after whatever stopped it, it goes on, or does nothing more.
     """
-    from pipeline.fanout.request import MASTER, MEMORY, FanoutRequest
-    from pipeline.spec import load_spec
+    with pipeline_extra():
+        from pipeline.fanout.request import MEMORY, FanoutRequest
+        from pipeline.session import MASTER
+        from pipeline.spec import load_spec
 
     request = FanoutRequest(
         audience=audience,
@@ -108,13 +110,12 @@ def fanout(
 def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:
     with pipeline_extra():
         from pipeline.fanout.fan_out import fan_out
-    with SubmitBar() as bar:
-        try:
+    try:
+        with SubmitBar() as bar:
             return asyncio.run(fan_out(settings, request, bar))
-        except KeyboardInterrupt:
-            pass
-    note("interrupted; the same command goes on where it stopped")
-    raise typer.Exit(INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        note("interrupted; the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED) from stop
 
 
 def _remark(result: FanoutResult) -> None:

@@ -102,8 +102,9 @@ def _expander(
     settings: Settings, master: str, memory: str, conf: list[str] | None, bar: SubmitBar | None
 ) -> SparkExpander:
     with pipeline_extra():
-        from pipeline.fanout.request import MASTER, MEMORY
+        from pipeline.fanout.request import MEMORY
         from pipeline.rules.expand import SparkExpander
+        from pipeline.session import MASTER
     options = parse_pairs(conf, "--conf") if conf else {}
     return SparkExpander(settings, master or MASTER, memory or MEMORY, options, bar)
 

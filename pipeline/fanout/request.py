@@ -10,11 +10,9 @@ import msgspec
 
 from lanes.settings import Settings
 from lanes.task import Task
+from pipeline.session import MASTER
 from pipeline.spec import TaskSpec
 from producers.newtask import describe
-
-MASTER = "local[*, 4]"
-"""This machine; like a cluster, it tries a part up to four times."""
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lanes.settings import Settings
-from pipeline.fanout.request import MASTER, MEMORY, Counts, FanoutRequest
+from pipeline.fanout.request import MEMORY, Counts, FanoutRequest
 from pipeline.rules.file import rule_spec
 from pipeline.rules.rule import Rule
 from pipeline.rules.runner import Expanded, Order
+from pipeline.session import MASTER
 from producers.input import OnProgress
 
 
