@@ -135,8 +135,8 @@ def test_what_a_full_log_drops_in_mid_run_ends_the_job_and_the_next_goes_on(spar
 
 @pytest.mark.parametrize("damage", ["gone", "torn", "older"])
 def test_a_job_without_its_checkpoint_goes_on_from_the_manifest(pipe, damage):
-    pipe.append(body("a", range(1, 11)))
-    pipe.run()
+    pipe.append(body("a", range(1, 6)), body("a", range(6, 11)))
+    pipe.run(most_bodies=1)  # one batch alone may be planned and not yet committed when it stops
     checkpoint = pipe.root / "gen-000001" / "checkpoint"
     older = checkpoint.with_name("older")
     shutil.copytree(checkpoint, older)
