@@ -20,6 +20,7 @@ from dispatcher.chains import Place
 from dispatcher.completion import Completion
 from dispatcher.flights import Flights
 from dispatcher.gate import Gate
+from dispatcher.guard import Guards
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
@@ -92,8 +93,13 @@ class Dispatcher:
         )
         suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
         self._suspects = suspects if sink.hosts_code else None
-        self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
-        self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
+        self._guards = Guards(
+            [
+                *([suspects] if sink.hosts_code else []),
+                Sieve(backend.marks, settings, outcomes, self._settler, self.stats),
+                Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
+            ]
+        )
         self._flights = self._new_flights(sink, outcomes)
         self._loop = self._new_loop()
         self._brim = Brim(
@@ -145,8 +151,7 @@ class Dispatcher:
                 *((f"opener {n}", self._roster.run_opener()) for n in range(OPENERS)),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
-                ("sieve", self._sieve.run()),
-                ("gate", self._gate.run()),
+                ("guards", self._guards.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
                 ("order", self._order.run()),
@@ -155,8 +160,6 @@ class Dispatcher:
                 ("janitor", self._janitor.run()),
             )
         ]
-        if self._suspects is not None:
-            work.append(_supervised("suspects", self._suspects.run()))
         if self._drain:
             work.append(_supervised("drain", self._stop_when_drained()))
         try:
@@ -194,9 +197,7 @@ class Dispatcher:
         return Flights(
             sink,
             self._settings.slots,
-            self._suspects,
-            self._sieve,
-            self._gate,
+            self._guards,
             outcomes,
             self.stats,
             self._wake,

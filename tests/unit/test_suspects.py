@@ -93,7 +93,7 @@ def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(suspects.run())
             async with asyncio.timeout(DEADLINE_S):
-                while suspects.watches(calm):
+                while suspects.applies(*calm):
                     await asyncio.sleep(0)
             running.cancel()
 
@@ -132,12 +132,12 @@ def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
         suspects = Suspects(backend.ledger, settings, None, Stats(), clock_s=lambda: now_s)
         calm = [_job(Push("t", 1, ""))]
         suspect = [_job(Push("t", 2, "", strikes=1))]
-        assert suspects.watches(calm)
+        assert suspects.applies(*calm)
 
         now_s += YOUNG_S
 
-        assert not suspects.watches(calm)
-        assert suspects.watches(suspect)
+        assert not suspects.applies(*calm)
+        assert suspects.applies(*suspect)
 
     in_backend(tmp_path, work)
 
@@ -146,60 +146,49 @@ def _job(push: Push) -> Job:
     return Job(None, None, push, None)
 
 
-class SlowRelease(Wrapped):
-    """A ledger that lets go of a claim only when the push has come again."""
+class ToldRelease(Wrapped):
+    """A ledger that says when a claim on a push is let go of."""
 
-    def __init__(self, real: Any, again: asyncio.Event) -> None:
+    def __init__(self, real: Any, said: list[str]) -> None:
         super().__init__(real)
-        self._again = again
-        self._claimed: set[tuple[str, int]] = set()
-
-    async def claim(self, pushes: Sequence[Push], *given: Any, **options: Any) -> Any:
-        places = {(push.task_id, push.seq) for push in pushes if push != MARK}
-        if places & self._claimed:
-            self._again.set()
-        self._claimed |= places
-        return await self._real.claim(pushes, *given, **options)
+        self._said = said
 
     async def release(self, pushes: Sequence[Push], owner: str) -> None:
-        if MARK not in pushes:
-            async with asyncio.timeout(DEADLINE_S):
-                await self._again.wait()
         await self._real.release(pushes, owner)
+        if MARK not in pushes:
+            self._said.append("released")
 
 
-class PutOff(Wrapped):
-    """A broker that tells when a push was put off for the second time."""
+class ToldPublish(Wrapped):
+    """A broker that says when a push is put on a lane again."""
 
-    def __init__(self, real: Any, again: asyncio.Event) -> None:
+    def __init__(self, real: Any, said: list[str]) -> None:
         super().__init__(real)
-        self._again = again
-        self._times = 0
+        self._said = said
 
     async def publish(self, *given: Any, **options: Any) -> None:
+        self._said.append("on a lane again")
         await self._real.publish(*given, **options)
-        self._times += 1
-        if self._times == 2:
-            self._again.set()
 
 
-def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(tmp_path: Path) -> None:
+def test_a_push_is_on_a_lane_again_only_when_its_claim_is_let_go_of(tmp_path: Path) -> None:
     def again(delivery: Delivery) -> Outcome:
         return Outcome.retry("busy", after_s=0) if delivery.push.attempt < 2 else DELIVERED
 
     async def work(backend: Backend, settings: Settings) -> None:
         task = await add_task(backend, pushes=1)
         await backend.ledger.claim([MARK], "beside", LONG_S)
-        again_here = asyncio.Event()
-        slow = with_other(
+        said: list[str] = []
+        told = with_other(
             backend,
-            ledger=SlowRelease(backend.ledger, again_here),
-            broker=PutOff(backend.broker, again_here),
+            ledger=ToldRelease(backend.ledger, said),
+            broker=ToldPublish(backend.broker, said),
         )
         sink = MemorySink(again, hosts_code=True)
 
-        await drain(slow, sink, settings)
+        await drain(told, sink, settings)
 
+        assert said == ["released", "on a lane again", "released"]
         assert (await progress_of(backend, task)).delivered == 1
         assert {delivery.push.strikes for delivery in sink.received} == {0}
 
