@@ -39,7 +39,7 @@ class Admission:
     def admit(self, lane: OpenLane, taken: Taken) -> Job | None:
         """The push as a job, or None when it is not to be sent now; then it is taken care of."""
         try:
-            push = decode(taken.body)
+            push = taken.push or decode(taken.body)
         except MalformedPush as error:
             self._stats.malformed += 1
             start = taken.body[:MAX_PUSH_BYTES]  # all of it might not fit on the dead-letter lane

@@ -37,7 +37,8 @@ _Opening = tuple[int, int, OpenLane, Inlet]
 class Roster:
     """Tasks and lanes as this process knows them, at most a second behind the registry.
 
-    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed.
+    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed;
+    `fill` when a lane's reader has something. `pulled` is how much of it is taken at once.
     """
 
     def __init__(
@@ -46,9 +47,13 @@ class Roster:
         scheduler: Scheduler[OpenLane],
         wake: Callable[[], None],
         on_task: Callable[[Task], None],
+        fill: Callable[[OpenLane], None],
+        pulled: int,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._backend = backend
+        self._fill = fill
+        self._pulled = pulled
         self._scheduler = scheduler
         self._wake = wake
         self._on_task = on_task
@@ -140,7 +145,7 @@ class Roster:
             self._wake()
 
     def _open(self, name: str, level: Level, quota: int) -> OpenLane:
-        lane = self.lanes[name] = OpenLane(name, level)
+        lane = self.lanes[name] = OpenLane(name, level, self._pulled)
         self._scheduler.add(lane, level, quota)
         self._read(lane, lane.main)
         return lane
@@ -195,9 +200,8 @@ class Roster:
 
     def _feeder(self, lane: OpenLane, inlet: Inlet) -> OnReady:
         def feed(_: LaneReader) -> None:
-            inlet.fed = True
-            self._refresh(lane)
-            self._wake()
+            inlet.has_more = True
+            self._fill(lane)
 
         return feed
 

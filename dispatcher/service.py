@@ -21,6 +21,7 @@ from dispatcher.completion import Completion
 from dispatcher.flights import Flights
 from dispatcher.gate import Gate
 from dispatcher.guard import Guards
+from dispatcher.intake import Intake
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
@@ -76,13 +77,24 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
         self._scheduler: Scheduler[OpenLane] = Scheduler()
-        self._roster = Roster(backend, self._scheduler, self._wake, self._on_task, clock_ms)
+        self._roster = Roster(
+            backend,
+            self._scheduler,
+            self._wake,
+            self._on_task,
+            self._fill,
+            settings.pulled,
+            clock_ms,
+        )
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         self._receipts = Receipts(
             backend.receipts, settings, sink.name, self.weights, self._roster.find, self.stats
         )
         self._settler = self._new_settler()
+        self._intake = Intake(
+            backend.registry, self._settler, self._roster.find, self._on_movable, self.stats
+        )
         self._order = self._new_order()
         outcomes = Outcomes(
             self._settler,
@@ -151,6 +163,7 @@ class Dispatcher:
                 *((f"opener {n}", self._roster.run_opener()) for n in range(OPENERS)),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
+                ("intake", self._intake.run(self._roster.lanes.values)),
                 ("guards", self._guards.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
@@ -207,6 +220,7 @@ class Dispatcher:
         return Loop(
             self._scheduler,
             self._roster,
+            self._intake,
             Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
             self._flights,
             self._settler,
@@ -266,6 +280,9 @@ class Dispatcher:
     def _on_movable(self, lane: OpenLane) -> None:
         self._roster.released(lane)
         self._wake()
+
+    def _fill(self, lane: OpenLane) -> None:
+        self._intake.fill(lane)
 
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)

@@ -79,6 +79,8 @@ class Stats:
         self.forwarded = 0
         self.malformed = 0
         self.deferred = 0
+        self.repeats = 0
+        self.unasked = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
         self.receipts = Buckets()
@@ -141,6 +143,14 @@ class StatsCollector(Collector):
         malformed.add_metric([], stats.malformed)
         deferred = CounterMetricFamily("pushlane_deferred", "Pushes sent to wait for their time")
         deferred.add_metric([], stats.deferred)
+        repeats = CounterMetricFamily(
+            "pushlane_repeats_dropped", "Messages whose push had ended, or waited on another lane"
+        )
+        repeats.add_metric([], stats.repeats)
+        unasked = CounterMetricFamily(
+            "pushlane_unasked", "Pushes sent while the registry did not say whether they had ended"
+        )
+        unasked.add_metric([], stats.unasked)
         out_of_order = CounterMetricFamily(
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
@@ -152,7 +162,9 @@ class StatsCollector(Collector):
             dropped.add_metric([reason], count)
         receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
         receipts.add_metric([], stats.receipts_written)
-        return picked, outcomes, forwarded, malformed, deferred, out_of_order, dropped, receipts
+        asked = (repeats, unasked)
+        moved = (forwarded, malformed, deferred)
+        return picked, outcomes, *moved, *asked, out_of_order, dropped, receipts
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

@@ -15,15 +15,22 @@ import msgspec
 
 from lanes.marks import Mark
 from lanes.push import Outcome, Push
-from lanes.task import Finished, Level, Progress, State, Task, Weights
+from lanes.task import Finished, Level, Moved, Progress, Span, State, Task, Weights
 
 
 class Taken(msgspec.Struct, gc=False):
-    """A message in hand: its bytes, and what its adapter needs to ack it."""
+    """A message in hand: its bytes, and what its adapter needs to ack it.
+
+    `is_first` says that nobody can have had it before. `push` is what the bytes hold, once somebody
+    has read them, and `asked_s` when the registry was last asked about it, on a monotonic clock.
+    """
 
     body: bytes
     lane: str
     handle: Any
+    is_first: bool = False
+    push: Push | None = None
+    asked_s: float = 0.0
 
 
 class Source(NamedTuple):
@@ -184,6 +191,18 @@ class Registry(Protocol):
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
         """Whether each of these seqs was recorded, in the same order. It may name one twice."""
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        """Remember that these wait on another lane than the first one of their task.
+
+        A copy that is still on that first lane is then known as one. Harmless when repeated.
+        """
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        """Which seqs of each span have ended, or moved where that is asked.
+
+        Bit n of an answer is for the seq `first + n`.
+        """
 
     async def close(self) -> None: ...
 

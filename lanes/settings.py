@@ -141,6 +141,11 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
 
+    @property
+    def pulled(self) -> int:
+        """How many of the prefetched messages a dispatcher gets off a reader at once."""
+        return max(1, self.prefetch // 4)
+
     @field_validator("broker")
     @classmethod
     def _known_broker(cls, broker: str) -> str:

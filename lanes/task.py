@@ -188,6 +188,25 @@ class Finished(msgspec.Struct, frozen=True):
     seqs: list[int]
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """Seqs of one task that left its first lane and wait on another."""
+
+    task_id: str
+    seqs: list[int]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The seqs from `first` to `last` of one task, to be asked about.
+
+    With `moves` those that left the task's first lane are asked for too.
+    """
+
+    task_id: str
+    first: int
+    last: int
+    moves: bool
+
+
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 

@@ -18,7 +18,7 @@ from lanes.embedded.database import Database
 from lanes.embedded.lease import check_fence
 from lanes.life import Edit
 from lanes.ports import Changes, Fence
-from lanes.task import Finished, Progress, State, Task, Weights
+from lanes.task import Finished, Moved, Progress, Span, State, Task, Weights
 
 T = TypeVar("T")
 
@@ -71,6 +71,13 @@ class EmbeddedRegistry:
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await self._database.read(partial(counts.finished, task_id=task_id, seqs=seqs))
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        if moved:
+            await self._database.write(partial(counts.move, moved=moved))
+
+    async def gone(self, spans: Sequence[Span]) -> list[int]:
+        return await self._database.read(partial(counts.gone, spans=spans))
 
     async def counted_since_ms(self) -> int:
         """Counts lie in the store beside the tasks: they are lost only with them."""

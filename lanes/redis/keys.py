@@ -29,6 +29,10 @@ class Keys:
         """Bitmap of the seqs that are finished."""
         return f"{self._base}seen:{task_id}"
 
+    def moved(self, task_id: str) -> str:
+        """Bitmap of the seqs that left the task's first lane and wait on another."""
+        return f"{self._base}moved:{task_id}"
+
     def counts(self, task_id: str) -> str:
         """Hash: kind → how many distinct seqs ended so."""
         return f"{self._base}counts:{task_id}"

@@ -12,7 +12,7 @@ from lanes.errors import InvalidChange, Superseded, UnknownTask
 from lanes.naming import own_lane
 from lanes.ports import Fence
 from lanes.push import Kind
-from lanes.task import Finished, Level, Progress, State, Task, Weights, new_task_id
+from lanes.task import Finished, Level, Moved, Progress, Span, State, Task, Weights, new_task_id
 
 
 def a_task(**fields) -> Task:
@@ -325,6 +325,51 @@ async def test_it_tells_of_many_seqs_in_the_order_asked(connections):
         await registry.record([Finished("t", Kind.DELIVERED, list(range(2, 5_001, 2)))])
 
         assert await registry.finished("t", range(1, 5_001)) == [False, True] * 2_500
+
+
+def seqs_of(span: Span, bits: int) -> list[int]:
+    return [seq for seq in range(span.first, span.last + 1) if bits >> (seq - span.first) & 1]
+
+
+async def test_what_has_ended_is_gone_and_what_has_moved_for_who_asks_for_it(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.registry.record([Finished("t", Kind.DELIVERED, [3, 5])])
+        await here.registry.move([Moved("t", [4]), Moved("u", [1])])
+        spans = [Span("t", 2, 6, moves=True), Span("t", 2, 6, moves=False)]
+
+        answers = await there.registry.gone([*spans, Span("u", 2, 9, moves=True)])
+
+        assert [seqs_of(*pair) for pair in zip(spans, answers, strict=False)] == [
+            [3, 4, 5],
+            [3, 5],
+        ]
+        assert answers[2] == 0
+        assert await there.registry.finished("t", [4]) == [False]
+        assert await there.registry.progress(["t"]) == [Progress("t", delivered=2)]
+
+
+async def test_spans_may_begin_and_end_anywhere(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        ended = [1, 7, 8, 15, 16, 8_190, 8_191, 8_192, 8_193, 16_384, 40_000]
+        moved = [2, 8_194, 8_200]
+        await registry.record([Finished("t", Kind.DELIVERED, ended)])
+        await registry.move([Moved("t", moved)])
+        places = [1, 2, 3, 7, 8, 9, 16, 17, 8_185, 8_191, 8_192, 8_195, 20_000]
+        spans = [
+            Span("t", first, last, moves=moves)
+            for first in places
+            for last in places
+            if first <= last
+            for moves in (False, True)
+        ]
+
+        answers = await registry.gone(spans)
+
+        for span, bits in zip(spans, answers, strict=True):
+            known = {*ended, *moved} if span.moves else set(ended)
+            assert seqs_of(span, bits) == sorted(s for s in known if span.first <= s <= span.last)
 
 
 async def test_a_leaders_change_is_made(connections):

@@ -211,7 +211,7 @@ class FullLane(OpenLane):
 
     def __init__(self, in_flight: int = 0) -> None:
         super().__init__(TASK.lane, TASK.level)
-        self.main.fed = True
+        self.main.at_hand.append(Taken(b"", self.name, None))
         self.in_flight = in_flight
         self.fill()
 
@@ -295,9 +295,7 @@ def test_room_that_is_no_longer_needed_goes_again() -> None:
 
 def test_what_came_due_leaves_the_main_lane_some_room() -> None:
     lane = FullLane()
-    lane.later.fed = True
-    for inlet in lane.inlets:
-        inlet.reader = EndlessReader(inlet.name)
+    lane.later.at_hand.append(Taken(b"", lane.later.name, None))
 
     lane.parked = 700
     assert lane.take() == Taken(b"", lane.main.name, None)

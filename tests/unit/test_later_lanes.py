@@ -90,7 +90,8 @@ def fed_lane(main: int, later: int) -> OpenLane:
     lane = OpenLane("task-a", Level.HIGH)
     for inlet, count in ((lane.main, main), (lane.later, later)):
         inlet.reader = Deck(inlet.name, count)
-        inlet.fed = True
+        inlet.has_more = True
+        inlet.at_hand.extend(inlet.pull())
     return lane
 
 
@@ -111,12 +112,13 @@ def test_what_came_due_goes_before_the_rest_and_after_what_was_given_back() -> N
 
 
 def test_a_lane_is_dry_only_when_both_its_readers_are() -> None:
-    lane = fed_lane(main=1, later=0)
+    lane = fed_lane(main=1, later=1)
 
     assert lane.take() is not None
     assert lane.fed
-    assert lane.take() is None
+    assert lane.take() is not None
     assert not lane.fed
+    assert lane.take() is None
 
 
 @pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])
