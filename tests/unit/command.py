@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from cli.main import build
@@ -33,8 +36,9 @@ class Command:
         self.folder = folder
 
     def __call__(self, *arguments: str | Path, given: str = "") -> Ran:
-        result = CliRunner().invoke(build(), [str(word) for word in arguments], input=given)
-        return Ran(result.exit_code, result.stdout, result.stderr)
+        with CliRunner().isolation(input=given) as (stdout, stderr, _):
+            exit_code = _exit_code(*map(str, arguments))
+            return Ran(exit_code, stdout.getvalue().decode(), stderr.getvalue().decode())
 
     def file(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -48,3 +52,20 @@ class Command:
         ran = self("submit", path, "--level", level, *more)
         assert ran.exit_code == 0, ran.stderr
         return ran.stdout.strip()
+
+
+@cache
+def _program() -> Any:
+    """Holds no state of a run; to put it together takes longer than most commands do."""
+    return get_command(build())
+
+
+def _exit_code(*arguments: str) -> int:
+    try:
+        _program().main(arguments, prog_name="pushlane")
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    raise AssertionError("a command ends with an exit code")
