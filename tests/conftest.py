@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 pytest_plugins = [
+    "tests.command",
     "tests.services",
     "tests.processes",
     "tests.own_redis",

@@ -15,7 +15,7 @@ from pipeline.store import open_store
 from tests.stores import MINUTE_MS, NOON_MS
 
 PERIOD = Period(NOON_MS, NOON_MS + 120 * MINUTE_MS)
-_MOST = 100_000
+MOST = 100_000
 
 
 def query(by: str = "", *where: str, period: Period = PERIOD) -> Query:
@@ -28,6 +28,6 @@ def engine_on(root: Path, period: Period = PERIOD) -> Iterator[Engine]:
         yield engine
 
 
-def counted(root: Path, asked: Query, limit: int = _MOST) -> Counts:
+def counted(root: Path, asked: Query, limit: int = MOST) -> Counts:
     with engine_on(root, asked.period) as engine:
         return count(engine, asked, limit)

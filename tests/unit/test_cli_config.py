@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lanes.masking import masked
-from tests.unit.command import Command
+from tests.command import Command
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.command import Command
+from tests.command import Command
 
 SECRETS = ("user-0", "user-1", "user-2")
 

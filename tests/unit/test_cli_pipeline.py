@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.store.writing import writing
+from tests.command import Command
 from tests.stores import make_store
-from tests.unit.command import Command
 
 SPARK_COMMANDS = [["run", "--until-idle"], ["compact"], ["replay", "--since", "1h"]]
 

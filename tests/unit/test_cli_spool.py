@@ -16,8 +16,8 @@ from lanes.ports import Turn
 from lanes.settings import load
 from lanes.task import Level, Progress, Task
 from producers.producer import Producer
+from tests.command import Command, Ran
 from tests.producing import lane_of
-from tests.unit.command import Command, Ran
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import cli.submit
 from lanes.errors import Unreachable
 from producers.request import Stage, SubmitProgress
-from tests.unit.command import Command
+from tests.command import Command
 
 ROWS = "recipient,name\na,Ann\nb,Bo\n"
 

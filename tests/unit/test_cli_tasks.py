@@ -13,7 +13,7 @@ from lanes.life import now_ms
 from lanes.naming import submit_lease
 from lanes.settings import Settings
 from lanes.task import Level, Task, new_task_id
-from tests.unit.command import Command
+from tests.command import Command
 
 
 def states(command: Command, *more: str) -> dict[str, str]:

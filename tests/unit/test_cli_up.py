@@ -10,7 +10,7 @@ import pytest
 
 from cli import stack
 from lanes.errors import UserError
-from tests.unit.command import Command
+from tests.command import Command
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 import pushlane
 from pushlane import Client, Level, Settings, State, SubmitRequest, Weights
-from tests.unit.command import Command
+from tests.command import Command
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
 

@@ -16,7 +16,7 @@ from lanes.task import Level, Task
 from producers.client import Client
 from producers.events.event import PushEvent, parse_event
 from producers.events.record import MOST_A_BODY
-from tests.unit.command import Command
+from tests.command import Command
 
 AT_MS = 2_000_000_000_000
 

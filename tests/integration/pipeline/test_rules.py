@@ -14,8 +14,8 @@ from pipeline.rules.expand import SparkExpander
 from pipeline.rules.history import RunState, run_key
 from pipeline.rules.rule import make_rule
 from pipeline.rules.runner import Expanded, Order
+from tests.command import Command
 from tests.integration.pipeline.fanning import on_lane, people, seqs
-from tests.unit.command import Command
 from tests.unit.rules.leading import Clock, Leading
 from tests.unit.rules.making import ms
 

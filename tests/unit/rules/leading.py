@@ -17,7 +17,7 @@ from pipeline.rules.rule import Rule
 from pipeline.rules.runner import Expand, Expanded, Order, Runner
 from pipeline.rules.scheduler import LEASE, Scheduler
 
-PATIENCE_S = 0.02
+PATIENCE_S = 0.005
 
 
 class Clock:

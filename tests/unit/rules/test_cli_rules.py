@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.unit.command import Command
+from tests.command import Command
 
 RULE = """
 audience = "users.parquet"

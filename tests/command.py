@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -52,6 +55,18 @@ class Command:
         ran = self("submit", path, "--level", level, *more)
         assert ran.exit_code == 0, ran.stderr
         return ran.stdout.strip()
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs commands in an empty folder, with a store and no settings but its own."""
+    for name in os.environ:
+        if name.startswith("PUSHLANE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers])
+    return Command(tmp_path)
 
 
 @cache
