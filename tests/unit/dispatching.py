@@ -165,12 +165,9 @@ async def until_state(backend: Backend, task: Task, state: State) -> Task:
     return await until_task(backend, task, lambda now: now.state is state)
 
 
-def in_backend(folder: Path, work: Callable[[Backend, Settings], Any], **given: Any) -> None:
-    """Run a test's coroutine on an embedded backend of its own."""
-
-    async def session() -> None:
-        settings = settings_in(folder, **given)
-        async with connect(settings) as backend:
-            await work(backend, settings)
-
-    asyncio.run(session())
+@asynccontextmanager
+async def backend_in(folder: Path, **given: Any) -> AsyncIterator[tuple[Backend, Settings]]:
+    """An embedded backend of the test's own, with the settings it was opened with."""
+    settings = settings_in(folder, **given)
+    async with connect(settings) as backend:
+        yield backend, settings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from bench.counting import CountingSink, Mark, steady_rate
 from bench.drained import Drained
 from bench.rivals import steady_sum
@@ -16,9 +14,9 @@ from lanes.task import Level
 MARKS = [Mark(at_s, count) for at_s, count in ((0.0, 10), (1.0, 20), (2.0, 40), (9.0, 50))]
 
 
-def deliver(sink: CountingSink, *pushes: tuple[str, int]) -> None:
+async def deliver(sink: CountingSink, *pushes: tuple[str, int]) -> None:
     batch = [Delivery(Push(task, seq, "r"), Level.HIGH) for task, seq in pushes]
-    asyncio.run(sink.deliver(batch))
+    await sink.deliver(batch)
 
 
 def test_a_rate_is_of_the_steady_part() -> None:
@@ -29,20 +27,20 @@ def test_a_part_with_less_than_two_marks_has_no_rate() -> None:
     assert steady_rate(MARKS, 45, 50) == 0.0
 
 
-def test_what_never_came_is_lost_though_another_came_twice() -> None:
+async def test_what_never_came_is_lost_though_another_came_twice() -> None:
     sink = CountingSink({"a": 2, "b": 1})
-    deliver(sink, ("a", 1), ("b", 1), ("a", 1))
+    await deliver(sink, ("a", 1), ("b", 1), ("a", 1))
 
     assert sink.lost() == [("a", 2)]
     assert sink.duplicates == 1
 
 
-def test_it_knows_when_every_task_was_seen() -> None:
+async def test_it_knows_when_every_task_was_seen() -> None:
     sink = CountingSink({"a": 2, "b": 1})
-    deliver(sink, ("a", 1), ("a", 2))
+    await deliver(sink, ("a", 1), ("a", 2))
     assert sink.all_seen_at == 0
 
-    deliver(sink, ("b", 1))
+    await deliver(sink, ("b", 1))
     assert sink.all_seen_at == 2
 
 

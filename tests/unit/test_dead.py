@@ -21,7 +21,7 @@ from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from producers.dead import DeadLetters, Selection
 from producers.retry_dead import DeadRetry, Retried
-from tests.unit.dispatching import MemorySink, add_task, drain, in_backend
+from tests.unit.dispatching import MemorySink, add_task, backend_in, drain
 
 AN_HOUR_MS = 3_600_000
 
@@ -74,8 +74,8 @@ async def delivered(backend: Backend, settings: Settings) -> Counter[str]:
     return Counter(delivery.push.recipient for delivery in sink.received)
 
 
-def test_a_task_of_its_own_lane_has_its_dead_on_a_lane_of_their_own(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_of_its_own_lane_has_its_dead_on_a_lane_of_their_own(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         high = await add_task(backend, Level.HIGH, 3)
         low = await add_task(backend, Level.LOW, 2)
 
@@ -85,18 +85,14 @@ def test_a_task_of_its_own_lane_has_its_dead_on_a_lane_of_their_own(tmp_path: Pa
         assert (await backlog(dead_lane(high.id)), await backlog(DEAD_LANE)) == (3, 2)
         assert await find(backend, task=low.id) == [1, 2]
 
-    in_backend(tmp_path, work)
 
-
-def test_dead_pushes_outlive_the_lane_of_their_task(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_dead_pushes_outlive_the_lane_of_their_task(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 3)
         await drain(backend, MemorySink(lambda _: Outcome.dead("no such device")), settings)
         await backend.broker.drop_lane(task.lane)
 
         assert await find(backend, task=task.id) == [1, 2, 3]
-
-    in_backend(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +108,10 @@ def test_dead_pushes_outlive_the_lane_of_their_task(tmp_path: Path) -> None:
         ({"task": "another"}, []),
     ],
 )
-def test_they_are_found_by_reason_and_age_up_to_a_limit(
+async def test_they_are_found_by_reason_and_age_up_to_a_limit(
     tmp_path: Path, chosen: dict[str, Any], seqs: list[int]
 ) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend)
         await bury(backend, task, 1, ago_ms=2 * AN_HOUR_MS)
         await bury(backend, task, 2)
@@ -126,11 +122,9 @@ def test_they_are_found_by_reason_and_age_up_to_a_limit(
 
         assert await find(backend, **{**chosen, **times}) == seqs
 
-    in_backend(tmp_path, work)
 
-
-def test_what_cannot_be_looked_through_at_once_is_told(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_what_cannot_be_looked_through_at_once_is_told(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend)
         await bury(backend, task, 1, 2, 3, 4)
 
@@ -138,11 +132,9 @@ def test_what_cannot_be_looked_through_at_once_is_told(tmp_path: Path) -> None:
 
         assert (seqs_of(found.letters), found.cut) == ([1, 2, 3], [dead_lane(task.id)])
 
-    in_backend(tmp_path, work)
 
-
-def test_only_what_is_meant_is_purged(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_only_what_is_meant_is_purged(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         one, other = await ended(backend), await ended(backend)
         await bury(backend, one, 1, 2, 3, 4)
         await bury(backend, other, 5)
@@ -154,22 +146,18 @@ def test_only_what_is_meant_is_purged(tmp_path: Path) -> None:
         assert purged == 2
         assert sorted(await find(backend)) == [1, 3, 5]
 
-    in_backend(tmp_path, work)
 
-
-def test_more_can_be_purged_than_can_be_held_at_once(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_more_can_be_purged_than_can_be_held_at_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend)
         await bury(backend, task, *range(1, 21))
 
         assert await DeadLetters(backend, most_held=3).purge(Selection()) == 20
         assert await find(backend) == []
 
-    in_backend(tmp_path, work)
 
-
-def test_a_retry_is_a_new_task_with_the_old_ones_options_and_counts(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_retry_is_a_new_task_with_the_old_ones_options_and_counts(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         old = await ended(backend, Level.MEDIUM, name="sale", quota=7, max_attempts=9)
         await bury(backend, old, 2, 5)
 
@@ -193,11 +181,9 @@ def test_a_retry_is_a_new_task_with_the_old_ones_options_and_counts(tmp_path: Pa
         assert await find(backend) == []
         assert await backend.broker.backlog(RETRIED_LANE) == 0
 
-    in_backend(tmp_path, work)
 
-
-def test_what_dies_again_can_be_retried_again(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_what_dies_again_can_be_retried_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await bury(backend, await ended(backend), 2)
         [first] = await retry(backend)
         await drain(backend, MemorySink(lambda _: Outcome.dead("gone")), settings)
@@ -207,11 +193,9 @@ def test_what_dies_again_can_be_retried_again(tmp_path: Path) -> None:
         assert second.task_id == first.retried_as
         assert await delivered(backend, settings) == {"to-2": 1}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_push_that_died_twice_is_retried_once(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_died_twice_is_retried_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await ended(backend)
         await bury(backend, task, 2, 3)
         await bury(backend, task, 2)
@@ -220,11 +204,9 @@ def test_a_push_that_died_twice_is_retried_once(tmp_path: Path) -> None:
 
         assert await delivered(backend, settings) == {"to-2": 1, "to-3": 1}
 
-    in_backend(tmp_path, work)
 
-
-def test_more_than_can_be_held_are_retried_in_several_tasks(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_more_than_can_be_held_are_retried_in_several_tasks(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await bury(backend, await ended(backend, pushes=20), *range(1, 21))
 
         retried = await retry(backend, most_held=8)
@@ -232,11 +214,9 @@ def test_more_than_can_be_held_are_retried_in_several_tasks(tmp_path: Path) -> N
         assert [one.count for one in retried] == [8, 8, 4]
         assert await delivered(backend, settings) == {f"to-{seq}": 1 for seq in range(1, 21)}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_retry_takes_no_more_than_its_limit(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_a_retry_takes_no_more_than_its_limit(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         await bury(backend, await ended(backend), 1, 2, 3)
         await bury(backend, await ended(backend), 4, 5)
 
@@ -245,11 +225,9 @@ def test_a_retry_takes_no_more_than_its_limit(tmp_path: Path) -> None:
         assert sum(one.count for one in retried) == 4
         assert len(await find(backend)) == 1
 
-    in_backend(tmp_path, work)
 
-
-def test_what_is_no_push_cannot_be_retried_and_stays(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_what_is_no_push_cannot_be_retried_and_stays(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         await backend.broker.open_lane(DEAD_LANE)
         await backend.broker.publish(
             DEAD_LANE, [b"\xffnonsense", encode_dead(DeadPush("", 0, 0, "malformed", 1, b"x"))]
@@ -261,11 +239,9 @@ def test_what_is_no_push_cannot_be_retried_and_stays(tmp_path: Path) -> None:
         assert "purged" in retried.problem
         assert len(await find(backend, task="-")) == 2
 
-    in_backend(tmp_path, work)
 
-
-def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await ended(backend, expires_at_ms=life.now_ms() - 1)
         await bury(backend, task, 1)
 
@@ -274,13 +250,13 @@ def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None:
         assert "expired" in retried.problem
         assert await find(backend) == [1]
 
-    in_backend(tmp_path, work)
 
-
-def test_two_commands_do_not_look_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_commands_do_not_look_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("producers.hold.TTL_S", 0.2)
 
-    async def work(backend: Backend, _: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         await bury(backend, await ended(backend), 1)
         going = asyncio.Event()
 
@@ -294,8 +270,6 @@ def test_two_commands_do_not_look_at_once(tmp_path: Path, monkeypatch: pytest.Mo
             await find(backend)
         other.cancel()
         await asyncio.gather(other, return_exceptions=True)
-
-    in_backend(tmp_path, work)
 
 
 class Crash(Exception):
@@ -351,10 +325,10 @@ class CrashingBroker:
         "after mark-ack",
     ],
 )
-def test_a_retry_cut_off_anywhere_sends_each_push_once_when_repeated(
+async def test_a_retry_cut_off_anywhere_sends_each_push_once_when_repeated(
     tmp_path: Path, step: str
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await ended(backend)
         await bury(backend, task, 1, 2, 3, 4)
         with pytest.raises(Crash):
@@ -367,11 +341,9 @@ def test_a_retry_cut_off_anywhere_sends_each_push_once_when_repeated(
         assert await find(backend) == []
         assert await backend.broker.backlog(RETRIED_LANE) == 0
 
-    in_backend(tmp_path, work)
 
-
-def test_a_retry_that_never_began_sends_nothing_and_is_cancelled(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_retry_that_never_began_sends_nothing_and_is_cancelled(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         await bury(backend, await ended(backend), 1, 2)
         with pytest.raises(Crash):
             await retry(with_other(backend, broker=CrashingBroker(backend.broker, "after push")))
@@ -382,11 +354,9 @@ def test_a_retry_that_never_began_sends_nothing_and_is_cancelled(tmp_path: Path)
         await retry(backend)
         assert (await backend.registry.get(begun.id)).state is State.CANCELLED
 
-    in_backend(tmp_path, work)
 
-
-def test_ordered_pushes_that_die_together_keep_their_order(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_ordered_pushes_that_die_together_keep_their_order(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await ended(backend, ordered=True)
         lane = dead_lane(task.id)
         await backend.broker.open_lane(lane)
@@ -402,5 +372,3 @@ def test_ordered_pushes_that_die_together_keep_their_order(tmp_path: Path) -> No
             return delivery.push.seq, delivery.push.after_seq
 
         assert [order(delivery) for delivery in sink.received] == [(1, 0), (2, 1)]
-
-    in_backend(tmp_path, work)

@@ -15,14 +15,13 @@ from lanes.backend import Backend
 from lanes.naming import own_lane
 from lanes.ports import Source
 from lanes.push import Push, encode
-from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
     MemorySink,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
     until,
     until_state,
 )
@@ -87,8 +86,10 @@ async def add_pushes(backend: Backend, level: Level, starts_ms: Sequence[int]) -
     return made
 
 
-def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         now_ms = start_ms = life.now_ms()
         start_ms += 200
         mixed = await add_pushes(backend, Level.HIGH, [start_ms, 0, start_ms, 0])
@@ -103,11 +104,9 @@ def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(tmp_path
         assert sorted(seq for _, seq in sink.pushes()) == [1, 2, 3, 4]
         assert {delivery.push.attempt for delivery in sink.received} == {3}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_push_that_expires_while_it_waits_is_counted_as_expired(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_expires_while_it_waits_is_counted_as_expired(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         soon_ms = life.now_ms() + 300
         made = await add_task(backend, pushes=0, seal=False)
         body = encode(Push(made.id, 1, "r", not_before_ms=soon_ms, expires_at_ms=soon_ms - 100))
@@ -119,8 +118,6 @@ def test_a_push_that_expires_while_it_waits_is_counted_as_expired(tmp_path: Path
 
         [progress] = await backend.registry.progress([made.id])
         assert (progress.expired, sink.received) == (1, [])
-
-    in_backend(tmp_path, work)
 
 
 class _NothingLater:
@@ -146,12 +143,12 @@ class _NothingLater:
         await self._broker.publish(lane, bodies, delay_s=delay_s, source=source)
 
 
-def test_lanes_full_of_waiting_pushes_hold_up_nobody_while_they_are_put_off(
+async def test_lanes_full_of_waiting_pushes_hold_up_nobody_while_they_are_put_off(
     tmp_path: Path,
 ) -> None:
     """More of them than outcomes have room for, and none can be settled meanwhile."""
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         broker = _NothingLater(backend.broker)
         held = with_other(backend, broker=broker)
         start_ms = life.now_ms() + HOUR_MS
@@ -166,5 +163,3 @@ def test_lanes_full_of_waiting_pushes_hold_up_nobody_while_they_are_put_off(
             broker.accepts.set()
 
         assert not {made.id for made in waiting} & {task_id for task_id, _ in sink.pushes()}
-
-    in_backend(tmp_path, work)

@@ -18,16 +18,15 @@ from lanes.errors import Unreachable
 from lanes.naming import own_lane
 from lanes.ports import LaneReader, OnReady, Taken
 from lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
-from lanes.settings import Settings
 from lanes.task import Finished, Level, Progress, State, Weights
 from producers.dead import DeadLetters, Selection
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
     until,
     until_state,
     until_task,
@@ -41,8 +40,8 @@ async def dead_pushes(backend: Backend, count: int) -> list[DeadPush]:
     return [letter.dead for letter in found.letters]
 
 
-def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         tasks = [await add_task(backend, level, 300) for level in Level]
         sink = MemorySink()
 
@@ -55,11 +54,9 @@ def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path) -> No
             assert (await backend.registry.get(task.id)).state is State.DONE
             assert await backend.broker.backlog(task.lane) == 0
 
-    in_backend(tmp_path, work)
 
-
-def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         tasks = [await add_task(backend, level, 400) for level in Level]
         sink = MemorySink()
         sink.gate.clear()
@@ -73,11 +70,9 @@ def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> No
         levels = Counter(delivery.level for delivery in sink.received[10:110])
         assert levels == {Level.HIGH: 60, Level.MEDIUM: 30, Level.LOW: 10}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_late_high_task_is_the_next_of_its_level(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_late_high_task_is_the_next_of_its_level(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         early = await add_task(backend, Level.HIGH, 2_000)
         sink = MemorySink()
         sink.gate.clear()
@@ -92,11 +87,9 @@ def test_a_late_high_task_is_the_next_of_its_level(tmp_path: Path) -> None:
         assert first <= settings.slots + 1
         assert sink.pushes(early)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, slots=4) as (backend, settings):
         one = await add_task(backend, Level.HIGH, 3_000)
         two = await add_task(backend, Level.HIGH, 3_000)
         sink = MemorySink()
@@ -112,11 +105,9 @@ def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_path: 
         counts = Counter(task for task, _ in sink.pushes()[start : start + 400])
         assert counts == {one.id: 100, two.id: 300}
 
-    in_backend(tmp_path, work, slots=4)
 
-
-def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         paused = await add_task(backend, Level.HIGH, 500)
         other = await add_task(backend, Level.MEDIUM, 500)
         await backend.pause(paused.id, "typo")
@@ -130,14 +121,12 @@ def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) -> Non
 
         assert sorted(sink.pushes(paused)) == [(paused.id, seq) for seq in range(1, 501)]
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("change", ["pause", "promote"])
-def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
+async def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
     tmp_path: Path, change: str
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         moved = await add_task(backend, Level.LOW, 300)
         others = [await add_task(backend, Level.LOW, 300) for _ in range(3)]
         if change == "pause":
@@ -156,11 +145,9 @@ def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
 
         assert sorted(sink.pushes(moved)) == [(moved.id, seq) for seq in range(1, 301)]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 5_000)
         sink = MemorySink()
         sink.gate.clear()
@@ -174,11 +161,9 @@ def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) -> Non
         assert len(sink.received) == settings.slots
         assert own_lane(task.id) not in await backend.broker.lanes()
 
-    in_backend(tmp_path, work)
 
-
-def test_a_cancelled_pooled_task_is_counted_as_dropped(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_cancelled_pooled_task_is_counted_as_dropped(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, 50)
         other = await add_task(backend, Level.LOW, 50)
         await backend.registry.change(task.id, life.cancel)
@@ -193,11 +178,9 @@ def test_a_cancelled_pooled_task_is_counted_as_dropped(tmp_path: Path) -> None:
         assert progress.dropped == 50
         assert not sink.pushes(task)
 
-    in_backend(tmp_path, work)
 
-
-def test_expired_pushes_are_counted_and_not_sent(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_expired_pushes_are_counted_and_not_sent(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 20, push_expires_at_ms=1)
         sink = MemorySink()
 
@@ -206,11 +189,9 @@ def test_expired_pushes_are_counted_and_not_sent(tmp_path: Path) -> None:
         (progress,) = await backend.registry.progress([task.id])
         assert (progress.expired, progress.delivered, sink.received) == (20, 0, [])
 
-    in_backend(tmp_path, work)
 
-
-def test_a_task_past_its_expiry_ends_as_expired(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_past_its_expiry_ends_as_expired(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 20, seal=False, expires_at_ms=1)
         sink = MemorySink()
 
@@ -219,11 +200,9 @@ def test_a_task_past_its_expiry_ends_as_expired(tmp_path: Path) -> None:
 
         assert not sink.received
 
-    in_backend(tmp_path, work)
 
-
-def test_a_retry_comes_again_with_its_attempt_counted(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_retry_comes_again_with_its_attempt_counted(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 5)
         sink = MemorySink(
             lambda d: Outcome.retry("busy", after_s=0) if d.push.attempt == 1 else DELIVERED
@@ -235,11 +214,9 @@ def test_a_retry_comes_again_with_its_attempt_counted(tmp_path: Path) -> None:
         (progress,) = await backend.registry.progress([task.id])
         assert (attempts, progress.delivered) == ({1: 5, 2: 5}, 5)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_push_that_fails_too_often_is_dead_with_the_reason(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_fails_too_often_is_dead_with_the_reason(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 2, max_attempts=3)
         sink = MemorySink(lambda _: Outcome.retry("HTTP 503", after_s=0))
 
@@ -251,11 +228,9 @@ def test_a_push_that_fails_too_often_is_dead_with_the_reason(tmp_path: Path) -> 
         assert {push.reason for push in dead} == {"gave up after 3 attempts: HTTP 503"}
         assert len(sink.received) == 6
 
-    in_backend(tmp_path, work)
 
-
-def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 1, seal=False)
         await backend.broker.publish(task.lane, [b"\xffnonsense"])
         await backend.registry.change(task.id, life.seal(1))
@@ -267,11 +242,9 @@ def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: Path) -
         assert dead.reason.startswith("malformed")
         assert sink.pushes() == [(task.id, 1)]
 
-    in_backend(tmp_path, work)
 
-
-def test_of_an_oversized_message_the_start_is_buried(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_of_an_oversized_message_the_start_is_buried(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 1, seal=False)
         oversized = encode(Push(task.id, 2, "to-2", body="x" * 5_000_000))
         await backend.broker.publish(task.lane, [oversized])
@@ -287,11 +260,9 @@ def test_of_an_oversized_message_the_start_is_buried(tmp_path: Path) -> None:
         assert dead.body == oversized[:MAX_PUSH_BYTES]
         assert sink.pushes() == [(task.id, 1)]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_sink_that_refuses_us_pauses_the_task_and_loses_nothing(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_sink_that_refuses_us_pauses_the_task_and_loses_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 40)
         refused = [True]
         sink = MemorySink(lambda _: Outcome.pause("HTTP 401") if refused else DELIVERED)
@@ -306,13 +277,11 @@ def test_a_sink_that_refuses_us_pauses_the_task_and_loses_nothing(tmp_path: Path
         assert (paused.reason, progress.delivered) == ("HTTP 401", 40)
         assert {delivery.push.attempt for delivery in sink.received} == {1}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
+async def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, Level.HIGH, 1, max_attempts=1)
 
         def answer(_: object) -> Outcome:
@@ -323,7 +292,6 @@ def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
         (dead,) = await dead_pushes(backend, 1)
         assert dead.reason == "gave up after 1 attempts: sink raised ValueError"
 
-    in_backend(tmp_path, work)
     assert "to-1" not in caplog.text
 
 
@@ -337,10 +305,10 @@ def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
     ],
     ids=["no-text", "half-text", "pause", "wait"],
 )
-def test_an_outcome_that_cannot_be_used_means_a_retry(
+async def test_an_outcome_that_cannot_be_used_means_a_retry(
     outcome: Outcome, wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path, retry_first_s=0.01) as (backend, settings):
         await add_task(backend, Level.HIGH, 1, max_attempts=2)
         sink = MemorySink(lambda one: outcome if one.push.attempt == 1 else DELIVERED)
 
@@ -348,13 +316,12 @@ def test_an_outcome_that_cannot_be_used_means_a_retry(
 
         assert [delivery.push.attempt for delivery in sink.received] == [1, 2]
 
-    in_backend(tmp_path, work, retry_first_s=0.01)
     assert wrong in caplog.text
     assert "to-1" not in caplog.text
 
 
-def test_never_more_in_flight_than_slots(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_never_more_in_flight_than_slots(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, slots=7) as (backend, settings):
         await add_task(backend, Level.HIGH, 200)
         sink = MemorySink(batch_size=3)
 
@@ -363,11 +330,9 @@ def test_never_more_in_flight_than_slots(tmp_path: Path) -> None:
         assert sink.most_in_flight <= settings.slots
         assert {len(batch) for batch in sink.batches} <= {1, 2, 3}
 
-    in_backend(tmp_path, work, slots=7)
 
-
-def test_a_batch_mixes_tasks_only_where_the_sink_allows_it(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_batch_mixes_tasks_only_where_the_sink_allows_it(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         for level in (Level.HIGH, Level.HIGH, Level.MEDIUM):
             await add_task(backend, level, 100)
         sink = MemorySink(batch_size=8, mixes_tasks=False)
@@ -377,11 +342,9 @@ def test_a_batch_mixes_tasks_only_where_the_sink_allows_it(tmp_path: Path) -> No
         assert all(len({d.push.task_id for d in batch}) == 1 for batch in sink.batches)
         assert len(sink.received) == 300
 
-    in_backend(tmp_path, work)
 
-
-def test_a_stop_after_the_last_push_leaves_the_task_done(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_stop_after_the_last_push_leaves_the_task_done(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 3)
         sink = MemorySink()
 
@@ -390,11 +353,9 @@ def test_a_stop_after_the_last_push_leaves_the_task_done(tmp_path: Path) -> None
 
         assert (await backend.registry.get(task.id)).state is State.DONE
 
-    in_backend(tmp_path, work)
 
-
-def test_a_gentle_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_gentle_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 1_000)
         first = MemorySink()
         async with dispatching(backend, first, settings):
@@ -407,11 +368,9 @@ def test_a_gentle_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None
             (task.id, seq) for seq in range(1, 1_001)
         )
 
-    in_backend(tmp_path, work)
 
-
-def test_two_dispatchers_share_a_lane(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_two_dispatchers_share_a_lane(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 2_000)
         one, two = MemorySink(), MemorySink()
 
@@ -421,8 +380,6 @@ def test_two_dispatchers_share_a_lane(tmp_path: Path) -> None:
         assert Counter(one.pushes() + two.pushes()) == Counter(
             (task.id, seq) for seq in range(1, 2_001)
         )
-
-    in_backend(tmp_path, work)
 
 
 class FailingRegistry:
@@ -443,10 +400,10 @@ class FailingRegistry:
         return result
 
 
-def test_a_registry_lost_on_the_way_is_waited_for_and_said_once(
+async def test_a_registry_lost_on_the_way_is_waited_for_and_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 50)
         flaky = with_other(backend, registry=FailingRegistry(backend.registry, 3))
         sink = MemorySink()
@@ -456,12 +413,11 @@ def test_a_registry_lost_on_the_way_is_waited_for_and_said_once(
         (progress,) = await backend.registry.progress([task.id])
         assert (progress.delivered, len(sink.received)) == (50, 50)
 
-    in_backend(tmp_path, work)
     assert caplog.text.count("waiting for the registry") == 1
 
 
-def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 10, seal=False)
         sink = MemorySink()
         async with dispatching(backend, sink, settings):
@@ -473,11 +429,11 @@ def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path) -> N
 
             await until_state(backend, task, State.DONE)
 
-    in_backend(tmp_path, work)
 
-
-def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, Level.HIGH, 10)
         registry = CollectorRegistry()
         async with dispatching(backend, MemorySink(), settings, drain=True, registry=registry):
@@ -489,11 +445,9 @@ def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(tmp_path:
         assert 'pushlane_share{level="high"} 1.0' in page
         assert "to-1" not in page
 
-    in_backend(tmp_path, work)
 
-
-def test_level_weights_changed_on_the_way_hold_at_once(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_level_weights_changed_on_the_way_hold_at_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         tasks = [await add_task(backend, level, 2_000) for level in Level]
         sink = MemorySink()
         async with dispatching(backend, sink, settings) as dispatcher:
@@ -508,8 +462,6 @@ def test_level_weights_changed_on_the_way_hold_at_once(tmp_path: Path) -> None:
 
         levels = Counter(delivery.level for delivery in sink.received[start : start + 500])
         assert levels == {Level.HIGH: 50, Level.MEDIUM: 50, Level.LOW: 400}
-
-    in_backend(tmp_path, work)
 
 
 class RefillingReader:
@@ -558,8 +510,8 @@ class RefillingBroker:
         await self._broker.ack([one for one in taken if one.lane != self._lane])
 
 
-def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         high = await add_task(backend, Level.HIGH, 60)
         medium = await add_task(backend, Level.MEDIUM, 200)
         bodies = [encode(Push(high.id, seq, f"to-{seq}")) for seq in range(1, 61)]
@@ -578,5 +530,3 @@ def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path: Path
 
         levels = Counter(delivery.level for delivery in sink.received[waiting : waiting + 60])
         assert levels == {Level.HIGH: 40, Level.MEDIUM: 20}
-
-    in_backend(tmp_path, work)

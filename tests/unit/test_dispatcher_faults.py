@@ -20,16 +20,15 @@ from lanes.backend import Backend
 from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
 from lanes.ports import Delivery, LaneReader, OnReady
 from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.settings import Settings
 from lanes.task import Level, Progress, State, Task
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
     Wrapped,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
     until_state,
     until_task,
 )
@@ -50,8 +49,8 @@ class SlowCounts(Wrapped):
         return result
 
 
-def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         tasks = {task.id: task for task in [await add_task(backend, pushes=0) for _ in range(2)]}
         first, second = tasks.values()
         registry = SlowCounts(backend.registry)
@@ -66,8 +65,6 @@ def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: Path) -
         await until_state(backend, first, State.DONE)
         await until_state(backend, second, State.DONE)
         running.cancel()
-
-    in_backend(tmp_path, work)
 
 
 @asynccontextmanager
@@ -103,26 +100,22 @@ async def ended_task(backend: Backend) -> Task:
     return await backend.registry.change((await add_task(backend)).id, life.cancel)
 
 
-def test_a_take_over_that_failed_is_made_up_for(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_take_over_that_failed_is_made_up_for(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         old = await ended_task(backend)
         flaky = FailsOnce(backend.registry, "list", Unreachable("away"))
 
         async with tidying(with_other(backend, registry=flaky)):
             await until_task(backend, old, lambda now: now.lane_dropped)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_change_that_others_stand_in_the_way_of_is_tried_again(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_change_that_others_stand_in_the_way_of_is_tried_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await ended_task(backend)
         flaky = FailsOnce(backend.registry, "change", TaskConflict("busy"))
 
         async with tidying(with_other(backend, registry=flaky), task):
             await until_task(backend, task, lambda now: now.lane_dropped)
-
-    in_backend(tmp_path, work)
 
 
 class StuckLane(Wrapped):
@@ -139,15 +132,13 @@ class StuckLane(Wrapped):
         return dropped
 
 
-def test_a_lane_that_cannot_be_dropped_keeps_no_other(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_that_cannot_be_dropped_keeps_no_other(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         stuck, other = await ended_task(backend), await ended_task(backend)
         broker = StuckLane(backend.broker, stuck.lane)
 
         async with tidying(with_other(backend, broker=broker), stuck, other):
             await until_task(backend, other, lambda now: now.lane_dropped)
-
-    in_backend(tmp_path, work)
 
 
 class Meanwhile(Wrapped):
@@ -164,16 +155,14 @@ class Meanwhile(Wrapped):
         return dropped
 
 
-def test_a_lane_that_another_drops_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_that_another_drops_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         first, gone, last = [await ended_task(backend) for _ in range(3)]
         broker = Meanwhile(backend.broker)
 
         async with tidying(with_other(backend, broker=broker), first, gone, last) as janitor:
             broker.happens.append(lambda: janitor.on_task(replace(gone, lane_dropped=True)))
             await until_task(backend, last, lambda now: now.lane_dropped)
-
-    in_backend(tmp_path, work)
 
 
 class GoneLane(Wrapped):
@@ -192,8 +181,8 @@ class GoneLane(Wrapped):
         return reader
 
 
-def test_a_lane_that_is_gone_before_it_is_read_disturbs_nobody(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_that_is_gone_before_it_is_read_disturbs_nobody(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         gone, other = await add_task(backend), await add_task(backend)
         broker = GoneLane(backend.broker, gone.lane)
 
@@ -201,19 +190,15 @@ def test_a_lane_that_is_gone_before_it_is_read_disturbs_nobody(tmp_path: Path) -
             await broker.asked.wait()
             await until_state(backend, other, State.DONE)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_pool_lane_that_is_gone_before_it_is_read_is_made_anew(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_pool_lane_that_is_gone_before_it_is_read_is_made_anew(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, pool_lanes=2) as (backend, settings):
         broker = FailsOnce(backend.broker, "read", UnknownLane("there is no lane pool-0"))
         while (task := await add_task(backend, Level.LOW)).lane != "pool-0":
             pass
 
         async with dispatching(with_other(backend, broker=broker), MemorySink(), settings):
             await until_state(backend, task, State.DONE)
-
-    in_backend(tmp_path, work, pool_lanes=2)
 
 
 class SwallowsCancel(Wrapped):
@@ -231,14 +216,12 @@ class SwallowsCancel(Wrapped):
         await self._real.open_lane(lane)
 
 
-def test_it_stops_though_a_library_swallows_the_first_cancellation(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_it_stops_though_a_library_swallows_the_first_cancellation(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, pool_lanes=1) as (backend, settings):
         broker = SwallowsCancel(backend.broker)
 
         async with dispatching(with_other(backend, broker=broker), MemorySink(), settings):
             await broker.opening.wait()
-
-    in_backend(tmp_path, work, pool_lanes=1)
 
 
 class DeafRegistry(Wrapped):
@@ -258,8 +241,8 @@ async def publish_to_pool(backend: Backend, *pushes: Push) -> None:
     await backend.broker.publish("pool-0", [encode(push) for push in pushes])
 
 
-def test_it_stops_while_the_task_of_a_push_cannot_be_looked_up(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_it_stops_while_the_task_of_a_push_cannot_be_looked_up(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await publish_to_pool(backend, Push("nobodys", 1, "to-1"))
         registry = DeafRegistry(backend.registry)
 
@@ -268,14 +251,12 @@ def test_it_stops_while_the_task_of_a_push_cannot_be_looked_up(tmp_path: Path) -
 
         assert await backend.broker.backlog("pool-0") == 1
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("name", ["", "nobodys"])
-def test_a_push_of_an_unknown_task_is_dropped_even_if_another_is_named_so(
+async def test_a_push_of_an_unknown_task_is_dropped_even_if_another_is_named_so(
     tmp_path: Path, name: str
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         other = await add_task(backend, name=name)
         await publish_to_pool(backend, Push("nobodys", 1, "to-1"))
         sink = MemorySink()
@@ -288,13 +269,11 @@ def test_a_push_of_an_unknown_task_is_dropped_even_if_another_is_named_so(
 
         assert not [push for push in sink.pushes() if push[0] == "nobodys"]
 
-    in_backend(tmp_path, work)
 
-
-def test_when_cancelled_it_gives_up_what_flies_and_lets_others_have_the_lanes(
+async def test_when_cancelled_it_gives_up_what_flies_and_lets_others_have_the_lanes(
     tmp_path: Path,
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=100)
         sink = MemorySink()
         sink.gate.clear()
@@ -311,13 +290,11 @@ def test_when_cancelled_it_gives_up_what_flies_and_lets_others_have_the_lanes(
         await drain(backend, second := MemorySink(), settings)
         assert sorted(second.pushes()) == [(task.id, seq) for seq in range(1, 101)]
 
-    in_backend(tmp_path, work)
 
-
-def test_when_the_broker_is_away_at_the_start_it_says_so_and_leaves_nothing_running(
+async def test_when_the_broker_is_away_at_the_start_it_says_so_and_leaves_nothing_running(
     tmp_path: Path,
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         before = asyncio.all_tasks()
         broker = FailsOnce(backend.broker, "open_lane", Unreachable("the broker is away"))
 
@@ -326,11 +303,9 @@ def test_when_the_broker_is_away_at_the_start_it_says_so_and_leaves_nothing_runn
 
         assert asyncio.all_tasks() == before
 
-    in_backend(tmp_path, work)
 
-
-def test_stopped_before_it_runs_it_ends_at_once(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_stopped_before_it_runs_it_ends_at_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend)
         dispatcher = Dispatcher(backend, sink := MemorySink(), settings)
         dispatcher.stop()
@@ -340,14 +315,12 @@ def test_stopped_before_it_runs_it_ends_at_once(tmp_path: Path) -> None:
 
         assert not sink.received
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize(
     "wrong", [None, [None], ["delivered"], [Outcome("delivered")], [DELIVERED, DELIVERED]]
 )
-def test_a_sink_that_answers_nonsense_means_a_retry(tmp_path: Path, wrong: Any) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_sink_that_answers_nonsense_means_a_retry(tmp_path: Path, wrong: Any) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=1, max_attempts=1)
         sink = MemorySink()
         sink.deliver = answer_with(wrong)  # type: ignore[method-assign]
@@ -357,14 +330,13 @@ def test_a_sink_that_answers_nonsense_means_a_retry(tmp_path: Path, wrong: Any) 
         (progress,) = await backend.registry.progress([task.id])
         assert progress.dead == 1
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
-def test_what_ends_only_the_sinks_own_work_means_a_retry(
+async def test_what_ends_only_the_sinks_own_work_means_a_retry(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path, retry_first_s=0.01) as (backend, settings):
+
         def answer(delivery: Delivery) -> Outcome:
             if delivery.push.attempt == 1:
                 raise error
@@ -377,8 +349,6 @@ def test_what_ends_only_the_sinks_own_work_means_a_retry(
         (progress,) = await backend.registry.progress([task.id])
         assert progress.delivered == 2
 
-    in_backend(tmp_path, work, retry_first_s=0.01)
-
 
 def answer_with(wrong: Any) -> Any:
     async def deliver(_: Any) -> Any:
@@ -387,8 +357,10 @@ def answer_with(wrong: Any) -> Any:
     return deliver
 
 
-def test_a_sink_that_asks_for_an_endless_wait_is_asked_again_within_a_day(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_sink_that_asks_for_an_endless_wait_is_asked_again_within_a_day(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1)
         broker = Watched(backend.broker)
         sink = MemorySink(lambda _: Outcome.retry("later", after_s=1e300))
@@ -397,8 +369,6 @@ def test_a_sink_that_asks_for_an_endless_wait_is_asked_again_within_a_day(tmp_pa
             await broker.delayed.wait()
 
         assert broker.delay_s == 86_400
-
-    in_backend(tmp_path, work)
 
 
 class Watched(Wrapped):
@@ -416,10 +386,10 @@ class Watched(Wrapped):
 
 
 @pytest.mark.parametrize("error", [Unreachable("away"), TaskConflict("busy")])
-def test_a_pause_that_does_not_get_through_is_tried_again(
+async def test_a_pause_that_does_not_get_through_is_tried_again(
     tmp_path: Path, error: PushlaneError
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=1)
         flaky = FailsOnce(backend.registry, "change", error)
         sink = MemorySink(lambda _: Outcome.pause("HTTP 401"))
@@ -429,14 +399,12 @@ def test_a_pause_that_does_not_get_through_is_tried_again(
 
         assert paused.reason == "HTTP 401"
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("ended", [UnknownTask("gone"), None])
-def test_a_pause_of_a_task_that_has_ended_is_forgotten(
+async def test_a_pause_of_a_task_that_has_ended_is_forgotten(
     tmp_path: Path, ended: PushlaneError | None
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task, other = await add_task(backend, pushes=1), await add_task(backend, pushes=1)
         sink = MemorySink(
             lambda d: Outcome.pause("HTTP 401") if d.push.task_id == task.id else DELIVERED
@@ -451,11 +419,9 @@ def test_a_pause_of_a_task_that_has_ended_is_forgotten(
             sink.gate.set()
             await until_state(backend, other, State.DONE)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_lane_stays_for_its_retention_and_goes_after(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_stays_for_its_retention_and_goes_after(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         kept = await add_task(backend, pushes=0, seal=False, retention_s=600.0)
         over = await add_task(backend, pushes=0, seal=False, retention_s=0.01)
         for task in (kept, over):
@@ -468,13 +434,11 @@ def test_a_lane_stays_for_its_retention_and_goes_after(tmp_path: Path) -> None:
         assert not (await backend.registry.get(kept.id)).lane_dropped
         assert kept.lane in await backend.broker.lanes()
 
-    in_backend(tmp_path, work)
 
-
-def test_a_lane_with_something_left_to_send_is_not_dropped(tmp_path: Path) -> None:
+async def test_a_lane_with_something_left_to_send_is_not_dropped(tmp_path: Path) -> None:
     """As when counts were lost: the task was ended, and yet a push turns up."""
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         full = await add_task(backend, pushes=1)
         empty = await add_task(backend, pushes=0, seal=False)
         await backend.registry.change(empty.id, life.seal(1))
@@ -485,5 +449,3 @@ def test_a_lane_with_something_left_to_send_is_not_dropped(tmp_path: Path) -> No
             await until_task(backend, empty, lambda now: now.lane_dropped)
 
         assert full.lane in await backend.broker.lanes()
-
-    in_backend(tmp_path, work)

@@ -159,6 +159,7 @@ async def test_a_drop_that_was_cut_off_is_finished_by_the_next_process(settings)
             )
 
         await until(is_swept)
+
     await database.close()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,23 +14,19 @@ from lanes.embedded.receipts.records import Record, records
 from lanes.errors import ReceiptsGone, StorageFull
 from lanes.settings import Settings
 
-Work = Callable[[EmbeddedReceiptLog], Awaitable[None]]
 MIB = 1024 * 1024
 LARGE = b"x" * (MIB // 4)
 
 
-def on_log(folder: Path, work: Work, **given: object) -> None:
-    """Run it on a log of one partition, opened anew."""
-
-    async def session() -> None:
-        options = {"receipts_partitions": 1, **given}
-        log = EmbeddedReceiptLog(Settings(broker="embedded", data_dir=folder, **options))
-        try:
-            await work(log)
-        finally:
-            await log.close()
-
-    asyncio.run(session())
+@asynccontextmanager
+async def log_in(folder: Path, **given: object) -> AsyncIterator[EmbeddedReceiptLog]:
+    """A log of one partition, opened anew."""
+    options = {"receipts_partitions": 1, **given}
+    log = EmbeddedReceiptLog(Settings(broker="embedded", data_dir=folder, **options))
+    try:
+        yield log
+    finally:
+        await log.close()
 
 
 async def everything(log: EmbeddedReceiptLog) -> list[bytes]:
@@ -58,20 +54,22 @@ async def append_three(log: EmbeddedReceiptLog) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_torn_end_is_cut_off_and_the_next_append_goes_on_there(tmp_path: Path, cut: int) -> None:
-    on_log(tmp_path, append_three)
+async def test_a_torn_end_is_cut_off_and_the_next_append_goes_on_there(
+    tmp_path: Path, cut: int
+) -> None:
+    async with log_in(tmp_path) as log:
+        await append_three(log)
+
     os.truncate(newest(tmp_path), newest(tmp_path).stat().st_size - cut)
 
-    async def go_on(log: EmbeddedReceiptLog) -> None:
+    async with log_in(tmp_path) as log:
         assert await everything(log) == [b"one", b"two"]
         await log.append([b"four"])
         assert await everything(log) == [b"one", b"two", b"four"]
 
-    on_log(tmp_path, go_on)
 
-
-def test_what_was_torn_is_never_read_by_who_had_the_log_open(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_what_was_torn_is_never_read_by_who_had_the_log_open(tmp_path: Path) -> None:
+    async with log_in(tmp_path) as log:
         await append_three(log)
         with newest(tmp_path).open("ab") as file:
             file.write(b"plr1\x40\x00\x00\x00half of a record")
@@ -80,36 +78,34 @@ def test_what_was_torn_is_never_read_by_who_had_the_log_open(tmp_path: Path) -> 
 
         assert await everything(log) == [b"one", b"two", b"three", b"four"]
 
-    on_log(tmp_path, work)
 
+async def test_a_damaged_body_is_empty_and_those_around_it_are_whole(tmp_path: Path) -> None:
+    async with log_in(tmp_path) as log:
+        await append_three(log)
 
-def test_a_damaged_body_is_empty_and_those_around_it_are_whole(tmp_path: Path) -> None:
-    on_log(tmp_path, append_three)
     content = newest(tmp_path).read_bytes()
     newest(tmp_path).write_bytes(content.replace(b"two", b"twO"))
 
-    async def work(log: EmbeddedReceiptLog) -> None:
+    async with log_in(tmp_path) as log:
         assert await everything(log) == [b"one", b"", b"three"]
         await log.append([b"four"])
         assert await everything(log) == [b"one", b"", b"three", b"four"]
 
-    on_log(tmp_path, work)
 
+async def test_a_damaged_head_costs_its_body_alone(tmp_path: Path) -> None:
+    async with log_in(tmp_path) as log:
+        await append_three(log)
 
-def test_a_damaged_head_costs_its_body_alone(tmp_path: Path) -> None:
-    on_log(tmp_path, append_three)
     content = newest(tmp_path).read_bytes()
     at = content.index(b"two") - 20
     newest(tmp_path).write_bytes(content[:at] + b"\0" * 20 + content[at + 20 :])
 
-    async def work(log: EmbeddedReceiptLog) -> None:
+    async with log_in(tmp_path) as log:
         assert await everything(log) == [b"one", b"", b"three"]
 
-    on_log(tmp_path, work)
 
-
-def test_at_its_bound_a_log_drops_its_oldest(tmp_path: Path, caplog) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_at_its_bound_a_log_drops_its_oldest(tmp_path: Path, caplog) -> None:
+    async with log_in(tmp_path, receipts_max_bytes=MIB) as log:
         first = await log.first()
         await fill(log, 12)
 
@@ -123,12 +119,11 @@ def test_at_its_bound_a_log_drops_its_oldest(tmp_path: Path, caplog) -> None:
         assert await log.kept(first) == await log.first()
         assert await log.lag(first) == len(kept)
 
-    on_log(tmp_path, work, receipts_max_bytes=MIB)
     assert caplog.text.count("its oldest go") == 1
 
 
-def test_a_log_that_is_required_takes_no_more_until_some_is_committed(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_a_log_that_is_required_takes_no_more_until_some_is_committed(tmp_path: Path) -> None:
+    async with log_in(tmp_path, receipts_max_bytes=MIB, receipts="required") as log:
         with pytest.raises(StorageFull, match="run `pushlane pipeline run`"):
             await fill(log, 12)
         kept = [body[0] for body in await everything(log)]
@@ -140,11 +135,9 @@ def test_a_log_that_is_required_takes_no_more_until_some_is_committed(tmp_path: 
 
         assert (await everything(log))[-1] == b"more"
 
-    on_log(tmp_path, work, receipts_max_bytes=MIB, receipts="required")
 
-
-def test_what_is_committed_goes_when_its_retention_is_over(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_what_is_committed_goes_when_its_retention_is_over(tmp_path: Path) -> None:
+    async with log_in(tmp_path, receipts_max_bytes=2 * MIB, receipts_retention_s=0) as log:
         await fill(log, 4)
         middle = await log.advance(await log.first(), most=2)
 
@@ -154,11 +147,9 @@ def test_what_is_committed_goes_when_its_retention_is_over(tmp_path: Path) -> No
         assert [body[0] for body in kept] == [2, 3]
         assert await between(log, middle, await log.advance(middle)) == kept
 
-    on_log(tmp_path, work, receipts_max_bytes=2 * MIB, receipts_retention_s=0)
 
-
-def test_what_is_committed_stays_within_its_retention(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_what_is_committed_stays_within_its_retention(tmp_path: Path) -> None:
+    async with log_in(tmp_path, receipts_max_bytes=2 * MIB) as log:
         first = await log.first()
         await fill(log, 3)
         end = await log.advance(first)
@@ -167,11 +158,9 @@ def test_what_is_committed_stays_within_its_retention(tmp_path: Path) -> None:
 
         assert len(await between(log, first, end)) == 3
 
-    on_log(tmp_path, work, receipts_max_bytes=2 * MIB)
 
-
-def test_a_log_that_was_removed_is_told_from_one_that_has_nothing_new(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_a_log_that_was_removed_is_told_from_one_that_has_nothing_new(tmp_path: Path) -> None:
+    async with log_in(tmp_path) as log:
         await append_three(log)
         end = await log.advance(await log.first())
         for path in (tmp_path / "receipts" / "0").iterdir():
@@ -183,29 +172,25 @@ def test_a_log_that_was_removed_is_told_from_one_that_has_nothing_new(tmp_path: 
         assert await log.kept(end) == await log.first()
         assert await everything(log) == [b"anew"]
 
-    on_log(tmp_path, work)
 
+async def test_a_log_keeps_the_partitions_that_it_was_made_with(tmp_path: Path) -> None:
+    async with log_in(tmp_path, receipts_partitions=3) as log:
+        await append_three(log)
 
-def test_a_log_keeps_the_partitions_that_it_was_made_with(tmp_path: Path) -> None:
-    on_log(tmp_path, append_three, receipts_partitions=3)
-
-    async def work(log: EmbeddedReceiptLog) -> None:
+    async with log_in(tmp_path, receipts_partitions=5) as log:
         assert len(await log.first()) == 3
 
-    on_log(tmp_path, work, receipts_partitions=5)
 
-
-def test_its_files_are_for_their_owner_alone(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_its_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    async with log_in(tmp_path) as log:
         await append_three(log)
         await log.secret()
 
-    on_log(tmp_path, work)
     modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "receipts").rglob("*")}
     assert modes == {0}
 
 
-def test_what_is_left_is_counted_without_reading_it_all_again(
+async def test_what_is_left_is_counted_without_reading_it_all_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked = []
@@ -217,7 +202,7 @@ def test_what_is_left_is_counted_without_reading_it_all_again(
 
     monkeypatch.setattr("lanes.embedded.receipts.partition.records", told)
 
-    async def work(log: EmbeddedReceiptLog) -> None:
+    async with log_in(tmp_path) as log:
         start = await log.first()
         await log.append([b"body"] * 100)
         assert await log.lag(start) == 100
@@ -229,11 +214,9 @@ def test_what_is_left_is_counted_without_reading_it_all_again(
         assert len(walked) == 10 + 5
         assert await log.lag(start) == 105
 
-    on_log(tmp_path, work)
 
-
-def test_what_is_left_is_counted_when_the_oldest_has_gone(tmp_path: Path) -> None:
-    async def work(log: EmbeddedReceiptLog) -> None:
+async def test_what_is_left_is_counted_when_the_oldest_has_gone(tmp_path: Path) -> None:
+    async with log_in(tmp_path, receipts_max_bytes=2 * MIB) as log:
         start = await log.first()
         await fill(log, 4)
         assert await log.lag(start) == 4
@@ -241,5 +224,3 @@ def test_what_is_left_is_counted_when_the_oldest_has_gone(tmp_path: Path) -> Non
 
         assert await log.first() != start
         assert await log.lag(start) == len(await everything(log))
-
-    on_log(tmp_path, work, receipts_max_bytes=2 * MIB)

@@ -16,16 +16,15 @@ from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.ports import ClaimResult, Delivery
 from lanes.push import Arrival, Outcome, Push, encode
-from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
 from producers.dead import DeadLetters, Selection
 from tests.unit.dispatching import (
     MemorySink,
     Wrapped,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
     until,
     until_state,
 )
@@ -76,8 +75,8 @@ def failing_first(outcome: Outcome) -> Callable[[Delivery], Outcome]:
     return lambda _: next(answers, Outcome.delivered())
 
 
-def test_at_least_once_never_asks_the_ledger(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_at_least_once_never_asks_the_ledger(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         ledger = Away(backend.ledger)
         await add(backend, DeliveryMode.AT_LEAST_ONCE, 10)
 
@@ -85,20 +84,16 @@ def test_at_least_once_never_asks_the_ledger(tmp_path: Path) -> None:
 
         assert ledger.asked == 0
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("mode", GUARDED)
-def test_what_is_delivered_is_confirmed(tmp_path: Path, mode: DeliveryMode) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_what_is_delivered_is_confirmed(tmp_path: Path, mode: DeliveryMode) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, mode, 3)
 
         await drain(backend, MemorySink(), settings)
 
         results = await backend.ledger.claim(mine(task, 1, 2, 3), "other", LONG_S)
         assert results == [ClaimResult.CONFIRMED] * 3
-
-    in_backend(tmp_path, work)
 
 
 class Steps(Wrapped):
@@ -117,8 +112,8 @@ class Steps(Wrapped):
         return await self._real.record(finished)
 
 
-def test_a_delivery_is_confirmed_before_it_is_counted(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_delivery_is_confirmed_before_it_is_counted(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         steps: list[str] = []
         await add(backend, DeliveryMode.ONCE)
         watched = with_other(
@@ -131,14 +126,12 @@ def test_a_delivery_is_confirmed_before_it_is_counted(tmp_path: Path) -> None:
 
         assert steps == ["confirm", "count"]
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("mode", GUARDED)
-def test_what_was_confirmed_is_not_sent_again_and_counts_as_delivered(
+async def test_what_was_confirmed_is_not_sent_again_and_counts_as_delivered(
     tmp_path: Path, mode: DeliveryMode
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, mode, 3)
         await backend.ledger.confirm(mine(task, 2))
         sink = MemorySink()
@@ -148,12 +141,12 @@ def test_what_was_confirmed_is_not_sent_again_and_counts_as_delivered(
         assert sorted(sink.pushes()) == [(task.id, 1), (task.id, 3)]
         assert (await progress_of(backend, task)).delivered == 3
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_a_push_that_is_on_its_lane_twice_is_sent_once(tmp_path: Path, batch_size: int) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_is_on_its_lane_twice_is_sent_once(
+    tmp_path: Path, batch_size: int
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, DeliveryMode.ONCE, 1, seal=False)
         await backend.broker.publish(task.lane, [encode(Push(task.id, 1, "to-1"))] * 3)
         sink = MemorySink(batch_size=batch_size)
@@ -164,8 +157,6 @@ def test_a_push_that_is_on_its_lane_twice_is_sent_once(tmp_path: Path, batch_siz
             await until(lambda: dispatcher.stats.outcomes[task.level, "delivered"])
 
         assert sink.pushes() == [(task.id, 1)]
-
-    in_backend(tmp_path, work)
 
 
 STRICT = (DeliveryMode.AT_MOST_ONCE, OnUnknown.RESEND)
@@ -182,10 +173,10 @@ RESENDING = (DeliveryMode.ONCE, OnUnknown.RESEND)
         (RESENDING, Arrival.UNKNOWN),
     ],
 )
-def test_a_failure_is_tried_again_as_far_as_the_promise_allows(
+async def test_a_failure_is_tried_again_as_far_as_the_promise_allows(
     tmp_path: Path, promise: tuple[DeliveryMode, OnUnknown], arrival: Arrival
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, promise[0], on_unknown=promise[1])
         sink = MemorySink(failing_first(Outcome.retry("no", after_s=0, arrival=arrival)))
 
@@ -193,8 +184,6 @@ def test_a_failure_is_tried_again_as_far_as_the_promise_allows(
 
         assert [delivery.push.attempt for delivery in sink.received] == [1, 2]
         assert (await progress_of(backend, task)).delivered == 1
-
-    in_backend(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +194,10 @@ def test_a_failure_is_tried_again_as_far_as_the_promise_allows(
         (BURYING, Arrival.UNKNOWN, "it may have arrived"),
     ],
 )
-def test_what_may_have_arrived_is_dead_where_it_must_not_be_repeated(
+async def test_what_may_have_arrived_is_dead_where_it_must_not_be_repeated(
     tmp_path: Path, promise: tuple[DeliveryMode, OnUnknown], arrival: Arrival, why: str
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add(backend, promise[0], on_unknown=promise[1])
         sink = MemorySink(failing_first(Outcome.retry("no", after_s=0, arrival=arrival)))
 
@@ -217,14 +206,12 @@ def test_what_may_have_arrived_is_dead_where_it_must_not_be_repeated(
         assert len(sink.received) == 1
         assert await reasons(backend) == [f"no; not tried again, since {why}"]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_sink_that_raises_may_have_sent_the_push(tmp_path: Path) -> None:
+async def test_a_sink_that_raises_may_have_sent_the_push(tmp_path: Path) -> None:
     def answer(_: Delivery) -> Outcome:
         raise ValueError
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add(backend, DeliveryMode.ONCE, on_unknown=OnUnknown.BURY)
 
         await drain(backend, MemorySink(answer), settings)
@@ -233,14 +220,12 @@ def test_a_sink_that_raises_may_have_sent_the_push(tmp_path: Path) -> None:
             "sink raised ValueError; not tried again, since it may have arrived"
         ]
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("mode", GUARDED)
-def test_a_push_that_a_sink_refuses_to_send_goes_back_when_it_asks_for_a_pause(
+async def test_a_push_that_a_sink_refuses_to_send_goes_back_when_it_asks_for_a_pause(
     tmp_path: Path, mode: DeliveryMode
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, mode)
         sink = MemorySink(failing_first(Outcome.pause("bad credentials")))
         async with dispatching(backend, sink, settings):
@@ -251,11 +236,9 @@ def test_a_push_that_a_sink_refuses_to_send_goes_back_when_it_asks_for_a_pause(
         assert results == [ClaimResult.WON]
         assert await reasons(backend) == []
 
-    in_backend(tmp_path, work)
 
-
-def test_a_task_is_paused_though_the_push_that_showed_why_is_dead(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_is_paused_though_the_push_that_showed_why_is_dead(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, DeliveryMode.AT_MOST_ONCE, 2, seal=False)
         sink = MemorySink(failing_first(Outcome.pause("mend it", arrival=Arrival.UNKNOWN)))
         async with dispatching(backend, sink, settings):
@@ -265,19 +248,15 @@ def test_a_task_is_paused_though_the_push_that_showed_why_is_dead(tmp_path: Path
             "mend it; not tried again, since the task is at_most_once"
         ]
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("mode", GUARDED)
-def test_a_dead_push_keeps_its_claim(tmp_path: Path, mode: DeliveryMode) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_dead_push_keeps_its_claim(tmp_path: Path, mode: DeliveryMode) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, mode)
 
         await drain(backend, MemorySink(lambda _: Outcome.dead("gone")), settings)
 
         assert await backend.ledger.claim(mine(task, 1), "other", LONG_S) == [ClaimResult.HELD]
-
-    in_backend(tmp_path, work)
 
 
 async def lost_in_delivery(backend: Backend, mode: DeliveryMode, unknown: OnUnknown) -> Task:
@@ -297,10 +276,13 @@ async def lost_in_delivery(backend: Backend, mode: DeliveryMode, unknown: OnUnkn
         (DeliveryMode.AT_MOST_ONCE, OnUnknown.RESEND, 0),
     ],
 )
-def test_what_may_have_arrived_is_sent_again_or_buried_as_the_task_says(
+async def test_what_may_have_arrived_is_sent_again_or_buried_as_the_task_says(
     tmp_path: Path, mode: DeliveryMode, unknown: OnUnknown, sent: int
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path, sink_timeout_s=0.05, claim_timeout_s=0.05) as (
+        backend,
+        settings,
+    ):
         task = await lost_in_delivery(backend, mode, unknown)
         sink = MemorySink()
 
@@ -311,11 +293,11 @@ def test_what_may_have_arrived_is_sent_again_or_buried_as_the_task_says(
         lost = "its dispatcher was lost during delivery; it may have arrived"
         assert await reasons(backend) == [lost] * (1 - sent)
 
-    in_backend(tmp_path, work, sink_timeout_s=0.05, claim_timeout_s=0.05)
 
-
-def test_what_another_is_delivering_is_looked_at_again_once_it_may_be_lost(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_what_another_is_delivering_is_looked_at_again_once_it_may_be_lost(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path, sink_timeout_s=0.2, claim_timeout_s=0.2) as (backend, settings):
         task = await add(backend, DeliveryMode.ONCE)
         [won] = await backend.ledger.claim(mine(task, 1), "another", 0.3)
         sink = MemorySink()
@@ -324,11 +306,12 @@ def test_what_another_is_delivering_is_looked_at_again_once_it_may_be_lost(tmp_p
 
         assert (won, sink.pushes()) == (ClaimResult.WON, [(task.id, 1)])
 
-    in_backend(tmp_path, work, sink_timeout_s=0.2, claim_timeout_s=0.2)
 
-
-def test_a_push_confirmed_meanwhile_is_not_sent_when_it_comes_again(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_confirmed_meanwhile_is_not_sent_when_it_comes_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, sink_timeout_s=0.05, claim_timeout_s=0.05) as (
+        backend,
+        settings,
+    ):
         task = await add(backend, DeliveryMode.AT_MOST_ONCE)
         await backend.ledger.claim(mine(task, 1), "another", LONG_S)
         sink = MemorySink()
@@ -338,8 +321,6 @@ def test_a_push_confirmed_meanwhile_is_not_sent_when_it_comes_again(tmp_path: Pa
             await until_state(backend, task, State.DONE)
 
         assert sink.received == []
-
-    in_backend(tmp_path, work, sink_timeout_s=0.05, claim_timeout_s=0.05)
 
 
 class Counted(Wrapped):
@@ -356,8 +337,8 @@ class Counted(Wrapped):
         return await self._real.claim(pushes, *given, **options)
 
 
-def test_claims_of_many_flights_go_in_one_call(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_claims_of_many_flights_go_in_one_call(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         ledger = Counted(backend.ledger)
         await add(backend, DeliveryMode.ONCE, 8)
         registry = CollectorRegistry()
@@ -370,13 +351,12 @@ def test_claims_of_many_flights_go_in_one_call(tmp_path: Path) -> None:
         assert sum(ledger.sizes) == 8
         assert len(ledger.sizes) <= 2  # the first may have come alone
 
-    in_backend(tmp_path, work)
 
-
-def test_without_a_ledger_pushes_wait_for_it_and_it_is_said_once(
+async def test_without_a_ledger_pushes_wait_for_it_and_it_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    caplog.set_level(logging.INFO, "pushlane.ledger")
+    async with backend_in(tmp_path) as (backend, settings):
         ledger = Away(backend.ledger)
         task = await add(backend, DeliveryMode.ONCE, 3)
         sink = MemorySink()
@@ -388,13 +368,11 @@ def test_without_a_ledger_pushes_wait_for_it_and_it_is_said_once(
 
         assert len(sink.received) == 3
 
-    caplog.set_level(logging.INFO, "pushlane.ledger")
-    in_backend(tmp_path, work)
     assert [record.action for record in caplog.records] == ["service_lost", "service_back"]
 
 
-def test_at_least_once_does_not_wait_for_a_ledger_that_others_need(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_at_least_once_does_not_wait_for_a_ledger_that_others_need(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         waiting = await add(backend, DeliveryMode.ONCE, 3)
         other = await add(backend, DeliveryMode.AT_LEAST_ONCE, 3)
         ledger = Away(backend.ledger)
@@ -404,14 +382,12 @@ def test_at_least_once_does_not_wait_for_a_ledger_that_others_need(tmp_path: Pat
             assert sink.pushes(waiting) == []
             ledger.back = True
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("mode", GUARDED)
-def test_degraded_it_delivers_without_the_ledger_and_counts_that(
+async def test_degraded_it_delivers_without_the_ledger_and_counts_that(
     tmp_path: Path, mode: DeliveryMode
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path, ledger_away="degrade") as (backend, settings):
         registry = CollectorRegistry()
         task = await add(backend, mode, 3)
         sink = MemorySink()
@@ -422,11 +398,9 @@ def test_degraded_it_delivers_without_the_ledger_and_counts_that(
         assert len(sink.received) == 3
         assert registry.get_sample_value("pushlane_ledger_degraded_total") == 3
 
-    in_backend(tmp_path, work, ledger_away="degrade")
 
-
-def test_claims_are_counted_by_what_came_of_them(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_claims_are_counted_by_what_came_of_them(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         registry = CollectorRegistry()
         task = await add(backend, DeliveryMode.ONCE, 3)
         await backend.ledger.confirm(mine(task, 1))
@@ -436,5 +410,3 @@ def test_claims_are_counted_by_what_came_of_them(tmp_path: Path) -> None:
         page = generate_latest(registry).decode()
         assert 'pushlane_claims_total{result="won"} 2.0' in page
         assert 'pushlane_claims_total{result="confirmed"} 1.0' in page
-
-    in_backend(tmp_path, work)

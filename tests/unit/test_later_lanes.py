@@ -15,19 +15,17 @@ from msgspec.structs import replace
 from dispatcher import Dispatcher
 from dispatcher.lane import OpenLane
 from lanes import life
-from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.naming import later_lane, own_lane
 from lanes.ports import Delivery, Source, Taken
 from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
     MemorySink,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
     until,
     until_state,
     until_task,
@@ -120,10 +118,10 @@ def test_a_lane_is_dry_only_when_both_its_readers_are() -> None:
 
 
 @pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])
-def test_retries_wait_on_the_later_lane_and_leave_the_main_lane_alone(
+async def test_retries_wait_on_the_later_lane_and_leave_the_main_lane_alone(
     tmp_path: Path, level: Level
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, level, 20)
         broker = Watched(backend.broker)
 
@@ -131,11 +129,9 @@ def test_retries_wait_on_the_later_lane_and_leave_the_main_lane_alone(
 
         assert broker.published == {later_lane(task.lane): 20}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_later_lane_is_opened_once_however_many_pushes_wait_for_it(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_later_lane_is_opened_once_however_many_pushes_wait_for_it(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 200)
         broker = Watched(backend.broker)
 
@@ -143,11 +139,9 @@ def test_a_later_lane_is_opened_once_however_many_pushes_wait_for_it(tmp_path: P
 
         assert broker.opened.count(later_lane(task.lane)) == 1
 
-    in_backend(tmp_path, work)
 
-
-def test_a_later_lane_that_cannot_be_opened_at_once_costs_no_push(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_later_lane_that_cannot_be_opened_at_once_costs_no_push(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 20)
         broker = Watched(backend.broker)
         broker.fails = 2
@@ -157,11 +151,9 @@ def test_a_later_lane_that_cannot_be_opened_at_once_costs_no_push(tmp_path: Path
         (progress,) = await backend.registry.progress([task.id])
         assert (broker.fails, progress.delivered) == (0, 20)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_task_in_which_no_push_waits_has_no_later_lane(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_in_which_no_push_waits_has_no_later_lane(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 5)
         broker = Watched(backend.broker)
 
@@ -169,11 +161,9 @@ def test_a_task_in_which_no_push_waits_has_no_later_lane(tmp_path: Path) -> None
 
         assert later_lane(task.lane) not in broker.opened
 
-    in_backend(tmp_path, work)
 
-
-def test_every_dispatcher_reads_a_later_lane_that_one_has_opened(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_every_dispatcher_reads_a_later_lane_that_one_has_opened(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 10)
         async with dispatching(
             backend, MemorySink(lambda _: Outcome.retry("busy", after_s=0.5)), settings
@@ -185,11 +175,9 @@ def test_every_dispatcher_reads_a_later_lane_that_one_has_opened(tmp_path: Path)
 
         assert Counter(sink.pushes()) == Counter((task.id, seq) for seq in range(1, 11))
 
-    in_backend(tmp_path, work)
 
-
-def test_pushes_that_wait_follow_their_task_to_a_lane_of_its_own(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_pushes_that_wait_follow_their_task_to_a_lane_of_its_own(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, 10)
         sink = MemorySink(
             lambda d: Outcome.retry("busy", after_s=0.5) if d.push.attempt == 1 else DELIVERED
@@ -202,11 +190,9 @@ def test_pushes_that_wait_follow_their_task_to_a_lane_of_its_own(tmp_path: Path)
             assert dispatcher.stats.forwarded >= 10
         assert {d.level for d in sink.received[10:]} == {Level.HIGH}
 
-    in_backend(tmp_path, work)
 
-
-def test_both_lanes_of_a_task_are_dropped_when_it_has_ended(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_both_lanes_of_a_task_are_dropped_when_it_has_ended(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 10)
         async with dispatching(backend, MemorySink(busy_at_first), settings):
             await until_task(backend, task, lambda now: now.lane_dropped)
@@ -214,18 +200,14 @@ def test_both_lanes_of_a_task_are_dropped_when_it_has_ended(tmp_path: Path) -> N
         left = set(await backend.broker.lanes())
         assert not left & {task.lane, later_lane(task.lane)}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_task_that_has_ended_gets_no_later_lane(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_a_task_that_has_ended_gets_no_later_lane(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend, Level.HIGH, 1)
         await backend.registry.change(task.id, life.cancel)
 
         assert not (await backend.open_later(task.id)).has_later
         assert later_lane(own_lane(task.id)) not in await backend.broker.lanes()
-
-    in_backend(tmp_path, work)
 
 
 class EndsInBetween:
@@ -243,19 +225,17 @@ class EndsInBetween:
         return task
 
 
-def test_a_task_that_ends_while_its_later_lane_opens_leaves_no_lane(tmp_path: Path) -> None:
-    async def work(backend: Backend, _: Settings) -> None:
+async def test_a_task_that_ends_while_its_later_lane_opens_leaves_no_lane(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend, Level.HIGH, 1)
 
         await with_other(backend, registry=EndsInBetween(backend.registry)).open_later(task.id)
 
         assert later_lane(task.lane) not in await backend.broker.lanes()
 
-    in_backend(tmp_path, work)
 
-
-def test_a_lane_that_has_to_be_opened_holds_up_no_other(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_that_has_to_be_opened_holds_up_no_other(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         slow, quick = await add_task(backend, Level.HIGH, 5), await add_task(backend, Level.HIGH, 5)
         opened = asyncio.Event()
 
@@ -274,8 +254,6 @@ def test_a_lane_that_has_to_be_opened_holds_up_no_other(tmp_path: Path) -> None:
             opened.set()
             await until_state(backend, slow, State.DONE)
 
-    in_backend(tmp_path, work)
-
 
 class NoMoreAcks(Watched):
     """A broker to which no ack gets through, as if the process died just before each."""
@@ -284,8 +262,8 @@ class NoMoreAcks(Watched):
         await asyncio.Event().wait()
 
 
-def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 20)
         broker = NoMoreAcks(backend.broker)
         lost = Dispatcher(with_other(backend, broker=broker), MemorySink(busy_at_first), settings)
@@ -301,14 +279,12 @@ def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) 
         assert progress.delivered == 20
         assert {seq for _, seq in sink.pushes(task)} == set(range(1, 21))
 
-    in_backend(tmp_path, work)
-
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_a_pool_lane_that_is_over_our_own_number_is_drained_too(
+async def test_a_pool_lane_that_is_over_our_own_number_is_drained_too(
     tmp_path: Path, moves: bool
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path, pool_lanes=1) as (backend, settings):
         await backend.broker.open_lane("pool-7")
         task = await add_task(backend, Level.LOW, 0, seal=False)
         await backend.registry.change(
@@ -323,5 +299,3 @@ def test_a_pool_lane_that_is_over_our_own_number_is_drained_too(
         await drain(backend, sink, settings)
 
         assert sink.pushes(task) == [(task.id, 1)] * 2
-
-    in_backend(tmp_path, work, pool_lanes=1)

@@ -9,9 +9,8 @@ from lanes.backend import Backend
 from lanes.life import now_ms
 from lanes.ports import Delivery
 from lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from lanes.settings import Settings
 from lanes.task import Finished, Level, State, Task
-from tests.unit.dispatching import MemorySink, add_task, dispatching, drain, in_backend, until_state
+from tests.unit.dispatching import MemorySink, add_task, backend_in, dispatching, drain, until_state
 
 
 async def add_ordered(
@@ -34,8 +33,10 @@ def seqs(sink: MemorySink) -> list[int]:
     return [delivery.push.seq for delivery in sink.received]
 
 
-def test_pushes_of_one_key_go_one_at_a_time_and_those_of_others_beside_them(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_pushes_of_one_key_go_one_at_a_time_and_those_of_others_beside_them(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_ordered(backend, "aabbcc")
         sink = MemorySink()
         sink.gate.clear()
@@ -48,15 +49,13 @@ def test_pushes_of_one_key_go_one_at_a_time_and_those_of_others_beside_them(tmp_
 
         assert sorted(seqs(sink)[3:]) == [2, 4, 6]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_retry_holds_only_its_key(tmp_path: Path) -> None:
+async def test_a_retry_holds_only_its_key(tmp_path: Path) -> None:
     def once_more(delivery: Delivery) -> Outcome:
         push = delivery.push
         return Outcome.retry("busy", 0.2) if (push.seq, push.attempt) == (1, 1) else DELIVERED
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_ordered(backend, "aabbaa")
         sink = MemorySink(once_more)
 
@@ -65,11 +64,9 @@ def test_a_retry_holds_only_its_key(tmp_path: Path) -> None:
         assert [seq for seq in seqs(sink) if seq in (1, 2, 5, 6)] == [1, 1, 2, 5, 6]
         assert seqs(sink).index(4) < seqs(sink).index(2)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_dead_push_frees_its_key(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_dead_push_frees_its_key(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_ordered(backend, "aaa")
         sink = MemorySink(lambda one: Outcome.dead("gone") if one.push.seq == 1 else DELIVERED)
 
@@ -79,11 +76,9 @@ def test_a_dead_push_frees_its_key(tmp_path: Path) -> None:
         [progress] = await backend.registry.progress([task.id])
         assert (progress.dead, progress.delivered) == (1, 2)
 
-    in_backend(tmp_path, work)
 
-
-def test_what_is_finished_is_not_sent_again_when_it_comes_again(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_what_is_finished_is_not_sent_again_when_it_comes_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_ordered(backend, "aaa")
         await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2])])
         sink = MemorySink()
@@ -93,11 +88,9 @@ def test_what_is_finished_is_not_sent_again_when_it_comes_again(tmp_path: Path) 
         assert seqs(sink) == [3]
         assert await backend.broker.backlog(task.lane) == 0
 
-    in_backend(tmp_path, work)
 
-
-def test_two_copies_of_a_push_go_once(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_two_copies_of_a_push_go_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_ordered(backend, "aba")
         await backend.broker.publish(task.lane, bodies(task, "aba"))
         sink = MemorySink()
@@ -106,11 +99,9 @@ def test_two_copies_of_a_push_go_once(tmp_path: Path) -> None:
 
         assert sorted(seqs(sink)) == [1, 2, 3]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_push_that_expired_waits_for_its_predecessor_too(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_expired_waits_for_its_predecessor_too(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False, ordered=True)
         first, second, third = (
             Push(task.id, 1, "a"),
@@ -125,32 +116,28 @@ def test_a_push_that_expired_waits_for_its_predecessor_too(tmp_path: Path) -> No
 
         assert seqs(sink) == [1, 3]
 
-    in_backend(tmp_path, work)
 
-
-def batches_of(keys: str, batch_size: int, folder: Path) -> list[list[int]]:
+async def batches_of(keys: str, batch_size: int, folder: Path) -> list[list[int]]:
     sink = MemorySink(batch_size=batch_size)
-
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(folder) as (backend, settings):
         await add_ordered(backend, keys)
         await drain(backend, sink, settings)
 
-    in_backend(folder, work)
     return [[delivery.push.seq for delivery in batch] for batch in sink.batches]
 
 
-def test_a_batch_never_holds_two_pushes_of_a_key(tmp_path: Path) -> None:
+async def test_a_batch_never_holds_two_pushes_of_a_key(tmp_path: Path) -> None:
     keys = "abc" * 20
 
-    batches = batches_of(keys, 8, tmp_path)
+    batches = await batches_of(keys, 8, tmp_path)
 
     assert max(map(len, batches)) > 1
     for batch in batches:
         assert len({keys[seq - 1] for seq in batch}) == len(batch)
 
 
-def test_a_push_whose_predecessor_never_ends_goes_after_the_time_out(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_whose_predecessor_never_ends_goes_after_the_time_out(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, order_timeout_s=0.1) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False, ordered=True)
         await backend.broker.publish(task.lane, [encode(Push(task.id, 2, "a", after_seq=1))])
         sink = MemorySink()
@@ -160,11 +147,9 @@ def test_a_push_whose_predecessor_never_ends_goes_after_the_time_out(tmp_path: P
 
         assert dispatcher.stats.out_of_order == 1
 
-    in_backend(tmp_path, work, order_timeout_s=0.1)
 
-
-def test_a_task_cancelled_while_its_pushes_wait_ends(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_cancelled_while_its_pushes_wait_ends(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_ordered(backend, "a" * 50, Level.LOW)
         other = await add_task(backend, Level.LOW, pushes=5)
         sink = MemorySink(lambda one: held(one.push))
@@ -179,11 +164,9 @@ def test_a_task_cancelled_while_its_pushes_wait_ends(tmp_path: Path) -> None:
 
         assert sink.pushes(task) == [(task.id, 1)]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_paused_task_goes_on_where_it_was(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_paused_task_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_ordered(backend, "ab" * 40)
         sink = MemorySink()
         sink.gate.clear()
@@ -199,17 +182,15 @@ def test_a_paused_task_goes_on_where_it_was(tmp_path: Path) -> None:
             of_key = [seq for seq in seqs(sink) if seq % 2 == parity]
             assert of_key == sorted(set(of_key))
 
-    in_backend(tmp_path, work)
 
-
-def test_two_dispatchers_keep_the_order_between_them(tmp_path: Path) -> None:
+async def test_two_dispatchers_keep_the_order_between_them(tmp_path: Path) -> None:
     order: list[int] = []
 
     def note(delivery: Delivery) -> Outcome:
         order.append(delivery.push.seq)
         return DELIVERED
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path, prefetch=8) as (backend, settings):
         task = await add_ordered(backend, "abcdef" * 30)
         sinks = MemorySink(note), MemorySink(note)
         async with (
@@ -218,15 +199,14 @@ def test_two_dispatchers_keep_the_order_between_them(tmp_path: Path) -> None:
         ):
             await until_state(backend, task, State.DONE)
 
-    in_backend(tmp_path, work, prefetch=8)
     assert sorted(order) == list(range(1, 181))
     for key in range(6):
         of_key = [seq for seq in order if seq % 6 == key]
         assert of_key == sorted(of_key)
 
 
-def test_a_lane_full_of_what_waits_makes_room_for_what_it_waits_for(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_full_of_what_waits_makes_room_for_what_it_waits_for(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False, ordered=True)
         waiting = bodies(task, "a" * 1_600)
         await backend.broker.publish(task.lane, [*waiting[1_580:], *waiting[1:1_580], waiting[0]])
@@ -237,5 +217,3 @@ def test_a_lane_full_of_what_waits_makes_room_for_what_it_waits_for(tmp_path: Pa
             await sink.until_received(1)
 
         assert seqs(sink)[0] == 1
-
-    in_backend(tmp_path, work)

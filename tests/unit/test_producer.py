@@ -29,7 +29,7 @@ from producers.client import Client
 from producers.feed.options import ProducerOptions
 from producers.producer import Producer
 from tests.processes import until
-from tests.producing import pushes_of, task_of
+from tests.producing import lane_of, pushes_of, task_of
 
 PUSH = {"title": "Paid", "body": "Thank you", "data": {"order": 7}}
 SMALL = ProducerOptions(max_batch=4, linger_s=0.001, max_block_s=0.0, max_buffer_bytes=64 * 1024)
@@ -116,32 +116,25 @@ def test_pushes_of_many_threads_are_numbered_without_a_gap(make, settings) -> No
     assert [push.seq for push in pushes_of(settings, producer.task_id)] == list(range(1, 401))
 
 
-def test_it_serves_an_event_loop(make, settings) -> None:
-    async def use() -> tuple[str, bool]:
-        async with make() as producer:
-            await producer.apush("user-1", title="Paid")
-            return producer.task_id, await producer.aflush()
+async def test_it_serves_an_event_loop(make, settings) -> None:
+    async with make() as producer:
+        await producer.apush("user-1", title="Paid")
+        assert await producer.aflush()
 
-    task_id, flushed = asyncio.run(use())
-
-    assert flushed
-    assert [push.recipient for push in pushes_of(settings, task_id)] == ["user-1"]
+    async with connect(settings) as backend:
+        pushes = await lane_of(backend, producer.task_id)
+    assert [push.recipient for push in pushes] == ["user-1"]
 
 
-def test_a_loop_goes_on_while_a_push_waits_for_room(make, away) -> None:
-    options = replace(SMALL, max_block_s=20.0)
-
-    async def use() -> None:
-        producer = make(options=options).open()
-        for _ in range(7):
-            await producer.apush("user", body=BODY)
-        waiting = asyncio.create_task(producer.apush("user", body=BODY))
-        await asyncio.sleep(0)  # it has begun to wait
-        away.is_back = True
-        await waiting
-        await asyncio.to_thread(producer.close)
-
-    asyncio.run(use())
+async def test_a_loop_goes_on_while_a_push_waits_for_room(make, away) -> None:
+    producer = make(options=replace(SMALL, max_block_s=20.0)).open()
+    for _ in range(7):
+        await producer.apush("user", body=BODY)
+    waiting = asyncio.create_task(producer.apush("user", body=BODY))
+    await asyncio.sleep(0)  # it has begun to wait
+    away.is_back = True
+    await waiting
+    await asyncio.to_thread(producer.close)
 
 
 def test_a_flush_does_not_wait_for_the_linger_time(make) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -70,28 +70,28 @@ async def serving(table: dict[tuple[str, str], Response]) -> AsyncIterator[Serve
         yield server
 
 
-def play(
-    table: dict[tuple[str, str], Response], scenario: Callable[[Admin, Server], Awaitable[None]]
-) -> None:
-    async def run() -> None:
-        async with serving(table) as server, Admin(server.url, SecretStr(TOKEN)) as admin:
-            await scenario(admin, server)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def playing(
+    table: dict[tuple[str, str], Response],
+) -> AsyncIterator[tuple[Admin, Server]]:
+    async with serving(table) as server, Admin(server.url, SecretStr(TOKEN)) as admin:
+        yield admin, server
 
 
-def test_a_reply_carries_status_and_value_and_the_token_was_sent() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_a_reply_carries_status_and_value_and_the_token_was_sent() -> None:
+    async with playing({("GET", "/admin/v2/clusters"): Response(200, ["one"])}) as (admin, server):
         reply = await admin.call("GET", "/clusters", "list clusters")
 
         assert reply == (200, ["one"])
         assert server.requests[0].headers["authorization"] == f"Bearer {TOKEN}"
 
-    play({("GET", "/admin/v2/clusters"): Response(200, ["one"])}, scenario)
 
-
-def test_a_redirect_is_followed_with_method_body_and_token() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_a_redirect_is_followed_with_method_body_and_token() -> None:
+    table = {
+        ("PUT", "/admin/v2/here"): Response(307, location="/there"),
+        ("PUT", "/there"): Response(204),
+    }
+    async with playing(table) as (admin, server):
         reply = await admin.call("PUT", "/here", "make it", {"a": 1})
 
         assert reply.status == 204
@@ -101,49 +101,40 @@ def test_a_redirect_is_followed_with_method_body_and_token() -> None:
         ]
         assert server.requests[1].headers["authorization"] == f"Bearer {TOKEN}"
 
-    table = {
-        ("PUT", "/admin/v2/here"): Response(307, location="/there"),
-        ("PUT", "/there"): Response(204),
-    }
-    play(table, scenario)
 
-
-def test_a_redirect_without_end_is_given_up() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_a_redirect_without_end_is_given_up() -> None:
+    async with playing({("GET", "/admin/v2/loop"): Response(307, location="/admin/v2/loop")}) as (
+        admin,
+        _,
+    ):
         with pytest.raises(Unreachable, match="status 307"):
             await admin.call("GET", "/loop", "go round")
 
-    play({("GET", "/admin/v2/loop"): Response(307, location="/admin/v2/loop")}, scenario)
 
-
-def test_an_allowed_status_is_returned_and_another_raised_with_its_reason() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_an_allowed_status_is_returned_and_another_raised_with_its_reason() -> None:
+    async with playing({}) as (admin, _):
         assert (await admin.call("GET", "/none", "look", allow=(404,))).status == 404
         with pytest.raises(UnknownLane, match="status 404, not found"):
             await admin.call("GET", "/none", "look")
 
-    play({}, scenario)
 
-
-def test_no_error_shows_the_token() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_no_error_shows_the_token() -> None:
+    async with playing({("GET", "/admin/v2/denied"): Response(403, {"reason": "no"})}) as (
+        admin,
+        _,
+    ):
         with pytest.raises(Unreachable) as caught:
             await admin.call("GET", "/denied", "look")
         assert TOKEN not in repr(caught.value)
-
-    play({("GET", "/admin/v2/denied"): Response(403, {"reason": "no"})}, scenario)
 
 
 @pytest.mark.parametrize(
     ("url", "expected"), [("http://127.0.0.1:1", Unreachable), ("nonsense", BadInput)]
 )
-def test_a_url_that_does_not_work_is_named(url: str, expected: type[Exception]) -> None:
-    async def scenario() -> None:
-        async with Admin(url, None) as admin:
-            with pytest.raises(expected, match=url):
-                await admin.call("GET", "/clusters", "list clusters")
-
-    asyncio.run(scenario())
+async def test_a_url_that_does_not_work_is_named(url: str, expected: type[Exception]) -> None:
+    async with Admin(url, None) as admin:
+        with pytest.raises(expected, match=url):
+            await admin.call("GET", "/clusters", "list clusters")
 
 
 def test_a_topic_name_is_quoted_in_its_path() -> None:
@@ -156,35 +147,38 @@ def _stored(policies: tuple[Policy, ...]) -> dict[str, Any]:
     return {**stored, "backlog_quota_map": quota, "deleted": False}
 
 
-def test_a_namespace_that_is_as_it_should_be_is_only_read() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_a_namespace_that_is_as_it_should_be_is_only_read() -> None:
+    async with playing(
+        {("GET", "/admin/v2/namespaces/t/ns"): Response(200, _stored(LANE_POLICIES))}
+    ) as (admin, server):
         await ensure_namespace(admin, "t/ns", LANE_POLICIES)
 
         assert [(r.method, r.path) for r in server.requests] == [
             ("GET", "/admin/v2/namespaces/t/ns")
         ]
 
-    play({("GET", "/admin/v2/namespaces/t/ns"): Response(200, _stored(LANE_POLICIES))}, scenario)
 
-
-def test_only_the_policies_that_differ_are_set() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
-        await ensure_namespace(admin, "t/ns", LANE_POLICIES)
-
-        assert server.changes() == [("POST", "/admin/v2/namespaces/t/ns/deduplication")]
-        assert server.requests[-1].body is True
-
+async def test_only_the_policies_that_differ_are_set() -> None:
     table = {
         ("GET", "/admin/v2/namespaces/t/ns"): Response(
             200, {**_stored(LANE_POLICIES), "deduplicationEnabled": False}
         ),
         ("POST", "/admin/v2/namespaces/t/ns/deduplication"): Response(204),
     }
-    play(table, scenario)
+    async with playing(table) as (admin, server):
+        await ensure_namespace(admin, "t/ns", LANE_POLICIES)
+
+        assert server.changes() == [("POST", "/admin/v2/namespaces/t/ns/deduplication")]
+        assert server.requests[-1].body is True
 
 
-def test_a_missing_tenant_and_namespace_are_made_and_a_race_for_them_is_no_error() -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_a_missing_tenant_and_namespace_are_made_and_a_race_for_them_is_no_error() -> None:
+    table = {
+        ("GET", "/admin/v2/clusters"): Response(200, ["one"]),
+        ("PUT", "/admin/v2/tenants/t"): Response(409),
+        ("PUT", "/admin/v2/namespaces/t/ns"): Response(409),
+    }
+    async with playing(table) as (admin, server):
         await ensure_namespace(admin, "t/ns", ())
 
         assert server.changes() == [
@@ -192,31 +186,19 @@ def test_a_missing_tenant_and_namespace_are_made_and_a_race_for_them_is_no_error
             ("PUT", "/admin/v2/namespaces/t/ns"),
         ]
 
-    table = {
-        ("GET", "/admin/v2/clusters"): Response(200, ["one"]),
-        ("PUT", "/admin/v2/tenants/t"): Response(409),
-        ("PUT", "/admin/v2/namespaces/t/ns"): Response(409),
-    }
-    play(table, scenario)
-
 
 @pytest.mark.parametrize("namespace", ["lanes", "a/b/c", "/lanes", "a/b?c=d", ""])
-def test_a_namespace_that_is_none_is_refused_before_anything_is_asked(namespace: str) -> None:
-    async def scenario(admin: Admin, server: Server) -> None:
+async def test_a_namespace_that_is_none_is_refused_before_anything_is_asked(namespace: str) -> None:
+    async with playing({}) as (admin, server):
         with pytest.raises(BadInput, match="tenant/name"):
             await ensure_namespace(admin, namespace, LANE_POLICIES)
         assert server.requests == []
 
-    play({}, scenario)
-
 
 @pytest.mark.parametrize("url", ["ftp://me:hush-hush@host", "http://me:hush-hush@127.0.0.1:1"])
-def test_a_password_in_the_url_is_in_no_message(url: str) -> None:
-    async def ask() -> None:
+async def test_a_password_in_the_url_is_in_no_message(url: str) -> None:
+    with pytest.raises(PushlaneError) as refused:
         async with Admin(url, None) as admin:
             await admin.call("GET", "/clusters", "list clusters")
-
-    with pytest.raises(PushlaneError) as refused:
-        asyncio.run(ask())
 
     assert "hush-hush" not in str(refused.value)

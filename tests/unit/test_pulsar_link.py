@@ -25,38 +25,29 @@ def answer_from_a_thread(*answer: Any) -> Callable[[Callable[..., None]], None]:
     return start
 
 
-def test_a_call_returns_what_the_client_answers() -> None:
-    async def scenario() -> None:
-        start = answer_from_a_thread(_pulsar.Result.Ok, "consumer")
-        assert await Link(None, URL).call("read lane x", start) == "consumer"
-
-    asyncio.run(scenario())
+async def test_a_call_returns_what_the_client_answers() -> None:
+    start = answer_from_a_thread(_pulsar.Result.Ok, "consumer")
+    assert await Link(None, URL).call("read lane x", start) == "consumer"
 
 
-def test_a_call_raises_what_the_code_means() -> None:
-    async def scenario() -> None:
-        start = answer_from_a_thread(_pulsar.Result.ConnectError, None)
-        with pytest.raises(Unreachable, match="read lane x"):
-            await Link(None, URL).call("read lane x", start)
-
-    asyncio.run(scenario())
+async def test_a_call_raises_what_the_code_means() -> None:
+    start = answer_from_a_thread(_pulsar.Result.ConnectError, None)
+    with pytest.raises(Unreachable, match="read lane x"):
+        await Link(None, URL).call("read lane x", start)
 
 
-def test_an_answer_to_a_cancelled_call_is_discarded() -> None:
-    async def scenario() -> None:
-        started: list[Callable[..., None]] = []
-        discarded: list[Any] = []
-        call = Link(None, URL).call("read lane x", started.append, discard=discarded.append)
-        task = asyncio.create_task(call)
-        await asyncio.to_thread(int)
-        task.cancel()
-        await asyncio.wait([task])
+async def test_an_answer_to_a_cancelled_call_is_discarded() -> None:
+    started: list[Callable[..., None]] = []
+    discarded: list[Any] = []
+    call = Link(None, URL).call("read lane x", started.append, discard=discarded.append)
+    task = asyncio.create_task(call)
+    await asyncio.to_thread(int)
+    task.cancel()
+    await asyncio.wait([task])
 
-        await asyncio.to_thread(started[0], _pulsar.Result.Ok, "consumer")
+    await asyncio.to_thread(started[0], _pulsar.Result.Ok, "consumer")
 
-        assert discarded == ["consumer"]
-
-    asyncio.run(scenario())
+    assert discarded == ["consumer"]
 
 
 def test_waking_a_closed_loop_harms_nobody() -> None:
@@ -69,22 +60,16 @@ def test_waking_a_closed_loop_harms_nobody() -> None:
     assert called == []
 
 
-def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "OPERATION_TIMEOUT_S", 1)
     settings = Settings(broker="pulsar://127.0.0.1:1")
 
-    async def scenario() -> None:
-        with pytest.raises(Unreachable, match=r"pulsar://127\.0\.0\.1:1 .*--broker"):
-            async with connect_link(settings):
-                pass
-
-    asyncio.run(scenario())
+    with pytest.raises(Unreachable, match=r"pulsar://127\.0\.0\.1:1 .*--broker"):
+        async with connect_link(settings):
+            pass
 
 
-def test_a_broker_url_without_a_host_is_refused() -> None:
-    async def scenario() -> None:
-        with pytest.raises(BadInput, match="pulsar://"):
-            async with connect_link(Settings(broker="pulsar://")):
-                pass
-
-    asyncio.run(scenario())
+async def test_a_broker_url_without_a_host_is_refused() -> None:
+    with pytest.raises(BadInput, match="pulsar://"):
+        async with connect_link(Settings(broker="pulsar://")):
+            pass

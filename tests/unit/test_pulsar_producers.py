@@ -28,20 +28,17 @@ class Client:
         answer(_pulsar.Result.Ok, Producer())
 
 
-def test_many_that_return_theirs_at_once_close_each_only_once() -> None:
-    async def scenario() -> None:
-        producers = Producers(Link(Client(), "pulsar://broker.test:6650"), "t/n", 32, LIMIT)
-        all_have_one = asyncio.Barrier(LANES)
-        for number in range(LIMIT):
-            async with producers.borrow(ProducerKey(f"idle-{number}", "")):
-                pass
+async def test_many_that_return_theirs_at_once_close_each_only_once() -> None:
+    producers = Producers(Link(Client(), "pulsar://broker.test:6650"), "t/n", 32, LIMIT)
+    all_have_one = asyncio.Barrier(LANES)
+    for number in range(LIMIT):
+        async with producers.borrow(ProducerKey(f"idle-{number}", "")):
+            pass
 
-        async def use(number: int) -> None:
-            async with producers.borrow(ProducerKey(f"lane-{number}", "")):
-                await all_have_one.wait()
+    async def use(number: int) -> None:
+        async with producers.borrow(ProducerKey(f"lane-{number}", "")):
+            await all_have_one.wait()
 
-        await asyncio.gather(*map(use, range(LANES)))
+    await asyncio.gather(*map(use, range(LANES)))
 
-        assert len(producers) == LIMIT
-
-    asyncio.run(scenario())
+    assert len(producers) == LIMIT

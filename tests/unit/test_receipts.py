@@ -19,16 +19,15 @@ from lanes.life import now_ms
 from lanes.ports import Taken
 from lanes.push import DELIVERED, Outcome, Push, encode
 from lanes.receipt import ReceiptBatch, decode_receipts
-from lanes.settings import Settings
 from lanes.task import Level, Task
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
     Wrapped,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
 )
 
 Row = dict[str, Any]
@@ -61,8 +60,8 @@ async def receipts(backend: Backend) -> list[Row]:
     return sorted(rows, key=lambda row: (row["seq"], row["attempt"]))
 
 
-def test_a_delivered_push_leaves_what_a_report_needs(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_delivered_push_leaves_what_a_report_needs(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=2, name="sale", app="shop", quota=3)
         before = now_ms()
 
@@ -79,15 +78,13 @@ def test_a_delivered_push_leaves_what_a_report_needs(tmp_path: Path) -> None:
         assert (first["quota"], first["weight"], first["sink"]) == (3, 6, "memory")
         assert before <= first["dispatched_at_ms"] <= first["responded_at_ms"] <= now_ms()
 
-    in_backend(tmp_path, work)
 
-
-def test_retries_and_deaths_are_told_with_reason_and_attempt(tmp_path: Path) -> None:
+async def test_retries_and_deaths_are_told_with_reason_and_attempt(tmp_path: Path) -> None:
     def answer(delivery: Any) -> Outcome:
         retried = delivery.push.attempt == 1
         return Outcome.retry("HTTP 503", after_s=0.0) if retried else Outcome.dead("HTTP 410")
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1)
 
         await drain(backend, MemorySink(answer), settings)
@@ -95,14 +92,12 @@ def test_retries_and_deaths_are_told_with_reason_and_attempt(tmp_path: Path) -> 
         found = [(row["outcome"], row["reason"], row["attempt"]) for row in await receipts(backend)]
         assert found == [("retry", "HTTP 503", 1), ("dead", "HTTP 410", 2)]
 
-    in_backend(tmp_path, work)
 
-
-def test_the_wait_of_a_retry_begins_when_its_delay_has_ended(tmp_path: Path) -> None:
+async def test_the_wait_of_a_retry_begins_when_its_delay_has_ended(tmp_path: Path) -> None:
     def answer(delivery: Any) -> Outcome:
         return Outcome.retry("busy", after_s=0.2) if delivery.push.attempt == 1 else DELIVERED
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1)
 
         await drain(backend, MemorySink(answer), settings)
@@ -111,11 +106,9 @@ def test_the_wait_of_a_retry_begins_when_its_delay_has_ended(tmp_path: Path) -> 
         assert delivered["eligible_at_ms"] - retry["responded_at_ms"] >= 200
         assert delivered["eligible_at_ms"] <= delivered["dispatched_at_ms"]
 
-    in_backend(tmp_path, work)
 
-
-def test_what_expired_or_was_cancelled_leaves_a_receipt_too(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_what_expired_or_was_cancelled_leaves_a_receipt_too(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1, push_expires_at_ms=1)
         cancelled = await add_task(backend, Level.LOW, pushes=1)
         await backend.registry.change(cancelled.id, life.cancel)
@@ -128,11 +121,9 @@ def test_what_expired_or_was_cancelled_leaves_a_receipt_too(tmp_path: Path) -> N
         assert outcomes == {("expired", ""), ("dropped", "task cancelled")}
         assert {row["dispatched_at_ms"] for row in found} == {0}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_duplicate_says_that_it_is_one(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_duplicate_says_that_it_is_one(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=1, seal=False, dedupe=True)
         await backend.broker.publish(task.lane, [encode(Push(task.id, 2, "to-1"))])
         await backend.registry.change(task.id, life.seal(2))
@@ -142,11 +133,9 @@ def test_a_duplicate_says_that_it_is_one(tmp_path: Path) -> None:
         found = sorted((row["outcome"], row["reason"]) for row in await receipts(backend))
         assert found == [("delivered", ""), ("dropped", "duplicate")]
 
-    in_backend(tmp_path, work)
 
-
-def test_attributes_and_trace_ids_go_along(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_attributes_and_trace_ids_go_along(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False)
         pushes = [
             Push(task.id, 1, "a", attributes={"region": "eu"}, trace_id="t-1"),
@@ -161,13 +150,11 @@ def test_attributes_and_trace_ids_go_along(tmp_path: Path) -> None:
         assert [row["attributes"] for row in rows] == [{"region": "eu"}, None]
         assert [row["trace_ids"] for row in rows] == ["t-1", ""]
 
-    in_backend(tmp_path, work)
 
-
-def test_receipts_are_told_apart_by_a_key_but_hold_no_recipient(tmp_path: Path) -> None:
+async def test_receipts_are_told_apart_by_a_key_but_hold_no_recipient(tmp_path: Path) -> None:
     recipient = "+491701234567"
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False)
         pushes = [Push(task.id, seq, recipient) for seq in (1, 2)]
         await backend.broker.publish(task.lane, [encode(push) for push in pushes])
@@ -182,30 +169,24 @@ def test_receipts_are_told_apart_by_a_key_but_hold_no_recipient(tmp_path: Path) 
         assert first["reason"] == "no such number ***"
         assert recipient not in str(first)
 
-    in_backend(tmp_path, work)
 
-
-def test_without_receipts_the_log_is_never_touched(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_without_receipts_the_log_is_never_touched(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, receipts="off") as (backend, settings):
         await add_task(backend, pushes=3)
 
         await drain(backend, MemorySink(), settings)
 
         assert not (settings.data_dir / "receipts").exists()
 
-    in_backend(tmp_path, work, receipts="off")
 
-
-def test_long_reasons_are_cut(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_long_reasons_are_cut(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1)
 
         await drain(backend, MemorySink(lambda _: Outcome.dead("x" * 5_000)), settings)
 
         (row,) = await receipts(backend)
         assert row["reason"] == "x" * REASON_LONGEST
-
-    in_backend(tmp_path, work)
 
 
 class AwayLog(Wrapped):
@@ -237,8 +218,8 @@ class WatchedAcks(Wrapped):
         await self._real.ack(taken)
 
 
-def test_nothing_is_acked_or_counted_while_the_log_is_away(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_nothing_is_acked_or_counted_while_the_log_is_away(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=5)
         log, broker = AwayLog(backend.receipts), WatchedAcks(backend.broker)
         backend = with_other(backend, receipts=log, broker=broker)
@@ -256,11 +237,9 @@ def test_nothing_is_acked_or_counted_while_the_log_is_away(tmp_path: Path) -> No
         assert (counted, acked_before) == (0, 0)
         assert len(broker.acked) == 5
 
-    in_backend(tmp_path, work)
 
-
-def test_a_batch_that_is_appended_again_keeps_its_id(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_batch_that_is_appended_again_keeps_its_id(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=5)
         log = AwayLog(backend.receipts)
         away = with_other(backend, receipts=log)
@@ -277,11 +256,9 @@ def test_a_batch_that_is_appended_again_keeps_its_id(tmp_path: Path) -> None:
         assert len(found) > len(by_id)
         assert sorted(seq for batch in by_id.values() for seq in batch.seq) == [1, 2, 3, 4, 5]
 
-    in_backend(tmp_path, work)
 
-
-def test_many_outcomes_go_in_few_bodies_of_a_bounded_size(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_many_outcomes_go_in_few_bodies_of_a_bounded_size(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=3_000)
 
         await drain(backend, MemorySink(batch_size=500), settings)
@@ -290,8 +267,6 @@ def test_many_outcomes_go_in_few_bodies_of_a_bounded_size(tmp_path: Path) -> Non
         assert sum(sizes) == 3_000
         assert max(sizes) <= MOST_A_BODY
         assert len(sizes) < 300
-
-    in_backend(tmp_path, work)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.naming import dead_lane, later_lane, own_lane
 from lanes.push import Kind
-from lanes.settings import Settings
 from lanes.task import Finished, State, Task, new_task_id
-from tests.unit.dispatching import Wrapped, add_task, in_backend
+from tests.unit.dispatching import Wrapped, add_task, backend_in
 
 MINUTE_MS = 60_000
 
@@ -52,8 +51,8 @@ class Forgetful(Wrapped):
         return life.now_ms()
 
 
-def test_a_lane_that_no_task_knows_is_dropped_after_a_grace(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_that_no_task_knows_is_dropped_after_a_grace(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         orphan = own_lane(new_task_id())
         await backend.broker.open_lane(orphan)
         recovering = Recovering(backend)
@@ -65,11 +64,9 @@ def test_a_lane_that_no_task_knows_is_dropped_after_a_grace(tmp_path: Path) -> N
         await recovering.step(MINUTE_MS)
         assert orphan not in await backend.broker.lanes()
 
-    in_backend(tmp_path, work)
 
-
-def test_lanes_of_tasks_and_shared_ones_are_never_taken_for_orphans(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_lanes_of_tasks_and_shared_ones_are_never_taken_for_orphans(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend)
         mine = [task.lane, later_lane(task.lane), "pool-0", later_lane("pool-0"), "dead"]
         for lane in mine:
@@ -81,11 +78,9 @@ def test_lanes_of_tasks_and_shared_ones_are_never_taken_for_orphans(tmp_path: Pa
 
         assert set(mine) <= set(await backend.broker.lanes())
 
-    in_backend(tmp_path, work)
 
-
-def test_a_lane_whose_task_comes_to_be_known_in_the_grace_stays(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_whose_task_comes_to_be_known_in_the_grace_stays(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task_id = new_task_id()
         await backend.broker.open_lane(own_lane(task_id))
         recovering = Recovering(backend)
@@ -97,11 +92,9 @@ def test_a_lane_whose_task_comes_to_be_known_in_the_grace_stays(tmp_path: Path) 
 
         assert own_lane(task_id) in await backend.broker.lanes()
 
-    in_backend(tmp_path, work)
 
-
-def test_a_running_task_without_a_lane_gets_it_anew_and_says_so(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_running_task_without_a_lane_gets_it_anew_and_says_so(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task = await add_task(backend)
         await backend.broker.drop_lane(task.lane)
         recovering = Recovering(backend)
@@ -112,11 +105,9 @@ def test_a_running_task_without_a_lane_gets_it_anew_and_says_so(tmp_path: Path) 
         assert task.lane in await backend.broker.lanes()
         assert "missing" in (await backend.registry.get(task.id)).reason
 
-    in_backend(tmp_path, work)
 
-
-def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task, other = await add_task(backend, pushes=3), await add_task(backend, pushes=3)
         recovering = Recovering(backend)
         recovering.know(task)
@@ -129,8 +120,6 @@ def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) -> Non
 
         assert (await backend.registry.get(task.id)).state is State.DONE
         assert (await backend.registry.get(other.id)).state is State.RUNNING
-
-    in_backend(tmp_path, work)
 
 
 async def lost_counts(backend: Backend, **options: Any) -> tuple[Task, Recovering]:
@@ -149,30 +138,26 @@ async def state_after_looks(backend: Backend, task: Task, recovering: Recovering
     return await backend.registry.get(task.id)
 
 
-def test_a_task_whose_counts_were_lost_ends_once_nothing_is_left(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_whose_counts_were_lost_ends_once_nothing_is_left(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task, recovering = await lost_counts(backend)
 
         ended = await state_after_looks(backend, task, recovering)
 
         assert (ended.state, "counts were lost" in ended.reason) == (State.DONE, True)
 
-    in_backend(tmp_path, work)
 
-
-def test_one_that_has_something_left_goes_on(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_one_that_has_something_left_goes_on(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task, recovering = await lost_counts(backend)
         await backend.broker.open_lane(later_lane(task.lane))
         await backend.broker.publish(later_lane(task.lane), [b"waits"], delay_s=60)
 
         assert (await state_after_looks(backend, task, recovering)).state is State.RUNNING
 
-    in_backend(tmp_path, work)
 
-
-def test_one_that_still_makes_progress_goes_on(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_one_that_still_makes_progress_goes_on(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task, recovering = await lost_counts(backend)
 
         for seq in (5, 6, 7, 8):
@@ -181,22 +166,18 @@ def test_one_that_still_makes_progress_goes_on(tmp_path: Path) -> None:
 
         assert (await backend.registry.get(task.id)).state is State.RUNNING
 
-    in_backend(tmp_path, work)
 
-
-def test_a_store_that_keeps_its_counts_ends_nothing_early(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_store_that_keeps_its_counts_ends_nothing_early(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         task, _ = await lost_counts(backend)
         recovering = Recovering(backend)
         recovering.know(task)
 
         assert (await state_after_looks(backend, task, recovering)).state is State.RUNNING
 
-    in_backend(tmp_path, work)
 
-
-def test_dead_pushes_stay_for_as_long_as_their_task_is_known(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_dead_pushes_stay_for_as_long_as_their_task_is_known(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
         ended = await add_task(backend)
         await backend.registry.change(ended.id, life.finish(State.DONE))
         await backend.registry.change(ended.id, life.lane_dropped)
@@ -210,5 +191,3 @@ def test_dead_pushes_stay_for_as_long_as_their_task_is_known(tmp_path: Path) -> 
 
         left = await backend.broker.lanes()
         assert (kept in left, orphan in left) == (True, False)
-
-    in_backend(tmp_path, work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -58,36 +58,30 @@ class World:
         await client.close()
 
 
-def run(url: str, scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        world = World(url)
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                await scenario(world)
-        finally:
-            await world.lose_data()
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def world_on(url: str) -> AsyncIterator[World]:
+    world = World(url)
+    try:
+        yield world
+    finally:
+        await world.lose_data()
 
 
-def test_a_change_is_in_the_journal_before_anybody_sees_it(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            task = await registry.add(new_task())
-            world.journal.let_append.clear()
-            world.journal.appending.clear()
-            change = asyncio.create_task(registry.change(task.id, life.start))
-            await world.journal.appending.wait()
-            assert (await registry.get(task.id)).state is State.SUBMITTED
-            world.journal.let_append.set()
-            await change
-            assert (await registry.get(task.id)).state is State.RUNNING
-
-    run(redis_url, scenario)
+async def test_a_change_is_in_the_journal_before_anybody_sees_it(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        task = await registry.add(new_task())
+        world.journal.let_append.clear()
+        world.journal.appending.clear()
+        change = asyncio.create_task(registry.change(task.id, life.start))
+        await world.journal.appending.wait()
+        assert (await registry.get(task.id)).state is State.SUBMITTED
+        world.journal.let_append.set()
+        await change
+        assert (await registry.get(task.id)).state is State.RUNNING
 
 
-def test_of_two_adds_of_one_key_the_loser_journals_nothing(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_of_two_adds_of_one_key_the_loser_journals_nothing(redis_url: str) -> None:
+    async with world_on(redis_url) as world:
         async with world.registry() as one, world.registry() as other:
             tasks = await asyncio.gather(
                 *(registry.add(new_task(key="daily")) for registry in (one, other) * 5)
@@ -95,10 +89,8 @@ def test_of_two_adds_of_one_key_the_loser_journals_nothing(redis_url: str) -> No
         assert len({task.id for task in tasks}) == 1
         assert world.journal.appended == [tasks[0].id]
 
-    run(redis_url, scenario)
 
-
-def test_an_add_that_died_after_its_journal_write_goes_on_with_the_same_task(
+async def test_an_add_that_died_after_its_journal_write_goes_on_with_the_same_task(
     redis_url: str,
 ) -> None:
     class Died(BaseException):
@@ -107,98 +99,89 @@ def test_an_add_that_died_after_its_journal_write_goes_on_with_the_same_task(
     def die() -> None:
         raise Died
 
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            begun = new_task(key="daily")
-            world.journal.after_append = die
-            with pytest.raises(Died):
-                await registry.add(begun)
-            world.journal.after_append = lambda: None
-            await world.lose_locks()
+    async with world_on(redis_url) as world, world.registry() as registry:
+        begun = new_task(key="daily")
+        world.journal.after_append = die
+        with pytest.raises(Died):
+            await registry.add(begun)
+        world.journal.after_append = lambda: None
+        await world.lose_locks()
 
-            again = await registry.add(new_task(key="daily"))
+        again = await registry.add(new_task(key="daily"))
 
-            assert again.id == begun.id
-            assert [*world.journal.records] == [begun.id]
-
-    run(redis_url, scenario)
+        assert again.id == begun.id
+        assert [*world.journal.records] == [begun.id]
 
 
-def test_a_writer_whose_lock_ended_starts_over_from_the_newer_value(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as slow, world.registry() as quick:
-            task = await slow.add(new_task())
-            world.journal.let_append.clear()
-            world.journal.appending.clear()
-            change = asyncio.create_task(slow.change(task.id, life.set_quota(7)))
-            await world.journal.appending.wait()
-            await world.lose_locks()
-            world.journal.let_append.set()
-            await asyncio.gather(quick.change(task.id, life.start), change)
+async def test_a_writer_whose_lock_ended_starts_over_from_the_newer_value(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as slow, world.registry() as quick:
+        task = await slow.add(new_task())
+        world.journal.let_append.clear()
+        world.journal.appending.clear()
+        change = asyncio.create_task(slow.change(task.id, life.set_quota(7)))
+        await world.journal.appending.wait()
+        await world.lose_locks()
+        world.journal.let_append.set()
+        await asyncio.gather(quick.change(task.id, life.start), change)
 
-            kept = await quick.get(task.id)
-            assert (kept.quota, kept.state, kept.version) == (7, State.RUNNING, 2)
-
-    run(redis_url, scenario)
+        kept = await quick.get(task.id)
+        assert (kept.quota, kept.state, kept.version) == (7, State.RUNNING, 2)
 
 
-def test_a_leader_who_is_superseded_while_it_journals_changes_nothing(redis_url: str) -> None:
+async def test_a_leader_who_is_superseded_while_it_journals_changes_nothing(redis_url: str) -> None:
     """Neither in Redis nor, once it has been told so, in the journal that would rebuild it."""
 
-    async def scenario(world: World) -> None:
-        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
-            task = await redis.registry.add(new_task())
-            old = await redis.lease.acquire("janitor", "old", 600)
-            world.journal.let_append.clear()
-            world.journal.appending.clear()
-            change = redis.registry.change(task.id, life.cancel, Fence("janitor", old))
-            late = asyncio.create_task(change)
-            await world.journal.appending.wait()
-            await redis.lease.release("janitor", "old")
-            await redis.lease.acquire("janitor", "new", 600)
-            world.journal.let_append.set()
+    async with (
+        world_on(redis_url) as world,
+        connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis,
+    ):
+        task = await redis.registry.add(new_task())
+        old = await redis.lease.acquire("janitor", "old", 600)
+        world.journal.let_append.clear()
+        world.journal.appending.clear()
+        change = redis.registry.change(task.id, life.cancel, Fence("janitor", old))
+        late = asyncio.create_task(change)
+        await world.journal.appending.wait()
+        await redis.lease.release("janitor", "old")
+        await redis.lease.acquire("janitor", "new", 600)
+        world.journal.let_append.set()
 
-            with pytest.raises(Superseded):
-                await late
+        with pytest.raises(Superseded):
+            await late
 
-            assert await redis.registry.get(task.id) == task
-            await world.lose_data()
-            assert await redis.registry.get(task.id) == task
-
-    run(redis_url, scenario)
-
-
-def test_a_fence_grows_although_redis_was_set_back(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
-            first = await redis.lease.acquire("janitor", "a", 600)
-            await world.delete("lease:*")
-            client = Client(world.url)
-            await client.call("SET", Keys(world.prefix).fence("janitor"), 5)
-            await client.close()
-
-            assert await redis.lease.acquire("janitor", "b", 600) > first
-
-    run(redis_url, scenario)
+        assert await redis.registry.get(task.id) == task
+        await world.lose_data()
+        assert await redis.registry.get(task.id) == task
 
 
-def test_a_refused_edit_lets_the_next_one_in_at_once(
+async def test_a_fence_grows_although_redis_was_set_back(redis_url: str) -> None:
+    async with (
+        world_on(redis_url) as world,
+        connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis,
+    ):
+        first = await redis.lease.acquire("janitor", "a", 600)
+        await world.delete("lease:*")
+        client = Client(world.url)
+        await client.call("SET", Keys(world.prefix).fence("janitor"), 5)
+        await client.close()
+
+        assert await redis.lease.acquire("janitor", "b", 600) > first
+
+
+async def test_a_refused_edit_lets_the_next_one_in_at_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writes, "LOCK_MS", 3_600_000)  # would outlive the patience of the next
 
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            task = await registry.add(new_task())
-            with pytest.raises(InvalidChange):
-                await registry.change(task.id, life.set_quota(0))
-            assert (await registry.change(task.id, life.set_quota(2))).quota == 2
-
-    run(redis_url, scenario)
+    async with world_on(redis_url) as world, world.registry() as registry:
+        task = await registry.add(new_task())
+        with pytest.raises(InvalidChange):
+            await registry.change(task.id, life.set_quota(0))
+        assert (await registry.change(task.id, life.set_quota(2))).quota == 2
 
 
-def test_a_lost_redis_is_filled_from_the_journal_at_connect(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_a_lost_redis_is_filled_from_the_journal_at_connect(redis_url: str) -> None:
+    async with world_on(redis_url) as world:
         async with world.registry() as registry:
             task = await registry.add(new_task(key="daily", name="Daily news"))
             changed = await registry.change(task.id, life.set_quota(5))
@@ -211,26 +194,23 @@ def test_a_lost_redis_is_filled_from_the_journal_at_connect(redis_url: str) -> N
             assert await registry.get("Daily news") == changed
             assert await registry.weights() == Weights(1, 2, 3)
 
-    run(redis_url, scenario)
+
+async def test_who_follows_a_registry_that_loses_its_data_sees_its_tasks_again(
+    redis_url: str,
+) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        task = await registry.add(new_task())
+        before = await registry.changes(0, 0)
+        await world.lose_data()
+
+        after = await registry.changes(before.version, DEADLINE_S)
+
+        assert after.version > before.version
+        assert after.tasks == [task]
 
 
-def test_who_follows_a_registry_that_loses_its_data_sees_its_tasks_again(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            task = await registry.add(new_task())
-            before = await registry.changes(0, 0)
-            await world.lose_data()
-
-            after = await registry.changes(before.version, DEADLINE_S)
-
-            assert after.version > before.version
-            assert after.tasks == [task]
-
-    run(redis_url, scenario)
-
-
-def test_of_processes_that_find_redis_empty_one_fills_it(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_of_processes_that_find_redis_empty_one_fills_it(redis_url: str) -> None:
+    async with world_on(redis_url) as world:
         async with world.registry() as registry:
             tasks = [await registry.add(new_task()) for _ in range(3)]
         await world.lose_data()
@@ -244,45 +224,35 @@ def test_of_processes_that_find_redis_empty_one_fills_it(redis_url: str) -> None
         assert all(look == looks[0] for look in looks)
         assert {task.id for task in looks[0][1]} == {task.id for task in tasks}
 
-    run(redis_url, scenario)
+
+async def test_a_change_is_seen_although_its_notice_was_lost(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as deaf:
+        deaf._notices._channel = world.prefix + "-silent"
+        task = await deaf.add(new_task())
+        before = await deaf.changes(0, 0)
+        follow = asyncio.create_task(deaf.changes(before.version, 2 * DEADLINE_S))
+        await deaf.change(task.id, life.start)
+        assert [task.state for task in (await follow).tasks] == [State.RUNNING]
 
 
-def test_a_change_is_seen_although_its_notice_was_lost(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as deaf:
-            deaf._notices._channel = world.prefix + "-silent"
-            task = await deaf.add(new_task())
-            before = await deaf.changes(0, 0)
-            follow = asyncio.create_task(deaf.changes(before.version, 2 * DEADLINE_S))
-            await deaf.change(task.id, life.start)
-            assert [task.state for task in (await follow).tasks] == [State.RUNNING]
-
-    run(redis_url, scenario)
+async def test_finished_tasks_are_not_read_at_a_first_look(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        active, ended = await registry.add(new_task()), await registry.add(new_task())
+        await registry.change(ended.id, life.cancel)
+        assert (await registry.changes(0, 0)).tasks == [active]
 
 
-def test_finished_tasks_are_not_read_at_a_first_look(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            active, ended = await registry.add(new_task()), await registry.add(new_task())
-            await registry.change(ended.id, life.cancel)
-            assert (await registry.changes(0, 0)).tasks == [active]
-
-    run(redis_url, scenario)
-
-
-def test_a_call_larger_than_one_script_may_take_counts_every_seq_once(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_a_call_larger_than_one_script_may_take_counts_every_seq_once(redis_url: str) -> None:
+    async with world_on(redis_url) as world:
         seqs = [*range(1, 2 * tallies.SEQS_A_CALL + 2)]
         async with world.registry() as registry:
             for _ in range(2):
                 (progress,) = await registry.record([Finished("t", Kind.DELIVERED, seqs)])
             assert progress.delivered == len(seqs)
 
-    run(redis_url, scenario)
 
-
-def test_progress_is_in_the_order_of_first_mention(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
+async def test_progress_is_in_the_order_of_first_mention(redis_url: str) -> None:
+    async with world_on(redis_url) as world:
         finished = [
             Finished("b", Kind.DELIVERED, [1, 2]),
             Finished("a", Kind.DEAD, [1]),
@@ -293,43 +263,29 @@ def test_progress_is_in_the_order_of_first_mention(redis_url: str) -> None:
         assert (b.task_id, b.delivered, b.expired) == ("b", 2, 1)
         assert (a.task_id, a.dead) == ("a", 1)
 
-    run(redis_url, scenario)
-
 
 @pytest.mark.parametrize("seq", [-1, 2**32])
-def test_a_seq_that_cannot_be_counted_is_refused(redis_url: str, seq: int) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            with pytest.raises(BadInput, match="task t"):
-                await registry.record([Finished("t", Kind.DELIVERED, [seq])])
-
-    run(redis_url, scenario)
+async def test_a_seq_that_cannot_be_counted_is_refused(redis_url: str, seq: int) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        with pytest.raises(BadInput, match="task t"):
+            await registry.record([Finished("t", Kind.DELIVERED, [seq])])
 
 
-def test_an_ambiguous_name_asks_for_an_id(redis_url: str) -> None:
-    async def scenario(world: World) -> None:
-        async with world.registry() as registry:
-            tasks = [await registry.add(new_task(name="news")) for _ in range(2)]
-            with pytest.raises(UnknownTask, match=tasks[0].id):
-                await registry.get("news")
-
-    run(redis_url, scenario)
+async def test_an_ambiguous_name_asks_for_an_id(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        tasks = [await registry.add(new_task(name="news")) for _ in range(2)]
+        with pytest.raises(UnknownTask, match=tasks[0].id):
+            await registry.get("news")
 
 
-def test_a_redis_that_does_not_answer_is_named_without_its_password() -> None:
-    async def connect() -> None:
+async def test_a_redis_that_does_not_answer_is_named_without_its_password() -> None:
+    with pytest.raises(Unreachable, match=r"redis://user:\*\*\*@127\.0\.0\.1:1/0") as caught:
         async with connect_redis("redis://user:hidden@127.0.0.1:1/0", "p", None, WINDOW_S):
             pytest.fail("nothing listens on port 1")
-
-    with pytest.raises(Unreachable, match=r"redis://user:\*\*\*@127\.0\.0\.1:1/0") as caught:
-        asyncio.run(connect())
     assert "hidden" not in str(caught.value)
 
 
-def test_a_url_of_something_else_is_refused() -> None:
-    async def connect() -> None:
+async def test_a_url_of_something_else_is_refused() -> None:
+    with pytest.raises(BadInput, match="redis://127"):
         async with connect_redis("http://127.0.0.1", "p", None, WINDOW_S):
             pytest.fail("this is no Redis")
-
-    with pytest.raises(BadInput, match="redis://127"):
-        asyncio.run(connect())

@@ -11,10 +11,9 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import InvalidChange, Unreachable
 from lanes.push import Push, decode, encode
-from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from producers.replay import clone, replay
-from tests.unit.dispatching import Wrapped, in_backend
+from tests.unit.dispatching import Wrapped, backend_in
 
 LATER_MS = 4_000_000_000_000
 
@@ -33,8 +32,8 @@ async def on_lane(backend: Backend, task: Task) -> list[Push]:
     return [decode(body) async for page in backend.broker.replay(task.lane) for body in page]
 
 
-def test_a_clone_has_the_options_of_its_task_and_a_life_of_its_own(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_clone_has_the_options_of_its_task_and_a_life_of_its_own(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await kept_task(backend, Push("old", 1, "a"), quota=7, key="daily", max_attempts=2)
         await backend.registry.change(task.id, life.finish(State.DONE))
 
@@ -44,22 +43,18 @@ def test_a_clone_has_the_options_of_its_task_and_a_life_of_its_own(tmp_path: Pat
         assert (new.key, new.state, new.total) == ("", State.RUNNING, 1)
         assert new.reason == "replay of old"
 
-    in_backend(tmp_path, work)
 
-
-def test_a_push_that_was_published_twice_is_replayed_once(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_was_published_twice_is_replayed_once(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await kept_task(backend, Push("old", 1, "a"), Push("old", 2, "b"), Push("old", 1, "a"))
 
         made = await clone(backend, settings, "old")
 
         assert [push.recipient for push in await on_lane(backend, made.task)] == ["a", "b"]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_replayed_push_is_a_first_attempt_of_the_new_task(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_replayed_push_is_a_first_attempt_of_the_new_task(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         labels = {"attributes": {"region": "eu"}, "trace_id": "t-1"}
         await kept_task(backend, Push("old", 5, "a", attempt=3, due_at_ms=7, **labels))
 
@@ -69,11 +64,9 @@ def test_a_replayed_push_is_a_first_attempt_of_the_new_task(tmp_path: Path) -> N
         assert (push.task_id, push.seq, push.attempt) == (made.task.id, 1, 1)
         assert (push.attributes, push.trace_id, push.due_at_ms) == ({"region": "eu"}, "t-1", 0)
 
-    in_backend(tmp_path, work)
 
-
-def test_an_ordered_push_follows_the_one_it_followed_before(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_an_ordered_push_follows_the_one_it_followed_before(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         chain = [Push("old", 4, "a"), Push("old", 6, "b"), Push("old", 8, "a", after_seq=4)]
         await kept_task(backend, *chain, ordered=True)
 
@@ -82,11 +75,9 @@ def test_an_ordered_push_follows_the_one_it_followed_before(tmp_path: Path) -> N
         pushes = await on_lane(backend, made.task)
         assert [(push.seq, push.after_seq) for push in pushes] == [(1, 0), (2, 0), (3, 1)]
 
-    in_backend(tmp_path, work)
 
-
-def test_only_an_expiry_of_the_push_alone_is_kept(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_only_an_expiry_of_the_push_alone_is_kept(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         past = life.now_ms() - 1
         pushes = [
             Push("old", 1, "a", expires_at_ms=past),
@@ -100,11 +91,9 @@ def test_only_an_expiry_of_the_push_alone_is_kept(tmp_path: Path) -> None:
         assert [push.expires_at_ms for push in again] == [0, LATER_MS]
         assert made.task.expires_at_ms == 0
 
-    in_backend(tmp_path, work)
 
-
-def test_a_replay_that_would_lack_pushes_says_what_is_retained(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_replay_that_would_lack_pushes_says_what_is_retained(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await kept_task(backend, Push("old", 1, "a"))
         await backend.registry.add(
             Task(id="young", level=Level.HIGH, lane="task-old", first_lane="task-old", total=3)
@@ -116,32 +105,26 @@ def test_a_replay_that_would_lack_pushes_says_what_is_retained(tmp_path: Path) -
 
         assert len(await backend.registry.list()) == 2
 
-    in_backend(tmp_path, work)
 
-
-def test_a_task_that_is_still_submitted_is_no_whole_to_clone(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_task_that_is_still_submitted_is_no_whole_to_clone(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await backend.registry.add(Task(id="young", level=Level.HIGH, lane="task-young"))
 
         with pytest.raises(InvalidChange, match="not submitted completely"):
             await clone(backend, settings, "young")
 
-    in_backend(tmp_path, work)
 
-
-def test_a_replay_goes_on_when_the_registry_was_away_meanwhile(tmp_path: Path) -> None:
+async def test_a_replay_goes_on_when_the_registry_was_away_meanwhile(tmp_path: Path) -> None:
     async def no_wait(_: float) -> None:
         return None
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await kept_task(backend, Push("old", 1, "a"))
         shaky = with_other(backend, registry=_AwayOnce(backend.registry))
 
         made = await replay(shaky, settings, "old", 0, sleep=no_wait)
 
         assert (made.published, made.task.total) == (1, 1)
-
-    in_backend(tmp_path, work)
 
 
 class _AwayOnce(Wrapped):

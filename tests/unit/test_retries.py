@@ -9,12 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from dispatcher.outcomes import backoff
-from lanes.backend import Backend
 from lanes.ports import Delivery
 from lanes.push import DELIVERED, Outcome
-from lanes.settings import Settings
 from lanes.task import Level, State
-from tests.unit.dispatching import MemorySink, add_task, dispatching, in_backend, until, until_state
+from tests.unit.dispatching import MemorySink, add_task, backend_in, dispatching, until, until_state
 
 
 @pytest.mark.parametrize(("attempt", "most_s"), [(1, 2), (2, 4), (3, 8), (4, 10), (99, 10)])
@@ -32,8 +30,8 @@ def test_retries_of_the_same_attempt_do_not_come_in_a_wave() -> None:
     assert len(waits) > 20
 
 
-def test_a_lane_rests_while_too_many_of_its_pushes_wait(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_rests_while_too_many_of_its_pushes_wait(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, later_max=5, slots=2) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 60)
 
         def answer(delivery: Delivery) -> Outcome:
@@ -53,11 +51,9 @@ def test_a_lane_rests_while_too_many_of_its_pushes_wait(tmp_path: Path) -> None:
             await until_state(backend, other, State.DONE)
             assert 10 <= len(sink.pushes(task)) <= 10 + settings.slots
 
-    in_backend(tmp_path, work, later_max=5, slots=2)
 
-
-def test_a_lane_that_rested_goes_on_when_less_of_it_waits(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_lane_that_rested_goes_on_when_less_of_it_waits(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, later_max=5, slots=2) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 20)
         sink = MemorySink(
             lambda delivery: (
@@ -69,5 +65,3 @@ def test_a_lane_that_rested_goes_on_when_less_of_it_waits(tmp_path: Path) -> Non
             await until_state(backend, task, State.DONE)
 
         assert Counter(sink.pushes(task)) == {(task.id, seq): 2 for seq in range(1, 21)}
-
-    in_backend(tmp_path, work, later_max=5, slots=2)

@@ -7,16 +7,14 @@ from pathlib import Path
 
 from dispatcher.schedule import Schedule
 from lanes import life
-from lanes.backend import Backend
-from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from tests.unit.dispatching import (
     DEADLINE_S,
     MemorySink,
     add_task,
+    backend_in,
     dispatching,
     drain,
-    in_backend,
     until_state,
 )
 
@@ -33,10 +31,10 @@ class Clock:
         return self.now_ms
 
 
-def test_a_scheduled_task_waits_for_its_time_and_then_goes_without_any_change(
+async def test_a_scheduled_task_waits_for_its_time_and_then_goes_without_any_change(
     tmp_path: Path,
 ) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         clock = Clock(NOW_MS)
         later = await add_task(backend, Level.HIGH, 50, not_before_ms=NOW_MS + 1)
         now = await add_task(backend, Level.LOW, 200)
@@ -50,11 +48,9 @@ def test_a_scheduled_task_waits_for_its_time_and_then_goes_without_any_change(
 
         assert sorted(sink.pushes(later)) == [(later.id, seq) for seq in range(1, 51)]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_scheduled_task_that_is_paused_waits_for_its_resume_too(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_scheduled_task_that_is_paused_waits_for_its_resume_too(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         clock = Clock(NOW_MS)
         task = await add_task(backend, pushes=5, not_before_ms=NOW_MS + 1)
         await backend.pause(task.id)
@@ -68,11 +64,9 @@ def test_a_scheduled_task_that_is_paused_waits_for_its_resume_too(tmp_path: Path
             await backend.registry.change(task.id, life.resume)
             await until_state(backend, task, State.DONE)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_scheduled_task_that_is_cancelled_sends_nothing(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_scheduled_task_that_is_cancelled_sends_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         clock = Clock(NOW_MS)
         task = await add_task(backend, pushes=5, not_before_ms=NOW_MS + 1)
         sink = MemorySink()
@@ -85,11 +79,9 @@ def test_a_scheduled_task_that_is_cancelled_sends_nothing(tmp_path: Path) -> Non
 
         assert not sink.pushes(task)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_drain_does_not_wait_for_what_starts_later(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_drain_does_not_wait_for_what_starts_later(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         later = await add_task(backend, pushes=5, not_before_ms=life.now_ms() + 3_600_000)
         now = await add_task(backend, pushes=5)
         sink = MemorySink()
@@ -98,31 +90,26 @@ def test_a_drain_does_not_wait_for_what_starts_later(tmp_path: Path) -> None:
 
         assert (len(sink.pushes(now)), sink.pushes(later)) == (5, [])
 
-    in_backend(tmp_path, work)
 
+async def test_starts_come_in_the_order_of_their_times_and_once_each() -> None:
+    clock = Clock(NOW_MS)
+    schedule = Schedule(clock)
+    started: list[str] = []
+    last = asyncio.Event()
 
-def test_starts_come_in_the_order_of_their_times_and_once_each() -> None:
-    async def work() -> list[str]:
-        clock = Clock(NOW_MS)
-        schedule = Schedule(clock)
-        started: list[str] = []
-        last = asyncio.Event()
+    def start(task_id: str) -> None:
+        started.append(task_id)
+        if task_id == "last":
+            last.set()
 
-        def start(task_id: str) -> None:
-            started.append(task_id)
-            if task_id == "last":
-                last.set()
-
-        for name, in_ms in (("last", 3), ("first", 1), ("first", 1), ("second", 2)):
-            assert schedule.waits(task(name, NOW_MS + in_ms))
-        clock.now_ms += 3
-        running = asyncio.create_task(schedule.run(start))
-        async with asyncio.timeout(DEADLINE_S):
-            await last.wait()
-        running.cancel()
-        return started
-
-    assert asyncio.run(work()) == ["first", "second", "last"]
+    for name, in_ms in (("last", 3), ("first", 1), ("first", 1), ("second", 2)):
+        assert schedule.waits(task(name, NOW_MS + in_ms))
+    clock.now_ms += 3
+    running = asyncio.create_task(schedule.run(start))
+    async with asyncio.timeout(DEADLINE_S):
+        await last.wait()
+    running.cancel()
+    assert started == ["first", "second", "last"]
 
 
 def test_a_task_whose_time_has_come_does_not_wait() -> None:

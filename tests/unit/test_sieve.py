@@ -6,16 +6,22 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.marks import collapse_mark
 from lanes.ports import Delivery
 from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.settings import Settings
 from lanes.task import Level, Task
-from tests.unit.dispatching import MemorySink, add_task, dispatching, drain, in_backend
+from tests.unit.dispatching import MemorySink, add_task, backend_in, dispatching, drain
 from tests.unit.test_dispatcher_faults import Wrapped
+
+
+@pytest.fixture(autouse=True)
+def _looks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.sieve._BUSY_AGAIN_S", 0.05)
 
 
 async def add(
@@ -43,8 +49,8 @@ def seqs(sink: MemorySink, task: Task) -> list[int]:
     return [seq for _, seq in sink.pushes(task)]
 
 
-def test_a_recipient_gets_one_push_of_a_deduped_task(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_recipient_gets_one_push_of_a_deduped_task(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, "anna", "bert", "anna", "anna", "carl", dedupe=True)
         sink = MemorySink()
 
@@ -54,11 +60,9 @@ def test_a_recipient_gets_one_push_of_a_deduped_task(tmp_path: Path) -> None:
         assert sorted(got) == ["anna", "bert", "carl"]
         assert await counts(backend, task) == (3, 2)
 
-    in_backend(tmp_path, work)
 
-
-def test_other_tasks_send_to_the_same_recipient(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_other_tasks_send_to_the_same_recipient(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         tasks = [await add(backend, "anna", "anna", dedupe=True) for _ in range(2)]
         sink = MemorySink()
 
@@ -66,14 +70,12 @@ def test_other_tasks_send_to_the_same_recipient(tmp_path: Path) -> None:
 
         assert [await counts(backend, task) for task in tasks] == [(1, 1), (1, 1)]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_retry_is_no_duplicate_of_itself(tmp_path: Path) -> None:
+async def test_a_retry_is_no_duplicate_of_itself(tmp_path: Path) -> None:
     def once_more(delivery: Delivery) -> Outcome:
         return Outcome.retry("busy", 0.1) if delivery.push.attempt == 1 else DELIVERED
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, "anna", dedupe=True)
         sink = MemorySink(once_more)
 
@@ -82,11 +84,9 @@ def test_a_retry_is_no_duplicate_of_itself(tmp_path: Path) -> None:
         assert seqs(sink, task) == [1, 1]
         assert await counts(backend, task) == (1, 0)
 
-    in_backend(tmp_path, work)
 
-
-def test_dedupe_holds_in_batches_too(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_dedupe_holds_in_batches_too(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add(backend, *["anna", "bert"] * 20, dedupe=True)
         sink = MemorySink(batch_size=8)
 
@@ -94,11 +94,9 @@ def test_dedupe_holds_in_batches_too(tmp_path: Path) -> None:
 
         assert await counts(backend, task) == (2, 38)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_newer_push_replaces_the_one_that_waits(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_newer_push_replaces_the_one_that_waits(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         older = await add(backend, "anna", "bert", at_ms=1)
         newer = await add(backend, "anna", at_ms=2, level=Level.LOW)
         sink = MemorySink()
@@ -108,11 +106,9 @@ def test_a_newer_push_replaces_the_one_that_waits(tmp_path: Path) -> None:
         assert (seqs(sink, older), seqs(sink, newer)) == ([2], [1])
         assert await counts(backend, older) == (1, 1)
 
-    in_backend(tmp_path, work)
 
-
-def test_another_app_replaces_nothing(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_another_app_replaces_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         older = await add(backend, "anna", at_ms=1, app="one")
         newer = await add(backend, "anna", at_ms=2, app="two")
         sink = MemorySink()
@@ -121,11 +117,9 @@ def test_another_app_replaces_nothing(tmp_path: Path) -> None:
 
         assert (seqs(sink, older), seqs(sink, newer)) == ([1], [1])
 
-    in_backend(tmp_path, work)
 
-
-def test_an_older_push_that_comes_after_a_newer_one_is_dropped(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_an_older_push_that_comes_after_a_newer_one_is_dropped(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         sink = MemorySink()
         async with dispatching(backend, sink, settings):
             await add(backend, "anna", at_ms=2, announce=False)
@@ -138,11 +132,9 @@ def test_an_older_push_that_comes_after_a_newer_one_is_dropped(tmp_path: Path) -
         assert seqs(sink, older) == []
         assert await counts(backend, older) == (0, 1)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_newer_one_that_comes_during_delivery_waits_for_its_outcome(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_newer_one_that_comes_during_delivery_waits_for_its_outcome(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         sink = MemorySink()
         sink.gate.clear()
         async with dispatching(backend, sink, settings):
@@ -161,11 +153,10 @@ def test_a_newer_one_that_comes_during_delivery_waits_for_its_outcome(tmp_path: 
             newer.id,
         ]
 
-    in_backend(tmp_path, work)
 
+async def test_a_failed_push_that_was_replaced_meanwhile_is_not_tried_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
 
-def test_a_failed_push_that_was_replaced_meanwhile_is_not_tried_again(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
         def busy(delivery: Delivery) -> Outcome:
             is_older = delivery.push.submitted_at_ms == 1
             return Outcome.retry("busy", 0.1) if is_older else DELIVERED
@@ -183,8 +174,6 @@ def test_a_failed_push_that_was_replaced_meanwhile_is_not_tried_again(tmp_path: 
         assert seqs(sink, older) == [1]
         assert await counts(backend, older) == (0, 1)
 
-    in_backend(tmp_path, work)
-
 
 class Away(Wrapped):
     """Marks that nobody can reach, and when somebody has tried."""
@@ -201,8 +190,8 @@ class Away(Wrapped):
         return await self._real.first(marks)
 
 
-def test_while_the_marks_are_away_pushes_wait_for_them(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_while_the_marks_are_away_pushes_wait_for_them(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         marks = Away(backend.marks)
         sink = MemorySink()
         async with dispatching(replace(backend, marks=marks), sink, settings):
@@ -215,11 +204,9 @@ def test_while_the_marks_are_away_pushes_wait_for_them(tmp_path: Path) -> None:
         await drain(backend, sink, settings)
         assert await counts(backend, task) == (1, 1)
 
-    in_backend(tmp_path, work)
 
-
-def test_or_duplicates_are_sent_and_counted_when_the_settings_say_so(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_or_duplicates_are_sent_and_counted_when_the_settings_say_so(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, ledger_away="degrade") as (backend, settings):
         away = replace(backend, marks=Away(backend.marks))
         sink = MemorySink()
         async with dispatching(away, sink, settings) as dispatcher:
@@ -227,5 +214,3 @@ def test_or_duplicates_are_sent_and_counted_when_the_settings_say_so(tmp_path: P
             await sink.until_received(2)
 
         assert dispatcher.stats.degraded == 2
-
-    in_backend(tmp_path, work, ledger_away="degrade")

@@ -1,6 +1,5 @@
 """The sinks that need no network: null and log, and how a sink is named."""
 
-import asyncio
 import errno
 import json
 import os
@@ -28,58 +27,54 @@ def opened(spec):
     return open_sink(spec, slots=2, timeout_s=1.0)
 
 
-def test_null_delivers_every_push_of_a_batch():
-    outcomes = asyncio.run(opened("null").deliver(deliveries(3)))
+async def test_null_delivers_every_push_of_a_batch():
+    outcomes = await opened("null").deliver(deliveries(3))
     assert outcomes == [Outcome.delivered()] * 3
 
 
-def test_log_appends_a_line_a_push_in_the_order_of_delivery(tmp_path):
+async def test_log_appends_a_line_a_push_in_the_order_of_delivery(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_text('{"task":"earlier"}\n')
     sink = opened(f"log:{path}")
 
-    async def scenario():
-        return [*await sink.deliver(deliveries(2)), *await sink.deliver(deliveries(1, first=3))]
-
-    assert asyncio.run(scenario()) == [Outcome.delivered()] * 3
+    assert [*await sink.deliver(deliveries(2)), *await sink.deliver(deliveries(1, first=3))] == [
+        Outcome.delivered()
+    ] * 3
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line.get("seq") for line in lines] == [None, 1, 2, 3]
     assert lines[1].keys() == {"task", "seq", "attempt", "level", "at_ms"}
     assert (lines[1]["task"], lines[1]["attempt"], lines[1]["level"]) == ("task", 1, "high")
 
 
-def test_log_never_holds_a_recipient_or_content(tmp_path):
+async def test_log_never_holds_a_recipient_or_content(tmp_path):
     path = tmp_path / "out.jsonl"
-    asyncio.run(opened(f"log:{path}").deliver(deliveries(1)))
+    await opened(f"log:{path}").deliver(deliveries(1))
     assert RECIPIENT not in path.read_text()
     assert "secret" not in path.read_text()
 
 
-def test_a_full_disk_is_named_and_every_push_is_retried(tmp_path, monkeypatch):
+async def test_a_full_disk_is_named_and_every_push_is_retried(tmp_path, monkeypatch):
     sink = LogSink(tmp_path / "out.jsonl")
 
     def full(file, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    outcomes = asyncio.run(sink.deliver(deliveries(2)))
+    outcomes = await sink.deliver(deliveries(2))
     assert outcomes == [Outcome.retry("log file: disk full", arrival=Arrival.REFUSED)] * 2
 
 
-def test_a_write_cut_short_delivers_its_whole_lines_and_the_torn_one_is_ended(
+async def test_a_write_cut_short_delivers_its_whole_lines_and_the_torn_one_is_ended(
     tmp_path, monkeypatch
 ):
     path = tmp_path / "out.jsonl"
     sink = LogSink(path)
     write = os.write
 
-    async def scenario():
-        monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:-5]))
-        first = await sink.deliver(deliveries(2))
-        monkeypatch.setattr(os, "write", write)
-        return first, await sink.deliver(deliveries(1, first=2))
-
-    first, again = asyncio.run(scenario())
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:-5]))
+    first = await sink.deliver(deliveries(2))
+    monkeypatch.setattr(os, "write", write)
+    again = await sink.deliver(deliveries(1, first=2))
 
     assert [outcome.kind for outcome in first] == [Kind.DELIVERED, Kind.RETRY]
     assert again == [Outcome.delivered()]

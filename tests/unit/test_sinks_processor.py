@@ -25,15 +25,12 @@ def deliveries(count=1):
     return [Delivery(Push("task", seq, "x@y", "t", "b"), Level.LOW) for seq in range(1, count + 1)]
 
 
-def deliver(function, count=1, *, timeout_s=DEADLINE_S, **options):
-    async def scenario():
-        sink = ProcessorSink(function, 2, timeout_s, **options)
-        try:
-            return await sink.deliver(deliveries(count))
-        finally:
-            await sink.close()
-
-    return asyncio.run(asyncio.wait_for(scenario(), DEADLINE_S))
+async def deliver(function, count=1, *, timeout_s=DEADLINE_S, **options):
+    sink = ProcessorSink(function, 2, timeout_s, **options)
+    try:
+        return await sink.deliver(deliveries(count))
+    finally:
+        await sink.close()
 
 
 @pytest.mark.parametrize("make_async", [False, True])
@@ -46,34 +43,34 @@ def deliver(function, count=1, *, timeout_s=DEADLINE_S, **options):
         (Outcome.retry("later", 3.0), Outcome.retry("later", 3.0)),
     ],
 )
-def test_what_a_function_returns_is_the_outcome(make_async, answer, outcome):
+async def test_what_a_function_returns_is_the_outcome(make_async, answer, outcome):
     async def answers_async(push):
         return answer
 
-    assert deliver(answers_async if make_async else lambda push: answer) == [outcome]
+    assert await deliver(answers_async if make_async else lambda push: answer) == [outcome]
 
 
-def test_a_function_gets_the_push():
+async def test_a_function_gets_the_push():
     seen = []
-    deliver(seen.append)
+    await deliver(seen.append)
     assert [push.push_id for push in seen] == ["task-1"]
 
 
-def test_a_batch_function_gets_a_list_and_answers_each():
+async def test_a_batch_function_gets_a_list_and_answers_each():
     @batch(10)
     def process(pushes):
         return [push.seq != 2 for push in pushes]
 
-    kinds = [outcome.kind for outcome in deliver(process, 3)]
+    kinds = [outcome.kind for outcome in await deliver(process, 3)]
     assert kinds == [Kind.DELIVERED, Kind.DEAD, Kind.DELIVERED]
 
 
-def test_one_answer_of_a_batch_function_counts_for_all():
+async def test_one_answer_of_a_batch_function_counts_for_all():
     @batch(10)
     async def process(pushes):
         return None
 
-    assert deliver(process, 3) == [Outcome.delivered()] * 3
+    assert await deliver(process, 3) == [Outcome.delivered()] * 3
 
 
 def test_the_decorator_sets_what_the_dispatcher_asks_of_a_sink():
@@ -83,75 +80,71 @@ def test_the_decorator_sets_what_the_dispatcher_asks_of_a_sink():
     assert (plain.batch_size, plain.mixes_tasks) == (1, False)
 
 
-def test_a_wrong_answer_pauses_the_task_and_loses_no_push():
-    (outcome,) = deliver(lambda push: {"ok": 1})
+async def test_a_wrong_answer_pauses_the_task_and_loses_no_push():
+    (outcome,) = await deliver(lambda push: {"ok": 1})
     assert outcome.pause_task
     assert "returned a dict" in outcome.reason
 
 
-def test_a_list_of_the_wrong_length_pauses_the_task():
-    outcomes = deliver(batch(5)(lambda pushes: [None]), 2)
+async def test_a_list_of_the_wrong_length_pauses_the_task():
+    outcomes = await deliver(batch(5)(lambda pushes: [None]), 2)
     assert [outcome.pause_task for outcome in outcomes] == [True, True]
     assert "1 outcomes for 2 pushes" in outcomes[0].reason
 
 
 @pytest.mark.parametrize("error", [ValueError, TimeoutError, SystemExit, StopIteration])
-def test_what_a_function_raises_is_retried_and_only_its_name_is_kept(error):
+async def test_what_a_function_raises_is_retried_and_only_its_name_is_kept(error):
     def process(push):
         raise error(push.recipient)
 
-    assert deliver(process) == [unheard(f"processor raised {error.__name__}")]
+    assert await deliver(process) == [unheard(f"processor raised {error.__name__}")]
 
 
-def test_what_an_async_function_raises_is_retried():
+async def test_what_an_async_function_raises_is_retried():
     async def process(push):
         raise KeyError(push.recipient)
 
-    assert deliver(process) == [unheard("processor raised KeyError")]
+    assert await deliver(process) == [unheard("processor raised KeyError")]
 
 
 async def hangs(push):
     await asyncio.Event().wait()
 
 
-def test_a_hanging_function_is_dead_since_it_may_have_delivered():
-    assert deliver(hangs, timeout_s=0.01) == [Outcome.dead("timed out after 0.01 s")]
+async def test_a_hanging_function_is_dead_since_it_may_have_delivered():
+    assert await deliver(hangs, timeout_s=0.01) == [Outcome.dead("timed out after 0.01 s")]
 
 
-def test_a_hanging_function_is_retried_when_asked():
-    outcomes = deliver(hangs, timeout_s=0.01, retry_timeouts=True)
+async def test_a_hanging_function_is_retried_when_asked():
+    outcomes = await deliver(hangs, timeout_s=0.01, retry_timeouts=True)
     assert outcomes == [unheard("timed out after 0.01 s")]
 
 
-def test_threads_that_hang_are_replaced_up_to_a_bound_then_tasks_pause():
+async def test_threads_that_hang_are_replaced_up_to_a_bound_then_tasks_pause():
     release = threading.Event()
 
-    async def scenario():
-        sink = ProcessorSink(lambda push: release.wait(DEADLINE_S), 2, 0.01)
-        try:
-            return [(await sink.deliver(deliveries()))[0] for _ in range(3)]
-        finally:
-            release.set()
-            await sink.close()
-
-    first, second, third = asyncio.run(scenario())
+    sink = ProcessorSink(lambda push: release.wait(DEADLINE_S), 2, 0.01)
+    try:
+        first, second, third = [(await sink.deliver(deliveries()))[0] for _ in range(3)]
+    finally:
+        release.set()
+        await sink.close()
 
     assert first.kind is second.kind is Kind.DEAD
     assert third.pause_task
     assert "2 calls of the processor never came back" in third.reason
 
 
-def test_a_sync_function_does_not_hold_up_the_event_loop():
+async def test_a_sync_function_does_not_hold_up_the_event_loop():
     meet = threading.Barrier(2)
 
-    async def scenario():
-        sink = ProcessorSink(lambda push: meet.wait(DEADLINE_S) >= 0, 2, DEADLINE_S)
-        try:
-            return await asyncio.gather(sink.deliver(deliveries()), sink.deliver(deliveries()))
-        finally:
-            await sink.close()
+    sink = ProcessorSink(lambda push: meet.wait(DEADLINE_S) >= 0, 2, DEADLINE_S)
+    try:
+        outcomes = await asyncio.gather(sink.deliver(deliveries()), sink.deliver(deliveries()))
+    finally:
+        await sink.close()
 
-    assert asyncio.run(scenario()) == [[Outcome.delivered()], [Outcome.delivered()]]
+    assert outcomes == [[Outcome.delivered()], [Outcome.delivered()]]
 
 
 @pytest.fixture
@@ -167,10 +160,10 @@ def module(tmp_path, monkeypatch):
     return write
 
 
-def test_a_function_is_found_in_the_current_folder(module):
+async def test_a_function_is_found_in_the_current_folder(module):
     module("my_processor", "class A:\n  @staticmethod\n  def send(push): return True\n")
     sink = open_sink("my_processor:A.send", slots=1, timeout_s=5.0)
-    assert asyncio.run(sink.deliver(deliveries())) == [Outcome.delivered()]
+    assert await sink.deliver(deliveries()) == [Outcome.delivered()]
 
 
 @pytest.mark.parametrize(

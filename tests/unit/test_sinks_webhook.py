@@ -74,16 +74,14 @@ async def deliver(server, pushes, *, timeout_s=DEADLINE_S, **options):
         await sink.close()
 
 
-def outcomes_from(server, count=1, **options):
-    async def scenario():
-        async with asyncio.timeout(DEADLINE_S), server.running():
-            return await deliver(server, [push(seq) for seq in range(1, count + 1)], **options)
-
-    return asyncio.run(scenario())
+async def outcomes_from(server, count=1, **options):
+    async with server.running():
+        return await deliver(server, [push(seq) for seq in range(1, count + 1)], **options)
 
 
-def outcome_from(server, **options):
-    return outcomes_from(server, **options)[0]
+async def outcome_from(server, **options):
+    [outcome] = await outcomes_from(server, **options)
+    return outcome
 
 
 def answering(status, *headers):
@@ -91,14 +89,13 @@ def answering(status, *headers):
     return Server("\r\n".join(lines).encode())
 
 
-def test_the_body_holds_all_that_the_receiver_needs():
+async def test_the_body_holds_all_that_the_receiver_needs():
     server = Server()
 
-    async def scenario():
-        async with server.running():
-            return await deliver(server, [push(7, data={"n": 1}, attempt=3)])
+    async with server.running():
+        outcomes = await deliver(server, [push(7, data={"n": 1}, attempt=3)])
 
-    assert asyncio.run(scenario()) == [Outcome.delivered()]
+    assert outcomes == [Outcome.delivered()]
     assert json.loads(server.bodies[0]) == {
         "push_id": "task-7",
         "task_id": "task",
@@ -112,9 +109,9 @@ def test_the_body_holds_all_that_the_receiver_needs():
     }
 
 
-def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():
+async def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():
     server = Server()
-    outcome_from(server)
+    await outcome_from(server)
     head = server.heads[0]
     assert head.startswith("post /push http/1.1")
     assert "\r\nidempotency-key: task-1\r\n" in head
@@ -125,62 +122,60 @@ def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():
     ("trace_id", "name"),
     [(f"00-{'a' * 32}-{'b' * 16}-01", "traceparent"), ("order 7", "x-trace-id")],
 )
-def test_a_trace_id_goes_along_as_a_header(trace_id, name):
+async def test_a_trace_id_goes_along_as_a_header(trace_id, name):
     server = Server()
 
-    async def scenario():
-        async with asyncio.timeout(DEADLINE_S), server.running():
-            return await deliver(server, [push(trace_id=trace_id)])
+    async with server.running():
+        await deliver(server, [push(trace_id=trace_id)])
 
-    asyncio.run(scenario())
     assert f"\r\n{name}: {trace_id}\r\n" in server.heads[0]
 
 
-def test_a_connection_is_used_again():
+async def test_a_connection_is_used_again():
     server = Server()
-    assert outcomes_from(server, 3) == [Outcome.delivered()] * 3
+    assert await outcomes_from(server, 3) == [Outcome.delivered()] * 3
     assert server.connections == 1
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-def test_every_2xx_is_delivered(status):
-    assert outcome_from(answering(status)) == Outcome.delivered()
+async def test_every_2xx_is_delivered(status):
+    assert await outcome_from(answering(status)) == Outcome.delivered()
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 599])
-def test_what_may_pass_is_retried(status):
-    assert outcome_from(answering(status)) == Outcome.retry(f"HTTP {status}")
+async def test_what_may_pass_is_retried(status):
+    assert await outcome_from(answering(status)) == Outcome.retry(f"HTTP {status}")
 
 
 @pytest.mark.parametrize("status", [425, 429])
-def test_what_is_too_early_or_too_much_cannot_have_arrived(status):
+async def test_what_is_too_early_or_too_much_cannot_have_arrived(status):
     outcome = Outcome.retry(f"HTTP {status}", arrival=Arrival.REFUSED)
-    assert outcome_from(answering(status)) == outcome
+    assert await outcome_from(answering(status)) == outcome
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_of_our_credentials_pauses_the_task(status):
-    outcome = outcome_from(answering(status))
+async def test_a_refusal_of_our_credentials_pauses_the_task(status):
+    outcome = await outcome_from(answering(status))
     assert outcome.pause_task
     assert f"HTTP {status}" in outcome.reason
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 413, 422])
-def test_any_other_4xx_is_dead(status):
-    assert outcome_from(answering(status)) == Outcome.dead(f"HTTP {status}")
+async def test_any_other_4xx_is_dead(status):
+    assert await outcome_from(answering(status)) == Outcome.dead(f"HTTP {status}")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_dead_and_not_followed(status):
+async def test_a_redirect_is_dead_and_not_followed(status):
     server = answering(status, "Location: /elsewhere")
-    outcome = outcome_from(server)
+    outcome = await outcome_from(server)
     assert outcome.kind is Kind.DEAD
     assert "redirects are not followed" in outcome.reason
     assert len(server.heads) == 1
 
 
-def test_retry_after_travels_from_the_header_to_the_outcome():
-    outcome = outcome_from(answering(429, "Retry-After: 7"))
+async def test_retry_after_travels_from_the_header_to_the_outcome():
+    outcome = await outcome_from(answering(429, "Retry-After: 7"))
     assert (outcome.reason, outcome.after_s) == ("HTTP 429", 7.0)
 
 
@@ -205,22 +200,19 @@ def test_retry_after_is_seconds_or_a_date_within_an_hour(header, after_s):
     assert outcome_of(503, header, NOW_S).after_s == after_s
 
 
-def test_a_refused_connection_is_retried_since_nothing_can_have_arrived():
-    async def scenario():
-        server = Server()
-        async with server.running():
-            pass
-        return await deliver(server, [push()])
-
+async def test_a_refused_connection_is_retried_since_nothing_can_have_arrived():
     outcome = Outcome.retry("no connection to the webhook", arrival=Arrival.REFUSED)
-    assert asyncio.run(scenario()) == [outcome]
+    server = Server()
+    async with server.running():
+        pass
+    assert await deliver(server, [push()]) == [outcome]
 
 
-def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
+async def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
     async def reset(writer):
         writer.transport.abort()
 
-    outcome = outcome_from(Server(react=reset))
+    outcome = await outcome_from(Server(react=reset))
     assert outcome.kind is Kind.RETRY
     assert "connection broke" in outcome.reason
     assert outcome.arrival is Arrival.UNKNOWN
@@ -232,25 +224,25 @@ async def hang(writer):
         await asyncio.Event().wait()
 
 
-def test_a_server_that_hangs_leaves_the_push_dead():
-    outcome = outcome_from(Server(react=hang), timeout_s=HANG_S)
+async def test_a_server_that_hangs_leaves_the_push_dead():
+    outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S)
     assert outcome == Outcome.dead(f"timed out after {HANG_S:g} s")
 
 
-def test_a_server_that_hangs_is_retried_when_asked():
-    outcome = outcome_from(Server(react=hang), timeout_s=HANG_S, retry_timeouts=True)
+async def test_a_server_that_hangs_is_retried_when_asked():
+    outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S, retry_timeouts=True)
     assert outcome == Outcome.retry(f"timed out after {HANG_S:g} s", arrival=Arrival.UNKNOWN)
 
 
-def test_a_server_that_hangs_after_its_status_has_answered():
+async def test_a_server_that_hangs_after_its_status_has_answered():
     async def hang_in_body(writer):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab")
         await hang(writer)
 
-    assert outcome_from(Server(react=hang_in_body), timeout_s=HANG_S) == Outcome.delivered()
+    assert await outcome_from(Server(react=hang_in_body), timeout_s=HANG_S) == Outcome.delivered()
 
 
-def test_a_connection_is_used_again_when_the_body_comes_late():
+async def test_a_connection_is_used_again_when_the_body_comes_late():
     async def late_body(writer):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
         await writer.drain()
@@ -258,11 +250,11 @@ def test_a_connection_is_used_again_when_the_body_comes_late():
         await writer.drain()
 
     server = Server(react=late_body, keep=True)
-    assert outcomes_from(server, 3) == [Outcome.delivered()] * 3
+    assert await outcomes_from(server, 3) == [Outcome.delivered()] * 3
     assert server.connections == 1
 
 
-def test_an_endless_answer_is_not_read_to_its_end():
+async def test_an_endless_answer_is_not_read_to_its_end():
     async def endless(writer):
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         block = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -270,7 +262,7 @@ def test_an_endless_answer_is_not_read_to_its_end():
             writer.write(block)
             await writer.drain()
 
-    assert outcome_from(Server(react=endless)) == Outcome.delivered()
+    assert await outcome_from(Server(react=endless)) == Outcome.delivered()
 
 
 @pytest.mark.parametrize(
@@ -283,10 +275,7 @@ def test_a_url_that_cannot_be_posted_to_is_refused_without_being_shown(spec):
     assert "secret" not in str(caught.value)
 
 
-def test_a_bare_url_is_a_webhook():
-    async def scenario():
-        sink = open_sink("http://127.0.0.1:9/push", slots=1, timeout_s=1.0)
-        await sink.close()
-        return sink.name
-
-    assert asyncio.run(scenario()) == "webhook"
+async def test_a_bare_url_is_a_webhook():
+    sink = open_sink("http://127.0.0.1:9/push", slots=1, timeout_s=1.0)
+    await sink.close()
+    assert sink.name == "webhook"

@@ -15,10 +15,9 @@ from dispatcher.suspects import STRIKES, YOUNG_S, Suspects
 from lanes.backend import Backend
 from lanes.ports import ClaimResult, Delivery
 from lanes.push import DELIVERED, Outcome, Push
-from lanes.settings import Settings
 from lanes.task import Progress, Task
 from producers.dead import DeadLetters, Selection
-from tests.unit.dispatching import MemorySink, Wrapped, add_task, drain, in_backend
+from tests.unit.dispatching import MemorySink, Wrapped, add_task, backend_in, drain
 
 LONG_S = 600.0
 DEADLINE_S = 10.0
@@ -39,8 +38,8 @@ async def progress_of(backend: Backend, task: Task) -> Progress:
     return progress
 
 
-def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=20)
         await died_with(backend, task, 3, times=1)
         sink = MemorySink(batch_size=8, hosts_code=True)
@@ -52,11 +51,9 @@ def test_what_was_in_flight_at_a_death_is_delivered_apart_from_others(tmp_path: 
         assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(1, 21)]
         assert (await progress_of(backend, task)).delivered == 20
 
-    in_backend(tmp_path, work)
 
-
-def test_a_push_that_ended_its_processes_again_and_again_is_buried(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_push_that_ended_its_processes_again_and_again_is_buried(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=20)
         await died_with(backend, task, 3, times=STRIKES)
         sink = MemorySink(hosts_code=True)
@@ -69,11 +66,9 @@ def test_a_push_that_ended_its_processes_again_and_again_is_buried(tmp_path: Pat
         progress = await progress_of(backend, task)
         assert (progress.delivered, progress.dead) == (19, 1)
 
-    in_backend(tmp_path, work)
 
-
-def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=5)
         await backend.ledger.claim([MARK], "dead", LONG_S)
 
@@ -82,11 +77,9 @@ def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Path) -> 
         claims = [claim_of(task, seq, 0) for seq in range(1, 6)]
         assert set(await backend.ledger.claim(claims, "next", LONG_S)) == {ClaimResult.WON}
 
-    in_backend(tmp_path, work)
 
-
-def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         suspects = Suspects(backend.ledger, settings, None, Stats())
         calm = [_job(Push("t", 1, ""))]
 
@@ -99,22 +92,18 @@ def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
 
         assert await backend.ledger.claim([MARK], "next", LONG_S) == [ClaimResult.HELD]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_process_that_ends_well_leaves_no_mark(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_process_that_ends_well_leaves_no_mark(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=5)
 
         await drain(backend, MemorySink(hosts_code=True), settings)
 
         assert await backend.ledger.claim([MARK], "next", LONG_S) == [ClaimResult.WON]
 
-    in_backend(tmp_path, work)
 
-
-def test_a_sink_that_runs_nobodys_code_claims_nothing(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_a_sink_that_runs_nobodys_code_claims_nothing(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=5)
         await died_with(backend, task, 3, times=STRIKES)
         sink = MemorySink(hosts_code=False)
@@ -123,11 +112,9 @@ def test_a_sink_that_runs_nobodys_code_claims_nothing(tmp_path: Path) -> None:
 
         assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(1, 6)]
 
-    in_backend(tmp_path, work)
 
-
-def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
-    async def work(backend: Backend, settings: Settings) -> None:
+async def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         now_s = 100.0
         suspects = Suspects(backend.ledger, settings, None, Stats(), clock_s=lambda: now_s)
         calm = [_job(Push("t", 1, ""))]
@@ -138,8 +125,6 @@ def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
 
         assert not suspects.watches(calm)
         assert suspects.watches(suspect)
-
-    in_backend(tmp_path, work)
 
 
 def _job(push: Push) -> Job:
@@ -183,11 +168,13 @@ class PutOff(Wrapped):
             self._again.set()
 
 
-def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(tmp_path: Path) -> None:
+async def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(
+    tmp_path: Path,
+) -> None:
     def again(delivery: Delivery) -> Outcome:
         return Outcome.retry("busy", after_s=0) if delivery.push.attempt < 2 else DELIVERED
 
-    async def work(backend: Backend, settings: Settings) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=1)
         await backend.ledger.claim([MARK], "beside", LONG_S)
         again_here = asyncio.Event()
@@ -202,5 +189,3 @@ def test_a_retry_that_comes_before_its_claim_is_let_go_of_is_no_strike(tmp_path:
 
         assert (await progress_of(backend, task)).delivered == 1
         assert {delivery.push.strikes for delivery in sink.received} == {0}
-
-    in_backend(tmp_path, work)
