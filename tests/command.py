@@ -58,11 +58,16 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs commands in an empty folder, with a store and no settings but its own."""
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps out what the environment says of settings."""
     for name in os.environ:
         if name.startswith("PUSHLANE_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def command(own_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs commands in an empty folder, with a store and no settings but its own."""
     monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers])

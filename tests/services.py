@@ -8,6 +8,7 @@ way: env, docker or local.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +22,7 @@ from cli.stack.free_ports import settle
 from cli.stack.local import LocalWay
 from cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
 from lanes.errors import Unreachable, UserError
+from lanes.settings import Settings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -65,6 +67,18 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     with ExitStack() as ends:
         yield _first("Redis", ways, ends)[0]
+
+
+@pytest.fixture
+def pulsar_settings(pulsar_urls: PulsarUrls, redis_url: str, tmp_path: Path) -> Settings:
+    """A namespace of the test's own, on the services of all tests."""
+    return Settings(
+        broker=pulsar_urls.broker,
+        admin_url=pulsar_urls.admin,
+        redis_url=redis_url,
+        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
+        data_dir=tmp_path / "store",
+    )
 
 
 def _first(service: str, ways: Mapping[str, Start], ends: ExitStack) -> tuple[str, ...]:

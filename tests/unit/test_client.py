@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import pushlane
 from pushlane import Client, Level, Settings, State, SubmitRequest, Weights
-from tests.command import Command
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
-
-
-@pytest.fixture
-def settings(command: Command, tmp_path: Path) -> Settings:
-    """Those of a store of its own; `command` keeps the environment's out."""
-    return Settings(data_dir=tmp_path / "data")
 
 
 def test_everything_public_is_there() -> None:

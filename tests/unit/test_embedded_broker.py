@@ -21,8 +21,8 @@ from tests.contract.reading import LANE, Reading, bodies, numbered, until
 
 
 @pytest.fixture
-def settings(tmp_path) -> Settings:
-    return Settings(data_dir=tmp_path, prefetch=16)
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"prefetch": 16})
 
 
 @pytest.fixture

@@ -22,11 +22,6 @@ AT_MS = 2_000_000_000_000
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(broker="embedded", data_dir=tmp_path / "store")
-
-
-@pytest.fixture
 def task(settings: Settings) -> Task:
     """A task of 1,000 pushes."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +21,6 @@ from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
 
 FIRST, SECOND = Part("a", 0, 1, 50), Part("b", 1, 51, 50)
 POOL = "pool-0"
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data_dir=tmp_path)
 
 
 @pytest.fixture

@@ -37,11 +37,6 @@ BODY = "x" * 10_000
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data_dir=tmp_path / "store")
-
-
-@pytest.fixture
 def make(settings: Settings, tmp_path: Path) -> Callable[..., Producer]:
     """A producer of this store; `spooled=True` gives it the test's spool."""
 

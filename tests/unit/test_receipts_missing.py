@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,10 +18,8 @@ A_FILE = b"x" * (MIB // 8)
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        broker="embedded", data_dir=tmp_path, receipts_partitions=2, receipts_max_bytes=MIB
-    )
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"receipts_partitions": 2, "receipts_max_bytes": MIB})
 
 
 @pytest.fixture
