@@ -17,7 +17,7 @@ pytest_plugins = [
     "tests.services",
     "tests.processes",
     "tests.own_redis",
-    "tests.sparks",
+    "tests.spark",
     "tests.spark_cluster",
 ]
 

@@ -27,7 +27,7 @@ from pipeline.fanout.source import bound
 from pipeline.fanout.stage import Stage
 from producers.request import SubmitRequest
 from producers.submit import submit
-from tests.integration.pipeline.fanning import (
+from tests.integration.pipeline.fanout_support import (
     Broken,
     Torn,
     asked,
