@@ -23,13 +23,14 @@ from pipeline.rules.rule import Rule, make_rule
 from pipeline.rules.runner import Expand, Expanded, Order, Runner
 from pipeline.rules.scheduler import LEASE, Scheduler
 
-PATIENCE_S = 0.005
+PATIENCE_S = 0.2  # a busy machine takes as long until it tells of a run that has ended
 TASK = {"level": "low", "body": "Hello"}
 
 
 class Clock:
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, patience_s: float = PATIENCE_S) -> None:
         self.ms = now_ms
+        self.patience_s = patience_s
 
     def now_ms(self) -> int:
         return self.ms
@@ -37,7 +38,7 @@ class Clock:
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
         """Jumps when nothing happens that the event would tell."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), PATIENCE_S)
+            await asyncio.wait_for(event.wait(), self.patience_s)
             return
         self.ms += round(timeout_s * 1000)
 

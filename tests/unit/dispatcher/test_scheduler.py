@@ -197,6 +197,7 @@ def test_weights_changed_between_two_picks_hold_from_the_next() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)), max_size=10))
+@settings(max_examples=100)
 def test_any_change_of_weights_at_any_time_keeps_the_new_shares(
     changes: list[tuple[int, int, int]],
 ) -> None:

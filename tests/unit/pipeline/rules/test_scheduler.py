@@ -86,7 +86,7 @@ async def test_runs_go_one_at_a_time_the_longest_due_first(tmp_path):
 
 async def test_two_who_race_for_the_lease_run_each_due_time_once(tmp_path):
     async with backends(tmp_path, 2) as [here, there]:
-        clock = Clock(NINE)
+        clock = Clock(NINE, patience_s=0.005)
         both = [Leading(here, clock, "a", ttl_s=0.03), Leading(there, clock, "b", ttl_s=0.03)]
         rule = a_rule("busy", since="2026-01-01T09:00", cron="* * * * *", catch_up="all")
         await both[0].add(rule)
@@ -235,6 +235,7 @@ async def test_how_a_run_ends_when_nothing_can_be_expanded(tmp_path, raised, sta
 
 async def test_a_rule_added_while_it_runs_is_seen(tmp_path):
     async with leading(tmp_path, NINE - 30_000) as one:
+        one.clock.patience_s = 0.02
         running = asyncio.create_task(one.scheduler.run())
         await one.add(a_rule())
 
