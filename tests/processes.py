@@ -247,13 +247,8 @@ def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlan
     """Commands on an empty backend whose low tasks share one lane."""
     settings = {"broker": "embedded", "data_dir": str(tmp_path / "store")}
     if request.param == "pulsar":
-        pulsar = request.getfixturevalue("pulsar_urls")
-        settings |= {
-            "broker": pulsar.broker,
-            "admin_url": pulsar.admin,
-            "redis_url": request.getfixturevalue("redis_url"),
-            "namespace": f"pushlane/t-{uuid.uuid4().hex[:12]}",
-        }
+        on_pulsar = request.getfixturevalue("pulsar_settings")
+        settings = on_pulsar.model_dump(include={"broker", "admin_url", "redis_url", "namespace"})
     commands = Pushlane(tmp_path, settings | {"pool_lanes": "1"})
     yield commands
     commands.end_all()
@@ -283,3 +278,10 @@ def webhook(tmp_path: Path) -> Iterator[Callable[..., Received]]:
             return Received(log, f"webhook:{url}")
 
         yield start
+
+
+@pytest.fixture
+def receiver(request: pytest.FixtureRequest, webhook: Callable[..., Received]) -> Received:
+    """A webhook that answers after 2 ms, or as many as the mark `answers_after` says."""
+    mark = request.node.get_closest_marker("answers_after")
+    return webhook(mark.args[0] if mark else 2)

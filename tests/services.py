@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -24,6 +25,7 @@ from cli.stack.local import LocalWay
 from cli.stack.lock import alone
 from cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
 from lanes.errors import Unreachable, UserError
+from lanes.settings import Settings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -72,6 +74,18 @@ def redis_url() -> str:
         "local": _redis_process,
     }
     return _shared("redis", ways).urls[0]
+
+
+@pytest.fixture
+def pulsar_settings(pulsar_urls: PulsarUrls, redis_url: str, tmp_path: Path) -> Settings:
+    """A namespace of the test's own, on the services of all tests."""
+    return Settings(
+        broker=pulsar_urls.broker,
+        admin_url=pulsar_urls.admin,
+        redis_url=redis_url,
+        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
+        data_dir=tmp_path / "store",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lanes.embedded.worker import FILE_NAME
-from tests.processes import Pushlane, Received, each_once
+from tests.processes import Pushlane, each_once
 
 KILLS = 8
 SLOTS = 20
@@ -26,11 +26,6 @@ def chance() -> random.Random:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     return random.Random(seed)
-
-
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(2)
 
 
 @pytest.mark.timeout(300)

@@ -13,11 +13,6 @@ TOTALS = {"high": 5_000, "medium": 4_000, "low": 3_000}
 
 
 @pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(2)
-
-
-@pytest.fixture
 def totals(pushlane: Pushlane) -> dict[str, int]:
     """A task of each level, on the lanes already: how many pushes each has."""
     return {pushlane.submit(level, count): count for level, count in TOTALS.items()}

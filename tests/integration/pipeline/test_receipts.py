@@ -14,8 +14,8 @@ from pipeline.receipts import backfill
 from pipeline.receipts import batch as batch_module
 from pipeline.receipts.opened import OpenedLog
 from pipeline.store import StoreWriter
-from tests.integration.pipeline.piping import Pipe
-from tests.receipts import NOON_MS, body
+from tests.integration.pipeline.receipts_support import Pipe
+from tests.receipt_bodies import NOON_MS, body
 
 
 @pytest.fixture
