@@ -115,7 +115,9 @@ async def hangs(push):
 
 
 def test_a_hanging_function_is_dead_since_it_may_have_delivered():
-    assert deliver(hangs, timeout_s=0.01) == [Outcome.dead("timed out after 0.01 s")]
+    assert deliver(hangs, timeout_s=0.01) == [
+        Outcome.dead("timed out after 0.01 s", arrival=Arrival.UNKNOWN, scope=None)
+    ]
 
 
 def test_a_hanging_function_is_retried_when_asked():
