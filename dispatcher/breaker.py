@@ -11,14 +11,17 @@ yet: a failure takes one, a success brings two, and no more may be in flight tha
 the client-side throttling of Google's SRE book (chapter 21) with the bookkeeping of gRPC's retry
 throttling (proposal A6). The book's factor is 2; with 60 % random failures a factor of 2 dies out,
 as each push brings only 2 x 0.4 others, so it is 3 here: stable down to a third of success. A sink
-that accepts 100/s and refuses the rest is asked at most 300 times a second, once what was spared in
-good times is used up.
+that accepts 100/s and refuses the rest is asked about 300 times a second, evenly, once what was
+spared in good times is used up; and it is asked for all that it accepts.
 
-*Opening.* A row of failures too long to be chance, or too few successes, first lets only a trickle
-through for a moment (`OPENING`). If nothing at all is heard of it for 2 s, or less than a tenth of
-20 succeed, the sink is taken for down: nothing goes. So a sink that is only overloaded, and accepts
-something each second, is throttled and keeps its capacity, and one that fails at random rests not
-at all. A storm of final answers, as an ingress gives during a deployment, opens it too.
+*Opening.* Ten failures in a row that are about the sink, or under a tenth of success among 20 first
+attempts (more of both where failures are usual), first let only a trickle through (`OPENING`). If
+nothing was heard of the sink for 2 s, or less than a tenth of what trickles succeeds, it is taken
+for down: nothing goes. So a sink that is only overloaded, and accepts something each second, is
+throttled and keeps its capacity, and one that fails at random rests not at all. A storm of final
+answers, as an ingress gives during a deployment, opens it too. Failures that are not surely about
+the sink count only on a first attempt: else what is left of a task, when only its bad pushes are
+left, would open it for ever.
 
 *Probing.* One push every 3.4 to 4 s, so that probes are under 0.3/s and a sink is in use again
 within 5 s of its return, however long it was away. A Retry-After makes it longer, up to 60 s. The
@@ -35,7 +38,7 @@ from enum import Enum, StrEnum, auto
 
 import msgspec
 
-from lanes.push import Arrival, Kind, Outcome, Scope
+from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 
 PROBE_EVERY_S = (3.4, 4.0)
 LONGEST_REST_S = 60.0
@@ -125,7 +128,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:
-    """What an outcome says of a breaker of this scope; one about more says as much of it."""
+    """Read an outcome as a breaker of this scope has to: one about more counts as about it."""
     if outcome.kind is Kind.DELIVERED:
         return Sign.SUCCESS
     about = outcome.scope
@@ -170,6 +173,7 @@ class Breaker:
         self._epoch = 0
         self._in_flight = 0
         self._went_at_s = -math.inf
+        self._answers = 0
         self._answers_per_s = 0.0
         self._paced_at_s = -math.inf
         self._gap_s = TRICKLE_EVERY_S
@@ -215,19 +219,24 @@ class Breaker:
 
     @property
     def _is_paced(self) -> bool:
-        """Whether what may go goes evenly: a sink takes less of what comes in bursts."""
+        """True while pushes go evenly: a small sink takes less of what comes in bursts."""
         return self._throttled_since_s is not None and self._phase is not _Phase.RISING
 
-    def _pace(self, now_s: float, answers: int) -> None:
+    def _pace(self, now_s: float) -> None:
         """Three for each answer that came lately."""
-        faded = math.exp(min(0.0, self._paced_at_s - now_s) / _LATELY_S)
-        self._answers_per_s = self._answers_per_s * faded + answers / _LATELY_S
+        past_s = max(1e-9, now_s - self._paced_at_s)
+        kept = math.exp(-past_s / _LATELY_S)
+        rate_per_s = self._answers / past_s
+        self._answers_per_s = rate_per_s + (self._answers_per_s - rate_per_s) * kept
+        self._answers = 0
         self._paced_at_s = now_s
-        rate_per_s = (1 + _GAIN) * self._answers_per_s
-        self._gap_s = 1 / max(rate_per_s, 1 / TRICKLE_EVERY_S)
+        self._gap_s = 1 / max((1 + _GAIN) * self._answers_per_s, 1 / TRICKLE_EVERY_S)
 
     def wake_at_s(self) -> float | None:
-        """When `room` is to be asked again though nothing has landed; None if it need not."""
+        """When `room` may have grown though nothing has landed; None if it cannot.
+
+        To be asked only after `room` left slots free: it may lie in the past while nothing is sent.
+        """
         if self._phase is _Phase.OPEN:
             return None if self._is_probing else self._probe_at_s
         if self.is_closed and self._throttled_since_s is None:
@@ -236,7 +245,7 @@ class Breaker:
         return self._went_at_s + (self._gap_s if is_next else TRICKLE_EVERY_S)
 
     def choose(self, candidates: Sequence[Flight]) -> int:
-        """Which of these to try while few may go: an index.
+        """The index of the one to try, while few may go.
 
         First what may be repeated, then what was tried least, then what no attempt was counted
         against, then of the app and the task that were not tried for longest: so a push, task or
@@ -251,11 +260,12 @@ class Breaker:
         self._in_flight += count
         self._went_at_s = now_s
         self._is_probing = self._phase is _Phase.OPEN
-        self._pace(now_s, 0)
+        if self._throttled_since_s is not None:
+            self._pace(now_s)
         return self._epoch
 
     def holds(self, leave: int) -> bool:
-        """Whether pushes with this leave may still go: the sink was not found down meanwhile."""
+        """True as long as pushes with this leave may go: the sink was not found down meanwhile."""
         return leave == self._epoch
 
     def give_back(self, leave: int, count: int) -> None:
@@ -265,16 +275,19 @@ class Breaker:
             self._is_probing = False
 
     def landed(self, now_s: float, leave: int, flight: Flight, outcome: Outcome) -> float | None:
-        """What came of a push that went.
+        """Hear of a push that went.
 
-        None: it is settled as its outcome says. A number: it loses nothing, its outcome is not
-        settled, and it may be taken again after so many seconds (in memory: it stays unacked).
+        Returns None when it is to be settled as its outcome says. Else it loses nothing: its
+        outcome is not settled, it stays unacked, and may be taken again after so many seconds.
         """
+        if self._is_well and outcome is DELIVERED and leave == self._epoch:
+            self._land_well(now_s, flight)
+            return None
         self._pass_time(now_s)
         sign = sign_of(outcome, self._scope)
         if sign is Sign.FINAL and now_s < self._believes_until_s:
             sign = Sign.OWN
-        if self.holds(leave):
+        if leave == self._epoch:
             self._in_flight -= 1
             if sign in (Sign.SUCCESS, Sign.OWN, Sign.ELSEWHERE):
                 self._on_answer(now_s, sign)
@@ -285,6 +298,26 @@ class Breaker:
             return self._wait_s(now_s, flight, outcome, is_troubled)
         self._refused.pop(flight.push_id, None)
         return None
+
+    @property
+    def _is_well(self) -> bool:
+        """True while nothing has failed for long enough that a success tells nothing new."""
+        return self._phase is _Phase.CLOSED and self._balance == self._most and not self._doubt
+
+    def _land_well(self, now_s: float, flight: Flight) -> None:
+        """The short way of nearly all pushes: the same as the long one, with less to do."""
+        self._in_flight -= 1
+        self._heard_at_s = now_s
+        self._has_succeeded = True
+        self._answers += 1
+        if now_s >= self._paced_at_s + _LATELY_S:
+            self._pace(now_s)
+        self._failures.add(False)
+        self._finals.add(False)
+        if self._storm:
+            self._storm.clear()
+        if self._refused:
+            self._refused.pop(flight.push_id, None)
 
     def view(self) -> View:
         """How it stands, for people."""
@@ -313,7 +346,8 @@ class Breaker:
     def _on_answer(self, now_s: float, sign: Sign) -> None:
         """Somebody is there, who took the push or said that it is at fault itself."""
         self._heard_at_s = now_s
-        self._pace(now_s, 1)
+        self._answers += 1
+        self._pace(now_s)
         self._balance = min(self._most, self._balance + _GAIN)
         if self._balance >= self._most:
             self._throttled_since_s = None
@@ -445,7 +479,7 @@ class Breaker:
         return now_s < since_s + self._patience_s
 
     def _wait_s(self, now_s: float, flight: Flight, outcome: Outcome, is_troubled: bool) -> float:
-        """None in an outage, when the breaker itself rests, so that there is a push to probe with.
+        """Zero in an outage, when the breaker itself rests, so that a push is there to probe with.
 
         Else longer each time, so that a push that is refused alone is not tried all the time.
         """
@@ -478,6 +512,8 @@ class _Share:
         self._share = self._known = 0.0
 
     def add(self, failed: bool) -> None:
+        if self._count == _LANDINGS_KNOWN and not failed and not self._share:
+            return
         self._count = min(self._count + 1, _LANDINGS_KNOWN)
         self._share += (failed - self._share) / self._count
         if not failed:
@@ -491,7 +527,7 @@ class _Share:
 
 
 class _Rotation:
-    """What failed in this outage, and in which order: so that all have their turn as a probe."""
+    """Remembers what failed in this outage and when, so that all have their turn as a probe."""
 
     def __init__(self) -> None:
         self._order = itertools.count(1)
@@ -506,7 +542,7 @@ class _Rotation:
         _remember(self._apps, flight.app, at)
 
     def rank(self, flight: Flight) -> tuple[bool, bool, int, bool, int, int]:
-        """The lowest is next. What failed five times is no better for being repeatable."""
+        """The lowest is next. A push that failed five times is no better for being repeatable."""
         times = self._times.get(flight.push_id, 0)
         return (
             times >= _SAME_PROBES,
