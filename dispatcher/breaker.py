@@ -296,7 +296,8 @@ class Breaker:
         is_troubled = not (self.holds(leave) and self.is_closed)
         if self._is_free(now_s, sign, flight, is_troubled):
             return self._wait_s(now_s, flight, outcome, is_troubled)
-        self._refused.pop(flight.push_id, None)
+        if outcome.kind is not Kind.RETRY:
+            self._refused.pop(flight.push_id, None)
         return None
 
     @property

@@ -375,6 +375,8 @@ def test_a_push_that_is_refused_alone_waits_longer_each_time_and_not_for_ever() 
             break
         waits_s.append(wait_s)
         desk.now_s += wait_s
+    again = desk.breaker.landed(desk.now_s, desk.breaker.admit(desk.now_s, 1), poison, BUSY)
+    assert again is None, "nor does it begin anew once it has lost an attempt"
     assert 0.5 <= waits_s[0] <= 1.0
     assert 15.0 <= waits_s[-1] <= 30.0
     assert 3_600.0 <= desk.now_s <= 3_660.0
