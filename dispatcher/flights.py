@@ -13,7 +13,7 @@ from dispatcher.outcomes import Outcomes
 from dispatcher.stats import Stats
 from lanes.life import now_ms
 from lanes.ports import Delivery, Sink
-from lanes.push import DELIVERED, Arrival, Kind, Outcome
+from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 
 log = logging.getLogger("pushlane.flights")
 
@@ -172,6 +172,8 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
             return f"sink answered a reason that is no valid text ({type(outcome.reason).__name__})"
         if not isinstance(outcome.after_s, int | float | None):
             return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
+        if not isinstance(outcome.scope, Scope | None):
+            return f"sink answered a scope that is none ({type(outcome.scope).__name__})"
     return ""
 
 

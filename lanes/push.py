@@ -119,7 +119,7 @@ class Kind(StrEnum):
 
 
 class Arrival(StrEnum):
-    """What a sink knows of a push that it wants to be tried again."""
+    """What a sink knows of a push that failed."""
 
     REFUSED = "refused"
     """It cannot have arrived."""
@@ -131,12 +131,33 @@ class Arrival(StrEnum):
     """It may have arrived: nothing was heard of it."""
 
 
+class Scope(StrEnum):
+    """The smallest thing that explains an outcome, from narrow to wide."""
+
+    PUSH = "push"
+    """This push alone: others to the same recipient may get through."""
+
+    RECIPIENT = "recipient"
+    """The recipient or token; other recipients are not concerned."""
+
+    APP = "app"
+    """The app that submitted the push, or its credentials."""
+
+    HOST = "host"
+    """The host that was asked, where a sink asks many."""
+
+    SINK = "sink"
+    """The sink: any other push would have fared the same."""
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a sink says of one push.
 
     `after_s` is a wait that the sink asked for (Retry-After), None for the task's own backoff.
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
-    and no attempt is counted. `arrival` is of a retry, for tasks that must not repeat what arrived.
+    and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat what
+    arrived. `scope` is what the outcome is about; None when the sink cannot tell whether the push
+    or the sink itself is at fault.
     """
 
     kind: Kind
@@ -144,6 +165,7 @@ class Outcome(msgspec.Struct, frozen=True):
     after_s: float | None = None
     pause_task: bool = False
     arrival: Arrival = Arrival.FAILED
+    scope: Scope | None = None
 
     @staticmethod
     def delivered() -> Outcome:
@@ -153,15 +175,36 @@ class Outcome(msgspec.Struct, frozen=True):
     def retry(
         reason: str, after_s: float | None = None, *, arrival: Arrival = Arrival.FAILED
     ) -> Outcome:
+        """It failed and may be tried again, which costs the push one of its attempts."""
         return Outcome(Kind.RETRY, reason, after_s, arrival=arrival)
+
+    @staticmethod
+    def throttled(
+        reason: str,
+        after_s: float | None = None,
+        scope: Scope = Scope.SINK,
+        *,
+        arrival: Arrival = Arrival.REFUSED,
+    ) -> Outcome:
+        """The failure is not about the push: `scope` cannot take any now, for `after_s` if known.
+
+        The push goes again without losing an attempt.
+        """
+        return Outcome(Kind.RETRY, reason, after_s, arrival=arrival, scope=scope)
 
     @staticmethod
     def pause(reason: str, *, arrival: Arrival = Arrival.REFUSED) -> Outcome:
         return Outcome(Kind.RETRY, reason, pause_task=True, arrival=arrival)
 
     @staticmethod
-    def dead(reason: str) -> Outcome:
-        return Outcome(Kind.DEAD, reason)
+    def dead(
+        reason: str,
+        *,
+        arrival: Arrival = Arrival.FAILED,
+        scope: Scope | None = Scope.PUSH,
+    ) -> Outcome:
+        """It is not tried again. A `scope` of None says that a broken sink may answer so, too."""
+        return Outcome(Kind.DEAD, reason, arrival=arrival, scope=scope)
 
     @staticmethod
     def expired() -> Outcome:

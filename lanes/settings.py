@@ -71,6 +71,11 @@ class Settings(BaseSettings):
         le=86_400,
         description="longest wait before an attempt, unless the sink names one",
     )
+    outage_patience_s: float = Field(
+        86_400.0,
+        gt=0,
+        description="how long failures of a sink that is down cost no push an attempt",
+    )
     later_max: int = Field(
         1_000_000, ge=1, description="pushes of a lane that may wait for their time"
     )

@@ -21,7 +21,7 @@ from lanes.errors import (
     UserError,
 )
 from lanes.ports import Delivery, Sink
-from lanes.push import Arrival, Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push, Scope
 from lanes.receipt import Event
 from lanes.settings import Settings
 from lanes.settings import load as load_settings
@@ -56,6 +56,7 @@ __all__ = [
     "Push",
     "PushEvent",
     "PushlaneError",
+    "Scope",
     "Settings",
     "Sink",
     "State",

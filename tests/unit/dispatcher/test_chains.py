@@ -57,6 +57,17 @@ def test_nothing_goes_before_the_registry_was_asked_about_it() -> None:
     assert chains.answer(one, is_over=False, is_next=False, now_s=0) is Verdict.GO
 
 
+def test_an_answer_from_before_a_copy_was_finished_sends_no_second_one() -> None:
+    chains = Chains()
+    chains.park(first := parked(3, 0))
+    chains.answer(first, is_over=False, is_next=False, now_s=0)
+    chains.park(second := parked(3, 0))
+
+    chains.finished(("t", 3), 0)
+
+    assert chains.answer(second, is_over=False, is_next=True, now_s=0) is Verdict.OVER
+
+
 def test_a_second_copy_waits_for_the_first() -> None:
     chains = Chains()
     chains.park(first := parked(3, 0))

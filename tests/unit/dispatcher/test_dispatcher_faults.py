@@ -19,7 +19,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
 from lanes.ports import Delivery, LaneReader, OnReady
-from lanes.push import DELIVERED, Outcome, Push, encode
+from lanes.push import DELIVERED, Kind, Outcome, Push, encode
 from lanes.task import Level, Progress, State, Task
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -317,7 +317,15 @@ async def test_stopped_before_it_runs_it_ends_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [None, [None], ["delivered"], [Outcome("delivered")], [DELIVERED, DELIVERED]]
+    "wrong",
+    [
+        None,
+        [None],
+        ["delivered"],
+        [Outcome("delivered")],
+        [Outcome(Kind.DELIVERED, scope="sink")],
+        [DELIVERED, DELIVERED],
+    ],
 )
 async def test_a_sink_that_answers_nonsense_means_a_retry(tmp_path: Path, wrong: Any) -> None:
     async with backend_in(tmp_path) as (backend, settings):

@@ -8,9 +8,12 @@ import pytest
 from lanes.errors import MalformedPush
 from lanes.push import (
     MAX_PUSH_BYTES,
+    Arrival,
     DeadPush,
+    Kind,
     Outcome,
     Push,
+    Scope,
     decode,
     decode_dead,
     encode,
@@ -97,3 +100,20 @@ def test_a_pause_is_a_retry_that_pauses_the_task():
     outcome = Outcome.pause("401")
 
     assert (outcome.kind, outcome.pause_task, outcome.reason) == ("retry", True, "401")
+
+
+def test_a_sink_that_is_throttled_means_a_retry_that_is_about_the_sink():
+    outcome = Outcome.throttled("HTTP 429", 7.0)
+    assert outcome.kind is Kind.RETRY
+    assert (outcome.after_s, outcome.scope) == (7.0, Scope.SINK)
+    assert outcome.arrival is Arrival.REFUSED
+
+
+def test_what_is_throttled_may_be_less_than_the_sink():
+    assert Outcome.throttled("too many", scope=Scope.RECIPIENT).scope is Scope.RECIPIENT
+
+
+def test_a_sinks_word_that_a_push_is_dead_is_about_the_push_unless_it_says_otherwise():
+    assert Outcome.dead("no").scope is Scope.PUSH
+    assert Outcome.dead("no", scope=None).scope is None
+    assert Outcome.retry("no").scope is None

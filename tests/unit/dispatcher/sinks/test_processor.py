@@ -112,7 +112,9 @@ async def hangs(push):
 
 
 async def test_a_hanging_function_is_dead_since_it_may_have_delivered():
-    assert await deliver(hangs, timeout_s=0.01) == [Outcome.dead("timed out after 0.01 s")]
+    assert await deliver(hangs, timeout_s=0.01) == [
+        Outcome.dead("timed out after 0.01 s", arrival=Arrival.UNKNOWN, scope=None)
+    ]
 
 
 async def test_a_hanging_function_is_retried_when_asked():

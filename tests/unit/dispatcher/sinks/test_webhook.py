@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from contextlib import suppress
+import socket
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -10,7 +11,7 @@ from dispatcher.sinks import open_sink
 from dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
 from lanes.errors import BadInput
 from lanes.ports import Delivery
-from lanes.push import Arrival, Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome, Push, Scope
 from lanes.task import Level
 from tests.web_server import Server
 
@@ -100,15 +101,23 @@ async def test_every_2xx_is_delivered(status):
     assert await outcome_from(answering(status)) == Outcome.delivered()
 
 
-@pytest.mark.parametrize("status", [408, 500, 502, 503, 599])
-async def test_what_may_pass_is_retried(status):
-    assert await outcome_from(answering(status)) == Outcome.retry(f"HTTP {status}")
+@pytest.mark.parametrize("status", [408, 500, 502, 504, 599])
+async def test_what_may_pass_is_retried_and_may_be_the_fault_of_the_push(status):
+    outcome = await outcome_from(answering(status))
+    assert outcome == Outcome.retry(f"HTTP {status}")
+    assert outcome.scope is None
 
 
-@pytest.mark.parametrize("status", [425, 429])
-async def test_what_is_too_early_or_too_much_cannot_have_arrived(status):
-    outcome = Outcome.retry(f"HTTP {status}", arrival=Arrival.REFUSED)
+@pytest.mark.parametrize(("status", "arrival"), [(429, "refused"), (503, "failed")])
+async def test_a_webhook_that_is_too_busy_is_no_fault_of_the_push(status, arrival):
+    outcome = Outcome.throttled(f"HTTP {status}", arrival=Arrival(arrival))
     assert await outcome_from(answering(status)) == outcome
+    assert outcome.scope is Scope.SINK
+
+
+async def test_what_is_too_early_cannot_have_arrived():
+    outcome = Outcome.retry("HTTP 425", arrival=Arrival.REFUSED)
+    assert await outcome_from(answering(425)) == outcome
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -118,16 +127,20 @@ async def test_a_refusal_of_our_credentials_pauses_the_task(status):
     assert f"HTTP {status}" in outcome.reason
 
 
-@pytest.mark.parametrize("status", [400, 404, 410, 413, 422])
-async def test_any_other_4xx_is_dead(status):
-    assert await outcome_from(answering(status)) == Outcome.dead(f"HTTP {status}")
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+async def test_any_other_4xx_is_dead_and_may_be_said_by_a_broken_webhook(status):
+    assert await outcome_from(answering(status)) == Outcome.dead(f"HTTP {status}", scope=None)
+
+
+async def test_410_is_dead_and_about_the_push_alone():
+    assert await outcome_from(answering(410)) == Outcome.dead("HTTP 410", scope=Scope.PUSH)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirect_is_dead_and_not_followed(status):
     server = answering(status, "Location: /elsewhere")
     outcome = await outcome_from(server)
-    assert outcome.kind is Kind.DEAD
+    assert (outcome.kind, outcome.scope) == (Kind.DEAD, None)
     assert "redirects are not followed" in outcome.reason
     assert len(server.heads) == 1
 
@@ -158,12 +171,36 @@ def test_retry_after_is_seconds_or_a_date_within_an_hour(header, after_s):
     assert outcome_of(503, header, NOW_S).after_s == after_s
 
 
-async def test_a_refused_connection_is_retried_since_nothing_can_have_arrived():
-    outcome = Outcome.retry("no connection to the webhook", arrival=Arrival.REFUSED)
+NO_CONNECTION = Outcome.throttled("no connection to the webhook", arrival=Arrival.REFUSED)
+
+
+async def test_a_refused_connection_is_about_the_sink_and_nothing_can_have_arrived():
     server = Server()
     async with server.running():
         pass
-    assert await deliver(server, [push()]) == [outcome]
+    assert await deliver(server, [push()]) == [NO_CONNECTION]
+
+
+async def test_a_connection_that_is_not_made_in_time_is_about_the_sink_and_not_dead():
+    """The queue of a listener that accepts nobody is full, so the next gets no answer."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        server = Server()
+        server.url = f"http://127.0.0.1:{listener.getsockname()[1]}/push"
+
+        assert await deliver(server, [push()], timeout_s=HANG_S) == [NO_CONNECTION]
+
+
+async def test_a_name_that_no_server_knows_is_about_the_sink():
+    server = Server()
+    server.url = "http://no-such-host.invalid/push"
+    assert await deliver(server, [push()]) == [NO_CONNECTION]
 
 
 async def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
@@ -184,7 +221,8 @@ async def hang(writer):
 
 async def test_a_server_that_hangs_leaves_the_push_dead():
     outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S)
-    assert outcome == Outcome.dead(f"timed out after {HANG_S:g} s")
+    timed_out = f"timed out after {HANG_S:g} s"
+    assert outcome == Outcome.dead(timed_out, arrival=Arrival.UNKNOWN, scope=None)
 
 
 async def test_a_server_that_hangs_is_retried_when_asked():
