@@ -73,6 +73,8 @@ class Intake:
         taken = inlet.pull()
         for one in taken:
             _read(one)
+        if not taken:
+            return
         if all(one.is_first for one in taken):
             self._hand_on(_Batch(lane, inlet, taken), frozenset())
         else:
