@@ -21,7 +21,7 @@ class Parked:
     """One copy of a push that waits for its predecessor.
 
     `is_asked`: the registry has said that the push itself is not finished. `is_next`: its
-    predecessor is. `is_over`: another copy of it was finished here, whatever the registry said then.
+    predecessor is. `is_over`: another copy was finished here, whatever the registry said before.
     """
 
     __slots__ = (

@@ -98,9 +98,8 @@ class Intake:
             self._due.clear()
             batches, self._waiting = self._waiting, []
             try:
-                async with asyncio.timeout(_SILENCE_S):
-                    over = await self._over(batches)
-            except (Unreachable, TimeoutError) as error:
+                over = await self._over(batches)
+            except Unreachable as error:
                 self._go_on_unasked(batches)
                 await backoff.wait(error)
                 continue
@@ -122,7 +121,7 @@ class Intake:
     async def _over(self, batches: Sequence[_Batch]) -> frozenset[int]:
         """The identities of those messages whose push has ended, or waits elsewhere."""
         asked = [question for batch in batches for question in self._questions(batch)]
-        answers = await self._registry.gone([span for span, _ in asked])
+        answers = await self._answers([span for span, _ in asked])
         return frozenset(
             id(one)
             for (span, some), bits in zip(asked, answers, strict=True)
@@ -130,6 +129,13 @@ class Intake:
             for one in some
             if one.push is not None and bits >> (one.push.seq - span.first) & 1
         )
+
+    async def _answers(self, spans: Sequence[Span]) -> Sequence[int]:
+        try:
+            async with asyncio.timeout(_SILENCE_S):
+                return await self._registry.gone(spans)
+        except TimeoutError as error:
+            raise Unreachable(f"no answer within {_SILENCE_S:g} s") from error
 
     def _questions(self, batch: _Batch) -> Iterator[tuple[Span, list[Taken]]]:
         """Spans of seqs, with the messages in each."""
@@ -175,6 +181,7 @@ class Intake:
             lane.in_hand += 1
             self._settler.ack(lane, one, one.push)
         self._stats.repeats += len(ended)
+        self.fill(lane)  # nothing may be left of it, and nobody takes what is not at hand
         self._on_ready(lane)
 
 

@@ -27,6 +27,8 @@ from cli.demo.receiver import running
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 60.0
+NOT_COUNTED_S = 0.05
+"""For how long the outcome of a push may wait to be counted: a kill repeats those."""
 _LOOK_EVERY_S = 0.01
 
 Push = tuple[str, int]
@@ -93,7 +95,10 @@ class Running:
 
     def wait(self, deadline_s: float = DEADLINE_S) -> int:
         """The exit code, once it and all its workers have ended."""
-        code = self._process.wait(deadline_s)
+        try:
+            code = self._process.wait(deadline_s)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"it goes on after {deadline_s:g} s:\n{self.text}") from late
         self.workers_end()
         return code
 
@@ -214,6 +219,16 @@ class Received(Follower):
     def until_of(self, task: str, count: int, *sending: Running) -> None:
         """The same for one task's arrivals."""
         self._until(lambda: self.of(task), count, sending)
+
+    def busiest(self, window_s: float) -> int:
+        """The most arrivals within so many seconds."""
+        times = sorted(arrival.at_s for arrival in self.arrivals)
+        first = most = 0
+        for last, at_s in enumerate(times):
+            while times[first] < at_s - window_s:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
 
     def of(self, task: str) -> int:
         """Arrivals of one task up to now."""

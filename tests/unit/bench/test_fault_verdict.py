@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.faults.verdict import Arrival, Bound, Row, Tally, unsent_acks
+from bench.faults.verdict import Arrival, Bound, Row, Tally
 
 
 def arrival(seq: int, answer: str = "kept", at_s: float = 0.0, attempt: int = 1) -> Arrival:
@@ -46,14 +46,10 @@ def test_a_repeat_that_the_key_told_is_no_duplicate() -> None:
     assert (counted.duplicates, counted.arrivals) == (0, 2)
 
 
-def test_the_busiest_100_ms_are_found() -> None:
+def test_the_busiest_50_ms_are_found() -> None:
     times = [0.0, 0.5, 0.54, 0.59, 0.605, 0.7]
     counted = tally(*(arrival(seq, at_s=at_s) for seq, at_s in enumerate(times, start=1)))
     assert counted.busiest_window == 3
-
-
-def test_unsent_acks_are_at_most_1000_a_lane() -> None:
-    assert (unsent_acks(150, lanes=2), unsent_acks(9_000, lanes=2)) == (150, 2_000)
 
 
 def test_it_goes_on_with_the_first_new_push_after_the_mark() -> None:

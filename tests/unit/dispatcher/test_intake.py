@@ -25,6 +25,7 @@ from tests.unit.dispatcher.support import (
     until,
 )
 
+ONCE = DeliveryMode.ONCE  # it waits for an answer on the slowest machine too
 TASK = Task(id="t", level=Level.HIGH, lane="task-t", first_lane="task-t", state=State.RUNNING)
 
 
@@ -116,6 +117,15 @@ async def test_what_has_ended_is_acked_and_the_rest_is_at_hand_in_order() -> Non
     assert scene.lane.in_hand == 2
 
 
+async def test_a_lane_of_which_whole_batches_are_over_goes_on_to_what_is_left() -> None:
+    scene = Scene(Registry(ended=range(1, 100)), Reader("task-t", range(1, 102)))
+
+    await scene.filled(times=4)
+
+    assert scene.at_hand() == [100, 101]
+    assert scene.settler.acked == list(range(1, 100))
+
+
 async def test_what_waits_elsewhere_is_dropped_from_the_first_lane_alone() -> None:
     registry = Registry(moved=[1, 2])
     first = Scene(registry, Reader("task-t", [1, 2, 3]))
@@ -162,7 +172,7 @@ async def test_at_least_once_goes_on_unasked_while_the_registry_is_silent_and_co
 async def test_once_waits_for_the_registry() -> None:
     registry = Registry(ended=[1])
     registry.away = True
-    once = Task(id="t", level=Level.HIGH, lane="task-t", delivery=DeliveryMode.ONCE)
+    once = Task(id="t", level=Level.HIGH, lane="task-t", delivery=ONCE)
     scene = Scene(registry, Reader("task-t", [1, 2]), task=once)
     running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
     scene.intake.fill(scene.lane)
@@ -188,7 +198,7 @@ async def test_an_old_answer_does_not_count() -> None:
 
 async def test_a_push_that_was_counted_and_comes_again_is_not_sent_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        task = await add_task(backend, pushes=0, seal=False)
+        task = await add_task(backend, pushes=0, seal=False, delivery=ONCE)
         bodies = [encode(Push(task.id, seq, "nobody")) for seq in (1, 2, 3)]
         await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1])])
         await backend.registry.move([Moved(task.id, [3])])
@@ -217,7 +227,7 @@ async def test_a_push_that_waits_for_its_retry_does_not_go_again_from_where_it_w
         return Outcome.retry("busy", after_s=3_600.0)
 
     async with backend_in(tmp_path) as (backend, settings):
-        await add_task(backend, pushes=3)
+        await add_task(backend, pushes=3, delivery=ONCE)
         killed = with_other(backend, broker=LostAck(backend.broker))
         first = MemorySink(busy)
         async with dispatching(killed, first, settings) as dispatcher:
@@ -234,7 +244,7 @@ async def test_what_a_process_counted_and_did_not_ack_is_not_sent_by_the_next(
     tmp_path: Path,
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        task = await add_task(backend, pushes=20, seal=False)
+        task = await add_task(backend, pushes=20, seal=False, delivery=ONCE)
         killed = with_other(backend, broker=LostAck(backend.broker))
         async with dispatching(killed, MemorySink(), settings) as dispatcher:
             await until(lambda: dispatcher.stats.outcomes[Level.HIGH, Kind.DELIVERED] == 20)
