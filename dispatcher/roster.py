@@ -38,7 +38,8 @@ _Opening = tuple[int, int, OpenLane, Inlet]
 class Roster:
     """Tasks and lanes as this process knows them, at most a second behind the registry.
 
-    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed.
+    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed;
+    `on_unread` with the id of one that only a newer version understands.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Roster:
         scheduler: Scheduler[OpenLane],
         wake: Callable[[], None],
         on_task: Callable[[Task], None],
+        on_unread: Callable[[str], None],
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._backend = backend
         self._scheduler = scheduler
         self._wake = wake
         self._on_task = on_task
+        self._on_unread = on_unread
         self._schedule = Schedule(clock_ms)
         self._clock_ms = clock_ms
         self._foreign: set[OpenLane] = set()
@@ -95,6 +98,8 @@ class Roster:
             self._scheduler.set_weights(changes.weights)
         for task in changes.tasks:
             self.apply(task)
+        for task_id in changes.unread:
+            self._leave_task(task_id)
         self._try_again()
         self._wake()
 
@@ -111,6 +116,14 @@ class Roster:
             if not task.pooled and task.state is not State.SUBMITTED:
                 self._place(task)
         self._on_task(task)
+
+    def _leave_task(self, task_id: str) -> None:
+        """Only a newer version understands the task: it, and its lane, are left to that."""
+        self.tasks.pop(task_id, None)
+        self._ended.pop(task_id, None)
+        if lane := self.lanes.get(own_lane(task_id)):
+            self._retire(lane)
+        self._on_unread(task_id)
 
     def _open_shared(self, task: Task) -> None:
         """A task may have begun on a pool lane that by this process's settings there is none of."""
@@ -295,7 +308,12 @@ class Roster:
             await asyncio.gather(*(self._look_up(task_id) for task_id in some))
 
     async def _look_up(self, task_id: str) -> None:
-        task = await self._found(task_id)
+        try:
+            task = await self._found(task_id)
+        except UnknownFormat as error:
+            for lane, _ in self._strangers.pop(task_id, ()):
+                self.leave(lane, error)
+            return
         if task is None:
             self._end(_forgotten(task_id))
         else:

@@ -75,7 +75,9 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
         self._scheduler: Scheduler[OpenLane] = Scheduler()
-        self._roster = Roster(backend, self._scheduler, self._wake, self._on_task, clock_ms)
+        self._roster = Roster(
+            backend, self._scheduler, self._wake, self._on_task, self._on_unread, clock_ms
+        )
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         self._receipts = Receipts(
@@ -269,6 +271,10 @@ class Dispatcher:
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)
         self._janitor.on_task(task)
+        self._changed.set()
+
+    def _on_unread(self, task_id: str) -> None:
+        self._janitor.on_unread(task_id)
         self._changed.set()
 
     def _gauges(self) -> Gauges:

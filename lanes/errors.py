@@ -62,13 +62,17 @@ class MalformedPush(PushlaneError):
 
 
 class UnknownFormat(PushlaneError):
-    """Something is stored in a format that this version of pushlane does not read."""
+    """Something is stored in a format that this version of pushlane does not read.
+
+    `version` is its number; 0 where it has a known one, but a value that is not known.
+    """
 
     def __init__(self, version: int, what: str = "a message on a lane") -> None:
         self.version = version
+        holds = f"is of format {version}" if version else "holds something"
         super().__init__(
-            f"{what} is of format {version}, which this version of pushlane does not read: it is "
-            "left as it is; upgrade this process"
+            f"{what} {holds} that this version of pushlane does not read: it is left as it is; "
+            "upgrade this process"
         )
 
 

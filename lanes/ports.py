@@ -122,11 +122,15 @@ class Broker(Protocol):
 
 
 class Changes(NamedTuple):
-    """What is new in the registry, up to `version`."""
+    """What is new in the registry, up to `version`.
+
+    `unread` are the ids of tasks that only a newer version of pushlane understands.
+    """
 
     version: int
     tasks: list[Task]
     weights: Weights
+    unread: Sequence[str] = ()
 
 
 Edit = Callable[[Task], Task]
@@ -146,17 +150,22 @@ class Registry(Protocol):
         """Keep a new task. When a task of the same non-empty key exists, that one is returned."""
 
     async def get(self, task_id: str) -> Task:
-        """Raises UnknownTask, naming the nearest id or name."""
+        """Raises UnknownTask, naming the nearest id or name; UnknownFormat for a newer one's."""
 
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        """Tasks in these states (all of them when none is named), oldest first."""
+        """Tasks in these states (all of them when none is named), oldest first.
+
+        Without those that only a newer version understands: each is named once in the log.
+        """
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
         """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
 
-        What `edit` raises is passed on. An edit that returns its argument changes nothing. With a
-        fence nothing is changed either, and Superseded raised, when the lease has been given out
-        under another number: that is decided in the same atomic step as the change.
+        What `edit` raises is passed on. An edit that returns its argument changes nothing. What a
+        newer version has added to the task is kept; one that only a newer version understands
+        raises UnknownFormat. With a fence nothing is changed either, and Superseded raised, when
+        the lease has been given out under another number: that is decided in the same atomic step
+        as the change.
         """
 
     async def weights(self) -> Weights:

@@ -7,11 +7,19 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import BadInput, InvalidChange, Superseded, UnknownTask, Unreachable
+from lanes.errors import (
+    BadInput,
+    InvalidChange,
+    Superseded,
+    UnknownFormat,
+    UnknownTask,
+    Unreachable,
+)
 from lanes.ports import Fence
 from lanes.push import Kind
 from lanes.redis import RedisRegistry, connect_redis, tallies, writes
@@ -333,3 +341,49 @@ def test_a_url_of_something_else_is_refused() -> None:
 
     with pytest.raises(BadInput, match="redis://127"):
         asyncio.run(connect())
+
+
+NEWER = {"format": 2, "state": "resting", "later": [1, 2], "key": "a-key", "name": "a name"}
+
+
+def test_what_only_a_newer_version_understands_is_filled_in_again_untouched(redis_url: str) -> None:
+    async def scenario(world: World) -> None:
+        async with world.registry() as registry:
+            known = await registry.add(new_task())
+            newer = msgspec.msgpack.encode({"id": "newer", **NEWER})
+            garbage = b"\xc1no map at all"
+            await world.journal.append("newer", newer)
+            await world.journal.append("garbage", garbage)
+            await world.lose_data()
+
+            assert [task.id for task in await registry.list()] == [known.id]
+            assert sorted((await registry.changes(0, 1.0)).unread) == ["garbage", "newer"]
+            with pytest.raises(UnknownFormat, match="task newer is of format 2"):
+                await registry.get("a-key")
+            with pytest.raises(UnknownFormat, match="task garbage"):
+                await registry.get("garbage")
+
+            client = Client(world.url)
+            kept = await client.call("HMGET", Keys(world.prefix).tasks, "newer", "garbage")
+            await client.close()
+            assert kept == [newer, garbage]
+            assert dict(await world.journal.replay())["newer"] == newer
+
+    run(redis_url, scenario)
+
+
+def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) -> None:
+    async def scenario(world: World) -> None:
+        async with world.registry() as registry:
+            task = await registry.add(new_task())
+            await registry.change(task.id, lambda known: replace(known, format=2))
+            for _ in range(2):
+                with pytest.raises(UnknownFormat):
+                    await registry.change(task.id, life.start)
+
+            client = Client(world.url)
+            lock = await client.call("EXISTS", Keys(world.prefix).lock(f"task:{task.id}"))
+            await client.close()
+            assert lock == 0
+
+    run(redis_url, scenario)
