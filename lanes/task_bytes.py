@@ -15,6 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from lanes.errors import UnknownFormat
+from lanes.once import Once
 from lanes.task import TERMINAL_STATES, Task
 
 log = logging.getLogger("pushlane.tasks")
@@ -89,7 +90,7 @@ class Understood:
     """Reads many tasks, and says once of each that it cannot read."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._once = Once(log)
 
     def read(self, bodies: Iterable[tuple[str, bytes]]) -> tuple[list[Task], list[str]]:
         """The tasks among these ids and bodies, and the ids of those that are a newer version's."""
@@ -100,10 +101,5 @@ class Understood:
                 tasks.append(decode(task_id, body))
             except UnknownFormat as error:
                 unread.append(task_id)
-                self._tell(task_id, error)
+                self._once.tell(task_id, error)
         return tasks, unread
-
-    def _tell(self, task_id: str, error: UnknownFormat) -> None:
-        if task_id not in self._told:
-            self._told.add(task_id)
-            log.warning("%s", error, extra={"action": "format_unknown"})

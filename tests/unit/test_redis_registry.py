@@ -20,8 +20,8 @@ from lanes.errors import (
     UnknownTask,
     Unreachable,
 )
-from lanes.ports import Fence
-from lanes.push import Kind
+from lanes.ports import ClaimResult, Fence
+from lanes.push import Kind, Push
 from lanes.redis import RedisRegistry, connect_redis, tallies, writes
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
@@ -385,5 +385,24 @@ def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) -> Non
             lock = await client.call("EXISTS", Keys(world.prefix).lock(f"task:{task.id}"))
             await client.close()
             assert lock == 0
+
+    run(redis_url, scenario)
+
+
+@pytest.mark.parametrize("value", [b"v2 something else", b"\x00\x01", b"12 won"])
+def test_a_claim_of_a_newer_version_is_held_and_never_written_over(
+    redis_url: str, value: bytes
+) -> None:
+    async def scenario(world: World) -> None:
+        push = Push("t", 1, "to-1")
+        client = Client(world.url)
+        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
+            await client.call("SET", Keys(world.prefix).claim(push.push_id), value)
+
+            assert await redis.ledger.claim([push], "one", 60.0) == [ClaimResult.HELD]
+            await redis.ledger.release([push], "one")
+
+            assert await client.call("GET", Keys(world.prefix).claim(push.push_id)) == value
+        await client.close()
 
     run(redis_url, scenario)

@@ -162,8 +162,8 @@ def test_receipts() -> None:
 
 
 def test_documents() -> None:
-    assert decode_rule(stored("rule")) == RULE
-    assert decode_alert(stored("alert")) == ALERT
+    assert decode_rule("weekly", stored("rule")) == RULE
+    assert decode_alert("dead", stored("alert")) == ALERT
 
 
 def test_a_spool(tmp_path: Path) -> None:
