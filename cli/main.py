@@ -5,7 +5,6 @@ It holds no command itself. A new group is a module with a `register(app)`, name
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -18,6 +17,7 @@ from cli import (
     dispatch,
     fanout,
     pipeline,
+    processes,
     receipts,
     replay,
     report,
@@ -27,6 +27,7 @@ from cli import (
     tasks,
     up,
 )
+from lanes.presence import installed_version
 
 _GROUPS = (
     demo,
@@ -37,6 +38,7 @@ _GROUPS = (
     dead,
     spool,
     dispatch,
+    processes,
     pipeline,
     receipts,
     rules,
@@ -70,7 +72,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"pushlane {_installed_version()}")
+        typer.echo(f"pushlane {installed_version()}")
         raise typer.Exit
 
 
@@ -86,10 +88,3 @@ def _root(
     ] = False,
 ) -> None:
     """Takes the options that stand before a command."""
-
-
-def _installed_version() -> str:
-    try:
-        return metadata.version("pushlane")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

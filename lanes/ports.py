@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from lanes.marks import Mark
+from lanes.presence import Process
 from lanes.push import Outcome, Push
 from lanes.task import Finished, Level, Progress, State, Task, Weights
 
@@ -389,6 +390,19 @@ class Shelf(Protocol):
 
     async def remove(self, kind: str, name: str) -> bool:
         """Whether there was one."""
+
+
+class Presence(Protocol):
+    """Which processes are there: each says so again before its time is over, or leaves."""
+
+    async def announce(self, process: Process, ttl_s: float) -> None:
+        """It is there for `ttl_s` from now on, and this is what it says of itself."""
+
+    async def list(self) -> list[Process]:
+        """Those whose time is not over, in the order of their starts."""
+
+    async def leave(self, process_id: str) -> None:
+        """It is gone. Harmless when it was not there."""
 
 
 class Delivery(msgspec.Struct, gc=False):

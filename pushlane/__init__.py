@@ -21,6 +21,7 @@ from lanes.errors import (
     UserError,
 )
 from lanes.ports import Delivery, Sink
+from lanes.presence import Process, Resting
 from lanes.push import Arrival, Kind, Outcome, Push
 from lanes.receipt import Event
 from lanes.settings import Settings
@@ -49,6 +50,7 @@ __all__ = [
     "OnUnknown",
     "Outcome",
     "OversizedPush",
+    "Process",
     "Producer",
     "ProducerOptions",
     "ProducerStats",
@@ -56,6 +58,7 @@ __all__ = [
     "Push",
     "PushEvent",
     "PushlaneError",
+    "Resting",
     "Settings",
     "Sink",
     "State",

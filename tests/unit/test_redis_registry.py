@@ -21,6 +21,7 @@ from lanes.errors import (
     Unreachable,
 )
 from lanes.ports import ClaimResult, Fence
+from lanes.presence import Process
 from lanes.push import Kind, Push
 from lanes.redis import RedisRegistry, connect_redis, tallies, writes
 from lanes.redis.client import Client
@@ -403,6 +404,23 @@ def test_a_claim_of_a_newer_version_is_held_and_never_written_over(
             await redis.ledger.release([push], "one")
 
             assert await client.call("GET", Keys(world.prefix).claim(push.push_id)) == value
+        await client.close()
+
+    run(redis_url, scenario)
+
+
+def test_the_index_of_processes_loses_those_whose_time_is_over(redis_url: str) -> None:
+    async def scenario(world: World) -> None:
+        client = Client(world.url)
+        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
+            for number in range(3):
+                process = Process(id=str(number), kind="dispatcher", pid=1, version="1")
+                await redis.presence.announce(process, 0.02)
+            while await redis.presence.list():
+                await asyncio.sleep(0)
+
+            names = await client.call("KEYS", f"{{{world.prefix}}}:process*")
+            assert names == []
         await client.close()
 
     run(redis_url, scenario)
