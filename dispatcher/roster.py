@@ -73,6 +73,12 @@ class Roster:
         """The task, if this process has heard of it."""
         return self.tasks.get(task_id) or self._ended.get(task_id)
 
+    def find_here(self, task_id: str) -> Task | None:
+        """The task, if this process has heard of it and its lane is not left to others."""
+        task = self.find(task_id)
+        lane = self.lanes.get(task.lane) if task is not None else None
+        return None if lane is not None and lane.foreign else task
+
     def open_pool(self, count: int) -> None:
         """Read every lane that low tasks share, with its later lane."""
         for name in pool_lanes(count):

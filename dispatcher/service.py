@@ -196,7 +196,7 @@ class Dispatcher:
         return Order(
             self._backend.registry,
             self._settler,
-            self._roster.find,
+            self._roster.find_here,  # what waits on a lane that is left goes to others with it
             self._on_movable,
             self.stats,
             self._settings.order_timeout_s,

@@ -148,3 +148,25 @@ def test_what_a_newer_version_added_to_a_push_survives_a_retry(tmp_path: Path) -
         assert [msgspec.msgpack.decode(body)[-1] for [body] in pages] == ["added later"]
 
     in_backend(tmp_path, work)
+
+
+def test_what_waits_for_a_push_that_cannot_be_read_goes_to_another_process_with_it(
+    tmp_path: Path,
+) -> None:
+    async def work(backend: Backend, settings: Settings) -> None:
+        task = await add_task(backend, pushes=0, seal=False, ordered=True)
+        waits = encode(Push(task.id, 2, "to-2", after_seq=1))
+        later = bundle(task, 1)
+        await backend.broker.publish(task.lane, [waits, later])
+        sink = MemorySink()
+
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await until(lambda: has_left(dispatcher, task.lane))
+            async with connect(settings_in(tmp_path)) as newer:
+                reading = await Reading.of(newer.broker, task.lane)
+                assert [one.body for one in await reading.take(2)] == [waits, later]
+                await reading.close()
+
+        assert sink.received == []
+
+    in_backend(tmp_path, work, order_timeout_s=3_600)
