@@ -14,7 +14,7 @@ from lanes.ports import Shelf
 from pipeline.alerts.law import State
 from pipeline.alerts.rule import AlertRule, decode_rule
 
-log = logging.getLogger("pushlane.alerts")
+log = logging.getLogger("pushlane.shelf")
 
 _RULE = "alert"
 _STATE = "alert-state"

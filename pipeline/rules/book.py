@@ -14,7 +14,7 @@ from lanes.ports import Shelf
 from pipeline.rules.history import History, decode_history
 from pipeline.rules.rule import Rule, decode_rule
 
-log = logging.getLogger("pushlane.rules")
+log = logging.getLogger("pushlane.shelf")
 
 _RULE = "rule"
 _HISTORY = "rule-history"
