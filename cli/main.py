@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lanes.presence import installed_version
+
 _COMMANDS = {
     "demo": ("demo",),
     "submit": ("submit",),
@@ -32,6 +34,7 @@ _COMMANDS = {
     "dead": ("dead",),
     "spool": ("spool",),
     "dispatch": ("dispatch",),
+    "processes": ("processes", "formats"),
     "pipeline": ("pipeline",),
     "receipts": ("receipts",),
     "rules": ("rules",),
@@ -93,7 +96,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"pushlane {_installed_version()}")
+        typer.echo(f"pushlane {installed_version()}")
         raise typer.Exit
 
 
@@ -109,12 +112,3 @@ def _root(
     ] = False,
 ) -> None:
     """Takes the options that stand before a command."""
-
-
-def _installed_version() -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version("pushlane")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

@@ -19,7 +19,7 @@ from dispatcher.backoff import Backoff
 from dispatcher.lane import Inlet, OpenLane
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
-from lanes.errors import MalformedPush, Unreachable
+from lanes.errors import MalformedPush, UnknownFormat, Unreachable
 from lanes.ports import Registry, Taken
 from lanes.push import decode
 from lanes.task import DeliveryMode, Span, Task
@@ -169,7 +169,7 @@ class Intake:
         now_s = time.monotonic()
         for one in taken:
             one.asked_s = now_s
-        if lane.retired:
+        if lane.retired or inlet.reader is None:  # it goes to who reads the lane now
             return
         ended = [one for one in taken if id(one) in over] if over else []
         if is_at_hand:
@@ -188,7 +188,7 @@ class Intake:
 def _read(taken: Taken) -> None:
     try:
         taken.push = decode(taken.body)
-    except MalformedPush:  # admission looks after it
+    except (MalformedPush, UnknownFormat):  # admission looks after it
         return
 
 

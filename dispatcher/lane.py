@@ -73,16 +73,19 @@ class Inlet:
 class OpenLane:
     """One lane that this process reads. The roster owns it; the loop only takes.
 
-    `held`: the task is paused or starts later. `brimful`: so many of its pushes wait for their
-    time that only those that come due may go; `deferred` counts those sent to wait since the last
-    look. `in_hand` counts messages taken but not settled: the readers are closed only when there
-    are none. `parked` counts those of them that wait for another push to be finished: no
-    more are taken while `room` are.
+    `held`: the task is paused or starts later. `foreign`: it has something that only a newer
+    version can read, so it is left to other processes until `again_at_ms`. `brimful`: so many of
+    its pushes wait for their time that only those that come due may go; `deferred` counts those
+    sent to wait since the last look. `in_hand` counts messages taken but not settled: the readers
+    are closed only when there are none. `parked` counts those of them that wait for another push
+    to be finished: no more are taken while `room` are.
     """
 
     __slots__ = (
+        "again_at_ms",
         "brimful",
         "deferred",
+        "foreign",
         "held",
         "in_hand",
         "later",
@@ -105,6 +108,8 @@ class OpenLane:
         self.parked = 0
         self.room = ROOM
         self.held = False
+        self.foreign = False
+        self.again_at_ms = 0
         self.brimful = False
         self.deferred = 0
         self.retired = False
@@ -167,6 +172,17 @@ class OpenLane:
             return 0.0
         inlets = (self.later,) if self.brimful else self.inlets
         return max(inlet.refill_wait_s() for inlet in inlets)
+
+    def let_go(self) -> list[LaneReader]:
+        """Its readers, to be closed: what was given back goes to others with them."""
+        self.in_hand -= len(self.returned or ())
+        self.returned = None
+        readers = [inlet.reader for inlet in self.inlets if inlet.reader is not None]
+        for inlet in self.inlets:
+            inlet.reader = None
+            inlet.has_more = False
+            inlet.at_hand.clear()
+        return readers
 
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
+from dispatcher.attendance import Attendance
 from dispatcher.brim import Brim
 from dispatcher.chains import Place
 from dispatcher.completion import Completion
@@ -41,6 +43,8 @@ from lanes.errors import PushlaneError
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
+from lanes.presence import Process, installed_version
+from lanes.push import FORMAT
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 
@@ -83,6 +87,7 @@ class Dispatcher:
             self._wake,
             self._on_task,
             self._fill,
+            self._on_unread,
             settings.pulled,
             clock_ms,
         )
@@ -117,7 +122,11 @@ class Dispatcher:
         self._brim = Brim(
             backend.broker, settings.later_max, self._roster.lanes.values, self._on_movable
         )
-        self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
+        self._id = f"dispatcher-{secrets.token_hex(4)}"
+        self._started_at_ms = clock_ms()
+        self._sink_name = sink.name
+        self._janitor = Janitor(backend, self._id)
+        self._attendance = Attendance(backend, self._as_process)
         if registry is not None:
             registry.register(StatsCollector(self.stats, self._gauges(), sink.name))
 
@@ -150,9 +159,11 @@ class Dispatcher:
 
         Raises:
             Unreachable: broker or registry did not answer at the start.
+            UserError: lanes may hold messages of a format that this process does not read.
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
+        await self._attendance.enter()
         self._roster.open_pool(self._settings.pool_lanes)
         work = [
             _supervised(name, part)
@@ -171,6 +182,7 @@ class Dispatcher:
                 ("completion", self._completion.run()),
                 ("brim", self._brim.run()),
                 ("janitor", self._janitor.run()),
+                ("presence", self._attendance.run()),
             )
         ]
         if self._drain:
@@ -199,7 +211,7 @@ class Dispatcher:
         return Order(
             self._backend.registry,
             self._settler,
-            self._roster.find,
+            self._roster.find_here,  # what waits on a lane that is left goes to others with it
             self._on_movable,
             self.stats,
             self._settings.order_timeout_s,
@@ -255,6 +267,7 @@ class Dispatcher:
         await self._roster.close()
         try:
             async with asyncio.timeout(_RELEASE_S):
+                await self._attendance.close()
                 await self._janitor.close()
                 if self._suspects is not None:
                     await self._suspects.close()
@@ -288,6 +301,22 @@ class Dispatcher:
         self._completion.on_task(task)
         self._janitor.on_task(task)
         self._changed.set()
+
+    def _on_unread(self, task_id: str) -> None:
+        self._janitor.on_unread(task_id)
+        self._changed.set()
+
+    def _as_process(self) -> Process:
+        return Process(
+            id=self._id,
+            kind="dispatcher",
+            pid=os.getpid(),
+            version=installed_version(),
+            format=FORMAT,
+            lanes=len(self._roster.lanes),
+            sinks=(self._sink_name,),
+            started_at_ms=self._started_at_ms,
+        )
 
     def _gauges(self) -> Gauges:
         return Gauges(

@@ -24,7 +24,7 @@ from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.receipts import Receipt, Receipts
 from lanes.backend import Backend
-from lanes.errors import UnknownLane, Unreachable
+from lanes.errors import UnknownFormat, UnknownLane, Unreachable
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool
 from lanes.ports import Taken
@@ -218,6 +218,9 @@ class Settler:
                     continue
                 ends = [self._dropped(move) for move in moves]
                 break
+            except UnknownFormat:  # unacked, they go to processes of a newer version
+                self._release([move.end for move in moves])
+                return
             except Unreachable as error:
                 await backoff.wait(error)
         backoff.reset()

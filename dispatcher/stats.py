@@ -78,6 +78,7 @@ class Stats:
         self.delivery = Buckets()
         self.forwarded = 0
         self.malformed = 0
+        self.unknown_format = 0
         self.deferred = 0
         self.repeats = 0
         self.unasked = 0
@@ -141,6 +142,10 @@ class StatsCollector(Collector):
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
         malformed.add_metric([], stats.malformed)
+        unknown_format = CounterMetricFamily(
+            "pushlane_unknown_format", "Messages left to processes of a newer version"
+        )
+        unknown_format.add_metric([], stats.unknown_format)
         deferred = CounterMetricFamily("pushlane_deferred", "Pushes sent to wait for their time")
         deferred.add_metric([], stats.deferred)
         repeats = CounterMetricFamily(
@@ -162,9 +167,9 @@ class StatsCollector(Collector):
             dropped.add_metric([reason], count)
         receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
         receipts.add_metric([], stats.receipts_written)
-        asked = (repeats, unasked)
-        moved = (forwarded, malformed, deferred)
-        return picked, outcomes, *moved, *asked, out_of_order, dropped, receipts
+        moved = (forwarded, malformed, unknown_format, deferred)
+        yield from (picked, outcomes, *moved, repeats, unasked)
+        yield from (out_of_order, dropped, receipts)
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

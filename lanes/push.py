@@ -1,7 +1,8 @@
 """A push, its outcome, and how both travel.
 
-The wire format is a msgpack array (fields may be added at the end, never moved). A push never
-shows its recipient or its content in a repr, so that none can slip into a log or a traceback.
+The wire format is a msgpack array (fields may be added at the end, never moved). One that begins
+with a text is of format 1; a later format begins with its number. A push never shows its recipient
+or its content in a repr, so that none can slip into a log or a traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from lanes.errors import MalformedPush
+from lanes.errors import MalformedPush, UnknownFormat
+
+FORMAT = 1
+"""The highest format of messages on a lane that this version reads."""
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
@@ -66,11 +70,21 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Push)
+_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_number_decoder = msgspec.msgpack.Decoder(int)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def encode(push: Push) -> bytes:
-    """The bytes that travel on a lane."""
-    return _encoder.encode(push)
+def encode(push: Push, before: bytes = b"") -> bytes:
+    """The bytes that travel on a lane.
+
+    A push that came in the bytes `before` keeps the fields at their end that are not known here.
+    """
+    body = _encoder.encode(push)
+    if not before:
+        return body
+    unknown = _array_decoder.decode(before)[len(Push.__struct_fields__) :]
+    return _encoder.encode([*_array_decoder.decode(body), *unknown]) if unknown else body
 
 
 _HIGHEST_SEQ_BYTES = len(_encoder.encode(MAX_SEQ))
@@ -98,14 +112,27 @@ def decode(body: bytes) -> Push:
     """The push in these bytes.
 
     Raises:
+        UnknownFormat: they are of a format that came later.
         MalformedPush: the bytes are not a push, or more than a push may have.
     """
     if len(body) > MAX_PUSH_BYTES:
+        require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane, over the limit of {MAX_PUSH_BYTES}")
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
+        require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane are not a push") from error
+
+
+def require_known(body: bytes, known: int, what: str = "a message on a lane") -> None:
+    """Raises UnknownFormat for a whole array that begins with a higher number than this."""
+    try:
+        first = _number_decoder.decode(_array_decoder.decode(body)[0])
+    except (*_UNREADABLE, IndexError):
+        return
+    if first > known:
+        raise UnknownFormat(first, what)
 
 
 class Kind(StrEnum):
@@ -257,16 +284,18 @@ def encode_mark(mark: RetryMark) -> bytes:
 
 
 def decode_mark(body: bytes) -> RetryMark:
-    """Raises MalformedPush when the bytes are not a mark."""
+    """Raises MalformedPush when the bytes are not a mark, UnknownFormat for one that came later."""
     try:
         return _mark_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
+        require_known(body, FORMAT, "a mark on the lane of retries")
         raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
 
 
 def decode_dead(body: bytes) -> DeadPush:
-    """Raises MalformedPush when the bytes are not a dead push."""
+    """Raises MalformedPush when the bytes are no dead push, UnknownFormat for one of later."""
     try:
         return _dead_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
+        require_known(body, FORMAT, "a dead push")
         raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

@@ -16,11 +16,13 @@ from lanes.errors import (
     PushlaneError,
     StorageFull,
     TaskConflict,
+    UnknownFormat,
     UnknownTask,
     Unreachable,
     UserError,
 )
 from lanes.ports import Delivery, Sink
+from lanes.presence import Process, Resting
 from lanes.push import Arrival, Kind, Outcome, Push, Scope
 from lanes.receipt import Event
 from lanes.settings import Settings
@@ -49,6 +51,7 @@ __all__ = [
     "OnUnknown",
     "Outcome",
     "OversizedPush",
+    "Process",
     "Producer",
     "ProducerOptions",
     "ProducerStats",
@@ -56,6 +59,7 @@ __all__ = [
     "Push",
     "PushEvent",
     "PushlaneError",
+    "Resting",
     "Scope",
     "Settings",
     "Sink",
@@ -66,6 +70,7 @@ __all__ = [
     "SubmitResult",
     "Task",
     "TaskConflict",
+    "UnknownFormat",
     "UnknownTask",
     "Unreachable",
     "UserError",

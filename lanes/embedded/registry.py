@@ -19,6 +19,7 @@ from lanes.embedded.lease import check_fence
 from lanes.life import Edit
 from lanes.ports import Changes, Fence
 from lanes.task import Finished, Moved, Progress, Span, State, Task, Weights
+from lanes.task_bytes import Understood
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class EmbeddedRegistry:
         self._database = database
         self._news = asyncio.Event()
         self._watching = False
+        self._understood = Understood()
 
     async def add(self, task: Task) -> Task:
         return await self._change(partial(tasks.add, task=task))
@@ -92,7 +94,9 @@ class EmbeddedRegistry:
         return answer
 
     async def _look(self, since: int) -> Changes:
-        return await self._database.read(partial(tasks.newer_than, since=since))
+        return await self._database.read(
+            partial(tasks.newer_than, since=since, understood=self._understood)
+        )
 
     def _watch(self) -> None:
         if not self._watching:
@@ -105,4 +109,6 @@ class EmbeddedRegistry:
         self._news = asyncio.Event()
 
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        return await self._database.read(partial(tasks.in_states, states=states))
+        look = partial(tasks.in_states, states=states, understood=self._understood)
+        found, _ = await self._database.read(look)
+        return found

@@ -60,4 +60,5 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
             redis.marks,
             redis.shelf,
             receipts,
+            redis.presence,
         )

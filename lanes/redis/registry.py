@@ -68,7 +68,8 @@ class RedisRegistry:
             await self._notices.wait(left_s)
             version = await self._version()
         # Tasks are read after the version: what changes in between comes again, and is not missed.
-        return Changes(version, await self._reads.changed(since, version), await self.weights())
+        tasks, unread = await self._reads.changed(since, version)
+        return Changes(version, tasks, await self.weights(), unread)
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         """Counts are in Redis alone: when it loses its data they start from zero."""

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import InvalidChange, Superseded, UnknownTask
+from lanes.errors import InvalidChange, Superseded, UnknownFormat, UnknownTask
 from lanes.naming import own_lane
-from lanes.ports import Fence
+from lanes.ports import Fence, Registry
 from lanes.push import Kind
-from lanes.task import Finished, Level, Moved, Progress, Span, State, Task, Weights, new_task_id
+from lanes.task import (
+    ACTIVE_STATES,
+    Finished,
+    Level,
+    Moved,
+    Progress,
+    Span,
+    State,
+    Task,
+    Weights,
+    new_task_id,
+)
 
 
 def a_task(**fields) -> Task:
@@ -414,3 +427,75 @@ async def test_a_refused_leader_keeps_nobody_from_changing_the_task(connections)
             await backend.registry.change(task.id, raise_quota, Fence("janitor", 1))
 
         assert (await backend.registry.change(task.id, raise_quota)).quota == 2
+
+
+LATER = msgspec.msgpack.encode({"later": {"a": [1, 2]}})
+
+NEWER = pytest.mark.parametrize(
+    "fields",
+    [{"format": 2}, {"state": "resting"}, {"delivery": "twice"}, {"format": 2, "state": "resting"}],
+)
+
+
+async def add_newer(registry: Registry, fields: dict[str, Any], **more: Any) -> Task:
+    """A task as a newer version might store it."""
+    task = await registry.add(a_task(**more))
+    return await registry.change(task.id, lambda known: replace(known, **fields))
+
+
+async def test_what_a_newer_version_added_to_a_task_is_kept_and_not_shown(connections):
+    async with connections:
+        here, there = await connections.two()
+        task = await add_newer(here.registry, {"unknown": LATER})
+
+        changed = await there.registry.change(task.id, raise_quota)
+
+        assert (await here.registry.get(task.id)).unknown == LATER
+        assert (changed.quota, changed.unknown) == (2, LATER)
+        assert ", unknown=" not in repr(changed)
+        assert (await here.registry.add(a_task())).unknown is msgspec.UNSET
+
+
+@NEWER
+async def test_a_task_that_only_a_newer_version_understands_is_refused_by_name(connections, fields):
+    async with connections:
+        here, there = await connections.two()
+        task = await add_newer(here.registry, fields, key="a-key", name="a name")
+
+        for word in (task.id, "a-key", "a name"):
+            with pytest.raises(UnknownFormat, match=f"{task.id}.*upgrade this process"):
+                await there.registry.get(word)
+        with pytest.raises(UnknownFormat, match=task.id):
+            await there.registry.change(task.id, raise_quota)
+        with pytest.raises(UnknownFormat):
+            await there.registry.add(a_task(key="a-key"))
+
+
+@NEWER
+async def test_such_a_task_keeps_no_other_from_being_listed(connections, caplog, fields):
+    async with connections:
+        registry = (await connections.one()).registry
+        before = await registry.add(a_task())
+        newer = await add_newer(registry, fields)
+        after = await registry.add(a_task())
+
+        for states in ((), ACTIVE_STATES, ACTIVE_STATES):
+            listed = await registry.list(states)
+            assert sorted(task.id for task in listed) == sorted([before.id, after.id])
+
+        told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert [newer.id in text for text in told] == [True]
+
+
+@NEWER
+async def test_such_a_task_is_named_among_the_changes(connections, fields):
+    async with connections:
+        here, there = await connections.two()
+        known = await there.registry.changes(0, timeout_s=30)
+        newer = await add_newer(here.registry, fields)
+
+        first = await there.registry.changes(0, timeout_s=30)
+        later = await there.registry.changes(known.version, timeout_s=30)
+
+        assert (first.tasks, [*first.unread]) == ([], [newer.id])
+        assert (later.tasks, [*later.unread]) == ([], [newer.id])

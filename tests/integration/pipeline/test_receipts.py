@@ -75,18 +75,32 @@ def test_repeats_are_dropped_within_a_batch_and_over_batches(pipe):
 
 
 def test_bodies_that_cannot_be_used_are_set_aside_and_counted(pipe):
-    newer = body("a", [9]).replace(b"\x01", b"\x02", 1)
-    pipe.append(b"no receipts", body("a", [1]), newer, body("a", [2], "sublimated"))
+    pipe.append(b"no receipts", body("a", [1]), body("a", [2], "sublimated"))
     pipe.run()
 
     assert pipe.seqs("a") == [1]
-    assert pipe.snapshot.rows_quarantined == 3
+    assert pipe.snapshot.rows_quarantined == 2
     reasons = sorted(row["why"] for row in pipe.rows("quarantine"))
     assert [reason.split(";")[0] for reason in reasons] == [
         "11 bytes of the receipts log are no batch",
-        "receipts of version 2",
         "receipts with an outcome that there is not",
     ]
+
+
+def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
+    pipe.append(body("a", [1]))
+    pipe.run()
+    newer = body("a", [9]).replace(b"\x01", b"\x02", 1)
+    pipe.append(body("a", [2]), newer)
+
+    for _ in range(2):
+        with pytest.raises(PipelineFailed, match=r"receipts log is of format 2.*upgrade"):
+            pipe.run()
+
+    assert pipe.seqs("a") == [1]
+    assert pipe.snapshot.rows_quarantined == 0
+    with OpenedLog(pipe.settings) as log:
+        assert log.lag(pipe.snapshot.positions) == 2
 
 
 @pytest.mark.parametrize(

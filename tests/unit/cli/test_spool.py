@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cli.task_view import TaskView
 from lanes.backend import connect
@@ -18,6 +19,7 @@ from lanes.task import Level, Progress, Task
 from producers.producer import Producer
 from tests.command import Command, Ran
 from tests.lane_content import lane_of
+from tests.unit.dispatcher.support import backend_in
 
 
 @pytest.fixture
@@ -217,3 +219,22 @@ def test_pushes_from_a_spool_replace_those_that_wait(
             return await backend.marks.enter(marks, "a dispatcher", 60.0)
 
     assert asyncio.run(turns()) == [Turn.OVER] * 3
+
+
+def test_what_is_left_of_a_task_that_only_a_newer_version_understands_stays(
+    command: Command, left: tuple[str, Path]
+) -> None:
+    task_id, spool = left
+
+    async def make_newer() -> None:
+        async with backend_in(command.folder / "data") as (backend, _):
+            await backend.registry.add(Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}"))
+            await backend.registry.change(task_id, lambda known: replace(known, format=2))
+
+    asyncio.run(make_newer())
+
+    ran = command("spool", "send", spool)
+
+    assert ran.exit_code == 1
+    assert f"task {task_id} is of format 2" in ran.stderr
+    assert command("spool", "show", spool, "--json").json[0]["waiting"] == 3

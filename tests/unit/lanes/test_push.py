@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from lanes.errors import MalformedPush
+from lanes.errors import MalformedPush, UnknownFormat
 from lanes.push import (
     MAX_PUSH_BYTES,
     Arrival,
@@ -16,6 +17,7 @@ from lanes.push import (
     Scope,
     decode,
     decode_dead,
+    decode_mark,
     encode,
     encode_dead,
 )
@@ -117,3 +119,51 @@ def test_a_sinks_word_that_a_push_is_dead_is_about_the_push_unless_it_says_other
     assert Outcome.dead("no").scope is Scope.PUSH
     assert Outcome.dead("no", scope=None).scope is None
     assert Outcome.retry("no").scope is None
+
+
+@pytest.mark.parametrize("version", [2, 3, 200, 70_000])
+def test_an_envelope_of_a_later_version_is_told_from_bytes_that_are_none(version):
+    body = msgspec.msgpack.encode([version, "t1", b"anything at all"])
+
+    with pytest.raises(UnknownFormat, match=f"format {version}.*upgrade") as raised:
+        decode(body)
+
+    assert raised.value.version == version
+
+
+def test_a_later_envelope_may_be_larger_than_a_push():
+    with pytest.raises(UnknownFormat):
+        decode(msgspec.msgpack.encode([2, b"x" * MAX_PUSH_BYTES]))
+
+
+@pytest.mark.parametrize("fields", [[1, "t1"], [0], [-2, "t1"], [True, "t1"], [2.0, "t1"], []])
+def test_only_whole_numbers_from_two_on_are_versions(fields):
+    with pytest.raises(MalformedPush):
+        decode(msgspec.msgpack.encode(fields))
+
+
+def test_a_later_envelope_that_is_torn_is_malformed():
+    with pytest.raises(MalformedPush):
+        decode(msgspec.msgpack.encode([2, "t1", b"payload"])[:-1])
+
+
+def test_fields_that_are_not_known_stay_at_the_end_of_a_push_that_is_encoded_again():
+    fields = msgspec.msgpack.decode(encode(PUSH))
+    newer = msgspec.msgpack.encode([*fields, "new", {"a": [1, 2]}])
+
+    again = encode(replace(decode(newer), attempt=3), newer)
+
+    assert msgspec.msgpack.decode(again)[len(fields) :] == ["new", {"a": [1, 2]}]
+    assert decode(again) == replace(PUSH, attempt=3)
+
+
+def test_a_push_of_an_older_version_is_encoded_again_with_all_fields():
+    older = msgspec.msgpack.encode(["t1", 7, "r"])
+
+    assert encode(decode(older), older) == encode(Push("t1", 7, "r"))
+
+
+@pytest.mark.parametrize("read", [decode_dead, decode_mark])
+def test_dead_pushes_and_marks_of_a_later_version_are_told_too(read):
+    with pytest.raises(UnknownFormat, match="format 2"):
+        read(msgspec.msgpack.encode([2, "t1"]))

@@ -9,10 +9,12 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lanes import life
 from lanes.backend import Backend
+from lanes.browse import Browser
 from lanes.errors import TaskConflict
 from lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
 from lanes.ports import Delivery, Source, Taken
@@ -372,3 +374,35 @@ async def test_ordered_pushes_that_die_together_keep_their_order(tmp_path: Path)
             return delivery.push.seq, delivery.push.after_seq
 
         assert [order(delivery) for delivery in sink.received] == [(1, 0), (2, 1)]
+
+
+async def test_a_dead_push_of_a_later_format_stays_whatever_is_purged_or_retried(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await ended(backend)
+        await bury(backend, task, 1)
+        later = msgspec.msgpack.encode([2, task.id, 2])
+        await backend.broker.publish(dead_lane(task.id), [later])
+
+        assert await find(backend) == [1]
+        await retry(backend)
+        await DeadLetters(backend).purge(Selection())
+
+        async with Browser(backend.broker, dead_lane(task.id)) as left:
+            assert [taken.body for taken in await left.page()] == [later]
+
+
+async def test_what_a_newer_version_added_to_a_push_survives_its_retry(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await ended(backend)
+        fields = msgspec.msgpack.decode(encode(Push(task.id, 1, "to-1", attempt=3)))
+        body = msgspec.msgpack.encode([*fields, "added later"])
+        await backend.broker.open_lane(dead_lane(task.id))
+        dead = DeadPush(task.id, 1, 3, "gone", life.now_ms(), body)
+        await backend.broker.publish(dead_lane(task.id), [encode_dead(dead)])
+
+        [retried] = await retry(backend)
+
+        [bodies] = [page async for page in backend.broker.replay(f"task-{retried.retried_as}")]
+        assert [msgspec.msgpack.decode(one)[-1] for one in bodies] == ["added later"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace as with_other
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import InvalidChange, Unreachable
+from lanes.errors import InvalidChange, UnknownFormat, Unreachable
 from lanes.push import Push, decode, encode
 from lanes.task import Level, State, Task
 from producers.replay import clone, replay
@@ -144,3 +145,16 @@ class _Trimmed(Wrapped):
 
     async def retained_since_ms(self, lane: str) -> int:
         return life.now_ms()
+
+
+async def test_a_clone_of_what_only_a_newer_version_reads_is_refused_before_it_begins(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await kept_task(backend, Push("old", 1, "a"))
+        await backend.broker.publish(task.lane, [msgspec.msgpack.encode([2, "old", 2])])
+
+        with pytest.raises(UnknownFormat, match="upgrade this process"):
+            await clone(backend, settings, "old")
+
+        assert [known.id for known in await backend.registry.list()] == ["old"]

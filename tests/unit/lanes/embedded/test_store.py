@@ -12,8 +12,10 @@ import pytest
 from lanes.backend import connect
 from lanes.embedded.broker import EmbeddedBroker
 from lanes.embedded.database import Database
+from lanes.embedded.presence import EmbeddedPresence
 from lanes.embedded.worker import FILE_NAME
 from lanes.errors import PushlaneError, StorageFull, Unreachable
+from lanes.presence import Process
 from lanes.settings import Settings
 
 LANE = "task-a"
@@ -71,10 +73,26 @@ async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
     await (await opened(folder)).close()
     with sqlite3.connect(folder / FILE_NAME) as connection:
         connection.execute("DROP TABLE shelf")
+        connection.execute("DROP TABLE presence")
         connection.execute("DELETE FROM counters WHERE name = 'shelf'")
 
     async with connect(Settings(data_dir=folder)) as backend:
         assert await backend.shelf.put("rule", "weekly", b"text", None) is not None
+        assert await backend.presence.list() == []
+
+
+async def test_rows_of_processes_whose_time_is_over_go(folder):
+    database = await opened(folder)
+    clock = [1_000]
+    presence = EmbeddedPresence(database, lambda: clock[0])
+    for number in range(3):
+        process = Process(id=str(number), kind="dispatcher", pid=1, version="1")
+        await presence.announce(process, 1.0)
+        clock[0] += 1_000
+
+    kept = await database.read(lambda store: store.execute("SELECT id FROM presence").fetchall())
+    await database.close()
+    assert kept == [("2",)]
 
 
 async def test_two_that_make_it_at_once_both_open_it(folder):

@@ -7,13 +7,22 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import BadInput, InvalidChange, Superseded, UnknownTask, Unreachable
-from lanes.ports import Fence
-from lanes.push import Kind
+from lanes.errors import (
+    BadInput,
+    InvalidChange,
+    Superseded,
+    UnknownFormat,
+    UnknownTask,
+    Unreachable,
+)
+from lanes.ports import ClaimResult, Fence
+from lanes.presence import Process
+from lanes.push import Kind, Push
 from lanes.redis import RedisRegistry, connect_redis, tallies, writes
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
@@ -289,3 +298,75 @@ async def test_a_url_of_something_else_is_refused() -> None:
     with pytest.raises(BadInput, match="redis://127"):
         async with connect_redis("http://127.0.0.1", "p", None, WINDOW_S):
             pytest.fail("this is no Redis")
+
+
+NEWER = {"format": 2, "state": "resting", "later": [1, 2], "key": "a-key", "name": "a name"}
+
+
+async def test_what_only_a_newer_version_understands_is_filled_in_again_untouched(
+    redis_url: str,
+) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        known = await registry.add(new_task())
+        newer = msgspec.msgpack.encode({"id": "newer", **NEWER})
+        garbage = b"\xc1no map at all"
+        await world.journal.append("newer", newer)
+        await world.journal.append("garbage", garbage)
+        await world.lose_data()
+
+        assert [task.id for task in await registry.list()] == [known.id]
+        assert sorted((await registry.changes(0, 1.0)).unread) == ["garbage", "newer"]
+        with pytest.raises(UnknownFormat, match="task newer is of format 2"):
+            await registry.get("a-key")
+        with pytest.raises(UnknownFormat, match="task garbage"):
+            await registry.get("garbage")
+
+        client = Client(world.url)
+        kept = await client.call("HMGET", Keys(world.prefix).tasks, "newer", "garbage")
+        await client.close()
+        assert kept == [newer, garbage]
+        assert dict(await world.journal.replay())["newer"] == newer
+
+
+async def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        task = await registry.add(new_task())
+        await registry.change(task.id, lambda known: replace(known, format=2))
+        for _ in range(2):
+            with pytest.raises(UnknownFormat):
+                await registry.change(task.id, life.start)
+
+        client = Client(world.url)
+        lock = await client.call("EXISTS", Keys(world.prefix).lock(f"task:{task.id}"))
+        await client.close()
+        assert lock == 0
+
+
+@pytest.mark.parametrize("value", [b"v2 something else", b"\x00\x01", b"12 won"])
+async def test_a_claim_of_a_newer_version_is_held_and_never_written_over(
+    redis_url: str, value: bytes
+) -> None:
+    async with world_on(redis_url) as world:
+        push = Push("t", 1, "to-1")
+        client = Client(world.url)
+        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
+            await client.call("SET", Keys(world.prefix).claim(push.push_id), value)
+
+            assert await redis.ledger.claim([push], "one", 60.0) == [ClaimResult.HELD]
+            await redis.ledger.release([push], "one")
+
+            assert await client.call("GET", Keys(world.prefix).claim(push.push_id)) == value
+        await client.close()
+
+
+async def test_the_index_of_processes_loses_those_whose_time_is_over(redis_url: str) -> None:
+    async with world_on(redis_url) as world:
+        client = Client(world.url)
+        async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
+            for number in range(3):
+                process = Process(id=str(number), kind="dispatcher", pid=1, version="1")
+                await redis.presence.announce(process, 0.02)
+
+            while await client.call("KEYS", f"{{{world.prefix}}}:process*"):  # ends when it holds
+                await redis.presence.list()
+        await client.close()

@@ -6,6 +6,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from lanes.errors import UnknownFormat
 from lanes.receipt import decode_receipts, encode_receipts
 from pipeline.receipts.columns import CLICKED, FINISHED, MARK, QUARANTINED, RETRIED, ROWS, rows_of
 from tests.receipt_bodies import NOON_MS, body
@@ -48,7 +49,7 @@ def test_rows_are_numbered_through_all_pages():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"version": 2}, "receipts of version 2; this reads 1"),
+        ({"version": 0}, "receipts of version 0; this reads 1"),
         ({"outcome": ["lost"]}, "receipts with an outcome that there is not"),
         ({"seq": [0]}, "receipts with a seq that there is not"),
         ({"seq": [2**32]}, "receipts with a seq that there is not"),
@@ -62,3 +63,12 @@ def test_a_body_that_cannot_be_used_is_set_aside_with_its_place(change, why):
     assert good["kind"] == FINISHED
     assert (found["kind"], found["why"], found["position"]) == (QUARANTINED, why, "5+1")
     assert found["bytes"] == len(bad)
+
+
+def test_a_range_with_a_batch_of_a_higher_version_is_not_read():
+    newer = encode_receipts(msgspec.structs.replace(decode_receipts(body("a", [1])), version=2))
+    other = msgspec.msgpack.encode([3, {"columns": b"of another kind"}])
+
+    for later in (newer, other):
+        with pytest.raises(UnknownFormat, match=r"receipts log is of format [23].*upgrade"):
+            rows([body("a", [1]), later])

@@ -165,7 +165,7 @@ def test_a_history_stays_within_a_document_and_keeps_what_is_open():
 
     body = history.encode()
 
-    kept = decode_history(body)
+    kept = decode_history("daily", body)
     assert len(body) <= MOST_BYTES
     assert kept.runs[-1] == history.runs[-1]
     assert kept.runs[-2].at_ms == 499

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from lanes.errors import UnknownFormat
+from lanes.task import Level, Task
 from producers.feed.batch import Batch, publishes
+from producers.feed.folder import Header, SpoolFolder
 from producers.feed.records import Bad, Good, Torn, pack, scan
 from producers.feed.spool import Spool
 
@@ -320,3 +327,49 @@ def test_after_a_power_cut_no_seq_that_was_sent_is_given_out_again(
             batch for batch in again if batch.first_seq in sent
         ]
         assert len({*sent, *(batch.first_seq for batch in again)}) * 2 == after.published
+
+
+def newer(record: bytes) -> bytes:
+    """As a later format begins: its number in the magic, and a head whose checksum holds."""
+    head = b"PLR2" + record[4:20]
+    return head + struct.pack("<I", zlib.crc32(head)) + record[24:]
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "behind another"])
+def test_a_spool_that_a_newer_version_wrote_is_left_as_it_is(tmp_path: Path, place: int) -> None:
+    fill(tmp_path, BATCHES[:1])
+    path = only_segment(tmp_path)
+    record = path.read_bytes()
+    content = record * place + newer(record)
+    path.write_bytes(content)
+
+    with pytest.raises(UnknownFormat, match="format 2"), opened(tmp_path):
+        pass
+
+    assert path.read_bytes() == content
+    assert [path] == [*tmp_path.glob("*segment*")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"format": 2}, {"task": {"id": "t", "level": "urgent", "lane": "x"}}, {"batch": "large"}],
+)
+def test_a_task_that_a_newer_version_spooled_is_named_and_left(tmp_path, caplog, change) -> None:
+    task = Task(id="t", level=Level.HIGH, lane="task-t")
+    folder = SpoolFolder(tmp_path)
+    folder.begin(Header(task, 10), BATCHES)
+    folder.begin(Header(replace(task, id="u"), 10), BATCHES)
+    folder.close()
+    head = tmp_path / "t" / "task.json"
+    head.write_bytes(msgspec.json.encode({**msgspec.json.decode(head.read_bytes()), **change}))
+    before = {path: path.read_bytes() for path in (tmp_path / "t").iterdir()}
+
+    again = SpoolFolder(tmp_path)
+    again.close()
+
+    assert [stream.task.id for stream in again.streams] == ["u"]
+    assert again.corrupt == []
+    assert {path: path.read_bytes() for path in (tmp_path / "t").iterdir()} == before
+    [told] = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert str(tmp_path / "t") in told.getMessage()
+    assert "upgrade" in told.getMessage()
