@@ -5,7 +5,10 @@ It asks and answers in JSON values; what a topic or a policy is for, its callers
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urljoin
@@ -23,6 +26,11 @@ _API = "/admin/v2"
 _TIMEOUT_S = 15
 _CONNECTIONS = 32
 _REDIRECTS = 5
+_UNSETTLED = (404, 409, 412)
+_ASK_AGAIN_S = 0.2
+HEARD_OF_WITHIN_S = 10.0  # brokers hear of each other's changes within a second or so
+
+EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
 class Reply(NamedTuple):
@@ -75,6 +83,24 @@ class Admin:
             return Reply(status, value)
         raise refusal(status, _reason(value), self._shown_url, doing)
 
+    async def insist(
+        self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
+    ) -> Reply:
+        """As `call`, to make or to change what is new: by us, or by another process at once.
+
+        A broker may not have heard yet of what it belongs to (404), or be busy with the same for
+        somebody else (409, 412): it is asked again for some seconds.
+        """
+        deadline_s = time.monotonic() + HEARD_OF_WITHIN_S
+        while True:
+            reply = await self.call(method, path, doing, body, (*allow, *_UNSETTLED))
+            if reply.status < 300 or reply.status in allow:
+                return reply
+            refused = refusal(reply.status, _reason(reply.value), self._shown_url, doing)
+            if isinstance(refused, BadInput) or time.monotonic() >= deadline_s:
+                raise refused
+            await asyncio.sleep(_ASK_AGAIN_S)
+
     async def _follow(self, method: str, url: str, body: Any) -> Response:
         """Redirects lead to the broker that owns the topic, and the token must go along."""
         response = await self._send(method, url, body)
@@ -98,6 +124,18 @@ class Admin:
 def topic_path(namespace: str, topic: str) -> str:
     """The path of a persistent topic."""
     return f"/persistent/{namespace}/{quote(topic, safe='')}"
+
+
+async def make_subscription(
+    admin: Admin,
+    path: str,
+    name: str,
+    doing: str,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Make a durable subscription from the first message on. One that is there stays as it is."""
+    body = {**EARLIEST, "properties": properties} if properties else EARLIEST
+    await admin.insist("PUT", f"{path}/subscription/{name}", doing, body, allow=(409,))
 
 
 def _parsed(content: bytes) -> Any:

@@ -5,7 +5,6 @@ Topics are made, measured and removed through the admin REST; messages go throug
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import _pulsar
 
 from lanes.errors import UnknownLane
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin, make_subscription, topic_path
 from lanes.pulsar.link import Link
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
@@ -21,10 +20,7 @@ from lanes.pulsar.reader import SUBSCRIPTION, Subscriber
 from lanes.pulsar.replay import replayed, retained_since_ms
 from lanes.settings import Settings
 
-_EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _KNOWN_LANES = 65_536
-_TRIES = 10
-_BUSY_S = 0.2
 _INTERNAL = "__"
 
 
@@ -43,8 +39,8 @@ class PulsarBroker(Broker):
         if lane in self._known:
             return
         path, doing = self._path(lane), f"open lane {lane}"
-        await self._admin.call("PUT", path, doing, allow=(409,))
-        await self._make_subscription(path, doing)
+        await self._admin.insist("PUT", path, doing, allow=(409,))
+        await make_subscription(self._admin, path, SUBSCRIPTION, doing)
         if len(self._known) >= _KNOWN_LANES:
             self._known.clear()
         self._known.add(lane)
@@ -122,16 +118,6 @@ class PulsarBroker(Broker):
         if reply.status == 404:
             return _pulsar.MessageId.earliest
         return _pulsar.MessageId(-1, reply.value["ledgerId"], reply.value["entryId"], -1)
-
-    async def _make_subscription(self, path: str, doing: str) -> None:
-        """Two processes that make it at once get in each other's way (412): then ask again."""
-        subscription = f"{path}/subscription/{SUBSCRIPTION}"
-        for left in reversed(range(_TRIES)):
-            allow = (409, 412) if left else (409,)
-            reply = await self._admin.call("PUT", subscription, doing, _EARLIEST, allow)
-            if reply.status != 412:
-                return
-            await asyncio.sleep(_BUSY_S)
 
     async def _stats(self, lane: str) -> dict[str, Any] | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"

@@ -29,7 +29,7 @@ class PulsarJournal(Journal):
     async def open(self) -> None:
         """Make the topic when it is missing."""
         path = topic_path(self._namespace, _TOPIC)
-        await self._admin.call("PUT", path, "make the journal", allow=(409,))
+        await self._admin.insist("PUT", path, "make the journal", allow=(409,))
 
     async def append(self, key: str, body: bytes) -> None:
         producer = await self._open_producer()

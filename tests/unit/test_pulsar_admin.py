@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin, make_subscription, topic_path
 from lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
 
 TOKEN = "secret-token"
@@ -31,10 +31,15 @@ class Response(NamedTuple):
     location: str = ""
 
 
-class Server:
-    """Answers from a table of (method, path); 404 for the rest."""
+Table = dict[tuple[str, str], Response | list[Response]]
 
-    def __init__(self, table: dict[tuple[str, str], Response]) -> None:
+
+class Server:
+    """Answers from a table of (method, path); 404 for the rest. Of a list each is given once, and
+    the last one for ever.
+    """
+
+    def __init__(self, table: Table) -> None:
         self.table = table
         self.requests: list[Request] = []
         self.url = ""
@@ -49,9 +54,14 @@ class Server:
         content = await reader.readexactly(int(headers.get("content-length", 0)))
         body = json.loads(content) if content else None
         self.requests.append(Request(method, path, headers, body))
-        response = self.table.get((method, path), Response(404, {"reason": "not found"}))
-        writer.write(_rendered(response))
+        writer.write(_rendered(self._next(method, path)))
         writer.close()
+
+    def _next(self, method: str, path: str) -> Response:
+        found = self.table.get((method, path), Response(404, {"reason": "Topic not found"}))
+        if isinstance(found, Response):
+            return found
+        return found.pop(0) if len(found) > 1 else found[0]
 
 
 def _rendered(response: Response) -> bytes:
@@ -62,7 +72,7 @@ def _rendered(response: Response) -> bytes:
 
 
 @asynccontextmanager
-async def serving(table: dict[tuple[str, str], Response]) -> AsyncIterator[Server]:
+async def serving(table: Table) -> AsyncIterator[Server]:
     server = Server(table)
     listener = await asyncio.start_server(server.answer, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
@@ -70,9 +80,7 @@ async def serving(table: dict[tuple[str, str], Response]) -> AsyncIterator[Serve
         yield server
 
 
-def play(
-    table: dict[tuple[str, str], Response], scenario: Callable[[Admin, Server], Awaitable[None]]
-) -> None:
+def play(table: Table, scenario: Callable[[Admin, Server], Awaitable[None]]) -> None:
     async def run() -> None:
         async with serving(table) as server, Admin(server.url, SecretStr(TOKEN)) as admin:
             await scenario(admin, server)
@@ -101,7 +109,7 @@ def test_a_redirect_is_followed_with_method_body_and_token() -> None:
         ]
         assert server.requests[1].headers["authorization"] == f"Bearer {TOKEN}"
 
-    table = {
+    table: Table = {
         ("PUT", "/admin/v2/here"): Response(307, location="/there"),
         ("PUT", "/there"): Response(204),
     }
@@ -119,7 +127,7 @@ def test_a_redirect_without_end_is_given_up() -> None:
 def test_an_allowed_status_is_returned_and_another_raised_with_its_reason() -> None:
     async def scenario(admin: Admin, server: Server) -> None:
         assert (await admin.call("GET", "/none", "look", allow=(404,))).status == 404
-        with pytest.raises(UnknownLane, match="status 404, not found"):
+        with pytest.raises(UnknownLane, match="status 404, Topic not found"):
             await admin.call("GET", "/none", "look")
 
     play({}, scenario)
@@ -174,7 +182,7 @@ def test_only_the_policies_that_differ_are_set() -> None:
         assert server.changes() == [("POST", "/admin/v2/namespaces/t/ns/deduplication")]
         assert server.requests[-1].body is True
 
-    table = {
+    table: Table = {
         ("GET", "/admin/v2/namespaces/t/ns"): Response(
             200, {**_stored(LANE_POLICIES), "deduplicationEnabled": False}
         ),
@@ -192,10 +200,92 @@ def test_a_missing_tenant_and_namespace_are_made_and_a_race_for_them_is_no_error
             ("PUT", "/admin/v2/namespaces/t/ns"),
         ]
 
-    table = {
+    table: Table = {
         ("GET", "/admin/v2/clusters"): Response(200, ["one"]),
         ("PUT", "/admin/v2/tenants/t"): Response(409),
         ("PUT", "/admin/v2/namespaces/t/ns"): Response(409),
+    }
+    play(table, scenario)
+
+
+NOT_HEARD_OF = Response(404, {"reason": "Namespace does not exist"})
+
+
+def test_a_namespace_that_the_broker_has_not_heard_of_yet_is_asked_for_again() -> None:
+    """Another process has just made it, and the answering broker's view of the metadata lags."""
+
+    async def scenario(admin: Admin, server: Server) -> None:
+        await ensure_namespace(admin, "t/ns", LANE_POLICIES[-1:])
+
+        assert server.changes() == [
+            ("PUT", "/admin/v2/tenants/t"),
+            *2 * [("PUT", "/admin/v2/namespaces/t/ns")],
+            *3 * [("POST", "/admin/v2/namespaces/t/ns/backlogQuota")],
+        ]
+
+    table: Table = {
+        ("GET", "/admin/v2/clusters"): Response(200, ["one"]),
+        ("PUT", "/admin/v2/tenants/t"): Response(409),
+        ("PUT", "/admin/v2/namespaces/t/ns"): [
+            Response(404, {"reason": "Tenant does not exist"}),
+            Response(409),
+        ],
+        ("POST", "/admin/v2/namespaces/t/ns/backlogQuota"): [
+            NOT_HEARD_OF,
+            Response(409, {"reason": "Concurrent modification"}),
+            Response(204),
+        ],
+    }
+    play(table, scenario)
+
+
+def test_what_a_broker_never_hears_of_is_given_up_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lanes.pulsar.admin.HEARD_OF_WITHIN_S", 0.0)
+
+    async def scenario(admin: Admin, server: Server) -> None:
+        with pytest.raises(PushlaneError, match=r"set deduplication .*Namespace does not exist"):
+            await ensure_namespace(admin, "t/ns", LANE_POLICIES)
+
+    stored = {**_stored(LANE_POLICIES), "deduplicationEnabled": False}
+    table: Table = {
+        ("GET", "/admin/v2/namespaces/t/ns"): Response(200, stored),
+        ("POST", "/admin/v2/namespaces/t/ns/deduplication"): NOT_HEARD_OF,
+    }
+    play(table, scenario)
+
+
+def test_a_subscription_of_a_topic_that_was_just_made_is_asked_for_again() -> None:
+    """The topic is not heard of yet, then another process makes the same subscription."""
+
+    async def scenario(admin: Admin, server: Server) -> None:
+        await make_subscription(admin, "/persistent/t/ns/a", "pushlane", "open lane a")
+
+        assert server.changes() == 3 * [("PUT", f"/admin/v2{SUBSCRIPTION}")]
+
+    table: Table = {
+        ("PUT", f"/admin/v2{SUBSCRIPTION}"): [
+            Response(404, {"reason": "Topic not found"}),
+            Response(412, {"reason": "Can't find owner for topic persistent://t/ns/a"}),
+            Response(409),
+        ]
+    }
+    play(table, scenario)
+
+
+SUBSCRIPTION = "/persistent/t/ns/a/subscription/pushlane"
+
+
+def test_what_is_wrong_with_the_request_is_said_at_once() -> None:
+    async def scenario(admin: Admin, server: Server) -> None:
+        with pytest.raises(BadInput, match="not valid"):
+            await make_subscription(admin, "/persistent/t/ns/a", "pushlane", "open lane a")
+
+        assert len(server.requests) == 1
+
+    table: Table = {
+        ("PUT", f"/admin/v2{SUBSCRIPTION}"): Response(412, {"reason": "Topic name is not valid"})
     }
     play(table, scenario)
 

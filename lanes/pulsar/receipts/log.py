@@ -15,7 +15,7 @@ import _pulsar
 
 from lanes.errors import ReceiptsGone, UnknownLane, Unreachable
 from lanes.ports import ReceiptLog
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin, make_subscription, topic_path
 from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
 from lanes.pulsar.policies import ensure_namespace, receipt_policies
 from lanes.pulsar.producers import Producers
@@ -27,11 +27,8 @@ from lanes.spread import spread
 
 TOPIC = "receipts"
 SUBSCRIPTION = "pipeline"
-_EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _DOING = "look at the log of receipts"
 _PAGE = 64
-_TRIES = 10
-_BUSY_S = 0.2
 
 
 class PulsarReceiptLog(ReceiptLog):
@@ -151,23 +148,19 @@ class PulsarReceiptLog(ReceiptLog):
     async def _make(self) -> int:
         path, doing = topic_path(self._namespace, TOPIC), "make the log of receipts"
         wanted = self._settings.receipts_partitions
-        await self._admin.call("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
-        found = (await self._admin.call("GET", f"{path}/partitions", doing)).value["partitions"]
-        for partition in range(found):
-            await self._make_subscription(self._path(partition), doing)
-        return int(found)
+        await self._admin.insist("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
+        found = await self._count(f"{path}/partitions", doing)
+        for partition in range(found):  # the first process to make one gives it its secret
+            secret = {"secret": secrets.token_hex(16)}
+            await make_subscription(self._admin, self._path(partition), SUBSCRIPTION, doing, secret)
+        return found
 
-    async def _make_subscription(self, path: str, doing: str) -> None:
-        """The first process to make it gives it its secret; it is there before any receipt."""
-        body = {**_EARLIEST, "properties": {"secret": secrets.token_hex(16)}}
-        for left in reversed(range(_TRIES)):
-            allow = (409, 412) if left else (409,)
-            made = await self._admin.call(
-                "PUT", f"{path}/subscription/{SUBSCRIPTION}", doing, body, allow
-            )
-            if made.status != 412:
-                return
-            await asyncio.sleep(_BUSY_S)
+    async def _count(self, path: str, doing: str) -> int:
+        """How many partitions the topic has: none, or no topic, is what was not heard of yet."""
+        found = (await self._admin.insist("GET", path, doing)).value["partitions"]
+        if not found:
+            raise Unreachable(f"Pulsar has not heard yet of the topic {path}: try again")
+        return int(found)
 
     async def _extents(self) -> list[Extent]:
         partitions = await self._open()
