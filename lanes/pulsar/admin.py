@@ -10,17 +10,18 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urljoin
 
+import msgspec
 from pydantic import SecretStr
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from lanes.errors import BadInput
+from lanes.errors import BadInput, PushlaneError, UnknownLane
 from lanes.masking import masked
-from lanes.pulsar.failures import refusal, unanswered
+from lanes.pulsar.failures import garbled, refusal, unanswered
 
 _API = "/admin/v2"
 _TIMEOUT_S = 15
@@ -33,9 +34,19 @@ HEARD_OF_WITHIN_S = 10.0  # brokers hear of each other's changes within a second
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
+T = TypeVar("T")
+
+
 class Reply(NamedTuple):
     status: int
     value: Any
+
+
+class Place(msgspec.Struct):
+    """Where a message is, as the broker names it."""
+
+    ledger: int = msgspec.field(name="ledgerId")
+    entry: int = msgspec.field(name="entryId")
 
 
 class Admin:
@@ -65,9 +76,9 @@ class Admin:
         """Send a request; its reply when it is a success or its status is allowed.
 
         Raises:
-            BadInput: the URL is none.
-            Unreachable: no answer, or a refusal.
-            UnknownLane: 404, when it is not allowed.
+            BadInput: the URL is none, or a value is refused.
+            Unreachable: no answer, half of one, one of something else, or a refusal.
+            UnknownLane: there is no such topic.
         """
         try:
             response = await self._follow(method, f"{self.url}{_API}{path}", body)
@@ -78,10 +89,41 @@ class Admin:
             ) from error
         except PyreqwestError as error:
             raise unanswered(error, self._shown_url, doing) from error
-        value = _parsed(content)
+        try:
+            value = json.loads(content) if content else None
+        except ValueError as error:
+            if status < 300:
+                raise self.garbled(doing) from error
+            value = None  # the page of some other server
         if status < 300 or status in allow:
             return Reply(status, value)
         raise refusal(status, _reason(value), self._shown_url, doing)
+
+    async def read(self, path: str, doing: str, shape: type[T]) -> T:
+        """What is there, in the shape that is expected: half of it is `Unreachable`."""
+        return self._shaped(await self.call("GET", path, doing), doing, shape)
+
+    async def find(self, path: str, doing: str, shape: type[T]) -> T | None:
+        """As `read`; None when there is no such topic."""
+        try:
+            return await self.read(path, doing, shape)
+        except UnknownLane:
+            return None
+
+    async def find_any(self, path: str, doing: str, shape: type[T]) -> T | None:
+        """As `read`; None for every 404: of a tenant, or of a namespace."""
+        reply = await self.call("GET", path, doing, allow=(404,))
+        return None if reply.status == 404 else self._shaped(reply, doing, shape)
+
+    def garbled(self, doing: str) -> PushlaneError:
+        """The error of an answer that lacks what was asked for."""
+        return garbled(self._shown_url, doing)
+
+    def _shaped(self, reply: Reply, doing: str, shape: type[T]) -> T:
+        try:
+            return msgspec.convert(reply.value, shape)
+        except msgspec.ValidationError as error:
+            raise self.garbled(doing) from error
 
     async def insist(
         self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
@@ -136,13 +178,6 @@ async def make_subscription(
     """Make a durable subscription from the first message on. One that is there stays as it is."""
     body = {**EARLIEST, "properties": properties} if properties else EARLIEST
     await admin.insist("PUT", f"{path}/subscription/{name}", doing, body, allow=(409,))
-
-
-def _parsed(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except ValueError:  # an empty reply, or the page of some other server
-        return None
 
 
 def _reason(value: Any) -> str:

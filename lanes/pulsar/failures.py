@@ -89,6 +89,14 @@ def refusal(status: int, reason: str, url: str, doing: str) -> PushlaneError:
     )
 
 
+def garbled(url: str, doing: str) -> PushlaneError:
+    """The error of an answer that is cut off, or of something else than Pulsar."""
+    return Unreachable(
+        f"Pulsar's admin REST at {url} was to {doing} and answered half, or something else: try "
+        "again, and check --admin-url / PUSHLANE_ADMIN_URL if it stays so"
+    )
+
+
 def unanswered(error: Exception, url: str, doing: str) -> PushlaneError:
     """The error of an admin REST that cannot be reached at all."""
     return Unreachable(

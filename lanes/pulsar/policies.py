@@ -118,10 +118,10 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
             f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
         )
     path = f"/namespaces/{namespace}"
-    reply = await admin.call("GET", path, f"read namespace {namespace}", allow=(404,))
-    if reply.status == 404:
+    current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
+    if current is None:
         await _create(admin, namespace)
-    current = reply.value if reply.status == 200 and isinstance(reply.value, dict) else {}
+        current = {}
     for policy in policies:
         if not _holds(current.get(policy.key), policy):
             doing = f"set {policy.path} of namespace {namespace}"
@@ -131,8 +131,8 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
 async def _create(admin: Admin, namespace: str) -> None:
     tenant = namespace.split("/", 1)[0]
     doing = f"make tenant {tenant}"
-    if (await admin.call("GET", f"/tenants/{tenant}", doing, allow=(404,))).status == 404:
-        clusters = (await admin.call("GET", "/clusters", doing)).value
+    if await admin.find_any(f"/tenants/{tenant}", doing, dict[str, Any]) is None:
+        clusters = await admin.read("/clusters", doing, list[str])
         body = {"adminRoles": [], "allowedClusters": clusters}
         await admin.insist("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
     doing = f"make namespace {namespace}"

@@ -13,7 +13,10 @@ from pydantic import SecretStr
 
 from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from lanes.pulsar.admin import Admin, make_subscription, topic_path
+from lanes.pulsar.broker import PulsarBroker
+from lanes.pulsar.link import Link
 from lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
+from lanes.settings import Settings
 
 TOKEN = "secret-token"
 
@@ -29,6 +32,8 @@ class Response(NamedTuple):
     status: int
     value: Any = None
     location: str = ""
+    raw: bytes = b""
+    missing_bytes: int = 0  # so many of those that are announced never come
 
 
 Table = dict[tuple[str, str], Response | list[Response]]
@@ -65,9 +70,10 @@ class Server:
 
 
 def _rendered(response: Response) -> bytes:
-    body = json.dumps(response.value).encode() if response.value is not None else b""
+    body = json.dumps(response.value).encode() if response.value is not None else response.raw
     location = f"Location: {response.location}\r\n" if response.location else ""
-    head = f"HTTP/1.1 {response.status} X\r\n{location}Content-Length: {len(body)}\r\n"
+    length = len(body) + response.missing_bytes
+    head = f"HTTP/1.1 {response.status} X\r\n{location}Content-Length: {length}\r\n"
     return head.encode() + b"Connection: close\r\n\r\n" + body
 
 
@@ -310,3 +316,63 @@ def test_a_password_in_the_url_is_in_no_message(url: str) -> None:
         asyncio.run(ask())
 
     assert "hush-hush" not in str(refused.value)
+
+
+LANES = ("GET", "/admin/v2/persistent/t/ns")
+STATS = ("GET", "/admin/v2/persistent/t/ns/a/stats?getPreciseBacklog=true")
+
+
+def play_broker(table: Table, scenario: Callable[[PulsarBroker], Awaitable[None]]) -> None:
+    async def with_broker(admin: Admin, _: Server) -> None:
+        await scenario(PulsarBroker(Link(None, "pulsar://test"), admin, Settings(namespace="t/ns")))
+
+    play(table, with_broker)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Response(200),
+        Response(200, {}),
+        Response(200, [1]),
+        Response(200, raw=b"<html>welcome</html>"),
+        Response(200, raw=b'["persistent://t/ns/a", "persist'),
+        Response(200, ["persistent://t/ns/a"], missing_bytes=5),
+        Response(404, {"reason": "Namespace not found"}),
+        Response(404, raw=b"<html>no such page</html>"),
+        Response(412, {"reason": "Can't find owner of ServiceUnit: t/ns/0x00000000_0xffffffff"}),
+    ],
+)
+def test_lanes_that_are_not_listed_whole_are_not_taken_for_none(answer: Response) -> None:
+    async def scenario(broker: PulsarBroker) -> None:
+        with pytest.raises(Unreachable):
+            await broker.lanes()
+
+    play_broker({LANES: answer}, scenario)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Response(200),
+        Response(200, {}),
+        Response(200, {"subscriptions": {"pushlane": {"consumers": []}}}),
+        Response(200, {"subscriptions": {"pushlane": {"msgBacklog": 3}}}),
+        Response(200, raw=b'{"subscriptions": {}'),
+        Response(404, {"reason": "Namespace not found"}),
+        Response(412, {"reason": "Can't find owner for topic persistent://t/ns/a"}),
+    ],
+)
+def test_a_backlog_that_is_not_told_is_not_taken_for_empty(answer: Response) -> None:
+    async def scenario(broker: PulsarBroker) -> None:
+        with pytest.raises(Unreachable):
+            await broker.backlog("a")
+
+    play_broker({STATS: answer}, scenario)
+
+
+def test_the_backlog_of_a_lane_that_is_not_there_is_none() -> None:
+    async def scenario(broker: PulsarBroker) -> None:
+        assert await broker.backlog("a") == 0
+
+    play_broker({STATS: Response(404, {"reason": "Topic persistent://t/ns/a not found"})}, scenario)
