@@ -6,10 +6,11 @@ Never writes, and holds nothing between two calls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lanes.errors import UnknownTask
 from lanes.nearest import ambiguous_task, unknown_task
-from lanes.redis.client import Client
+from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 from lanes.redis.stored import decode
 from lanes.task import State, Task
@@ -35,14 +36,16 @@ class Reads:
         return sorted(kept, key=lambda task: (task.created_at_ms, task.id))
 
     async def _active(self) -> list[Task]:
-        return await self._tasks(await self._client.call("SMEMBERS", self._keys.active))
+        return await self._tasks(await self._client.call("SMEMBERS", self._keys.active, read=_ids))
 
     async def changed(self, since: int, version: int) -> list[Task]:
         if since == version:
             return []
         if since == 0 or since > version:  # a first look, or a registry that was set back
             return await self._active()
-        newer = await self._client.call("ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf")
+        newer = await self._client.call(
+            "ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf", read=words
+        )
         return await self._tasks(newer)
 
     async def _tasks(self, ids: Iterable[bytes]) -> list[Task]:
@@ -50,8 +53,7 @@ class Reads:
         tasks: list[Task] = []
         for start in range(0, len(wanted), TASKS_A_CALL):
             page = wanted[start : start + TASKS_A_CALL]
-            bodies = await self._client.call("HMGET", self._keys.tasks, *page)
-            tasks += [decode(body) for body in bodies if body is not None]
+            tasks += await self._client.call("HMGET", self._keys.tasks, *page, read=_tasks)
         return tasks
 
     async def _everything(self) -> list[Task]:
@@ -60,9 +62,9 @@ class Reads:
         while cursor or first:
             first = False
             cursor, found = await self._client.call(
-                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL
+                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
             )
-            tasks |= {task.id: task for task in map(decode, found.values())}
+            tasks |= {task.id: task for task in found}
         return [*tasks.values()]
 
     async def find(self, wanted: str) -> Task | None:
@@ -75,20 +77,38 @@ class Reads:
             "ZRANGEBYLEX", self._keys.by_name, named, named.encode() + b"\xff", "LIMIT", 0, 3
         )
         with self._client.reach():
-            body, keyed, names = await pipeline.execute()
-        if body is not None:
-            return decode(body)
-        ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
+            answers = await pipeline.execute()
+        with self._client.understood():
+            body, keyed, names = answers
+            if body is not None:
+                return decode(body)
+            ids = set(words([keyed] if keyed else [name.rpartition(b"\0")[2] for name in names]))
         if len(ids) > 1:
             raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
         return next(iter(await self._tasks(ids)), None)
 
     async def unknown(self, wanted: str) -> UnknownTask:
-        latest = await self._client.call("ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1)
-        words = {
+        latest = await self._client.call(
+            "ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1, read=words
+        )
+        near = {
             word
             for task in await self._tasks(latest)
             for word in (task.id, task.key, task.name)
             if word
         }
-        return unknown_task(wanted, words)
+        return unknown_task(wanted, near)
+
+
+def _ids(answer: Any) -> list[bytes]:
+    """A set, which the client gives as a set or as a list."""
+    return words(list(answer) if isinstance(answer, set) else answer)
+
+
+def _tasks(bodies: Any) -> list[Task]:
+    return [decode(body) for body in bodies if body is not None]
+
+
+def _page(answer: Any) -> tuple[int, list[Task]]:
+    cursor, found = answer
+    return int(cursor), [decode(body) for body in found.values()]

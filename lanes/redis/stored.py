@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lanes.errors import Unreachable
 from lanes.redis.keys import Keys
 from lanes.task import Task
 
@@ -79,4 +80,10 @@ def encode(task: Task) -> bytes:
 
 
 def decode(body: bytes) -> Task:
-    return _decoder.decode(body)
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(
+            f"the registry holds a task that cannot be read ({type(error).__name__}); if a newer "
+            "pushlane wrote it, update this one too"
+        ) from error

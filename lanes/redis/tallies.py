@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from lanes.errors import BadInput
-from lanes.redis.client import Client
+from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 from lanes.task import Finished, Progress
 
@@ -66,9 +68,9 @@ class Tallies:
                 for key in (self._keys.seen(task_id), self._keys.counts(task_id))
             ]
             args = [arg for _, kind, seqs in chunk for arg in (kind, seqs)]
-            replies = await self._client.run(_RECORD, keys, args)
-            for (task_id, _, _), counts in zip(chunk, replies, strict=True):
-                progress[task_id] = _progress(task_id, counts)
+            task_ids = [task_id for task_id, _, _ in chunk]
+            found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
+            progress |= {one.task_id: one for one in found}
         return list(progress.values())
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
@@ -77,13 +79,17 @@ class Tallies:
             pipeline.execute_command("HMGET", self._keys.counts(task_id), *_KINDS)
         with self._client.reach():
             replies = await pipeline.execute()
-        return [_progress(*pair) for pair in zip(task_ids, replies, strict=True)]
+        with self._client.understood():
+            return _read(task_ids, replies)
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         digits = b""
         for start in range(0, len(seqs), SEQS_A_CALL):
             packed = _packed(task_id, seqs[start : start + SEQS_A_CALL])
-            digits += await self._client.run(_FINISHED, [self._keys.seen(task_id)], [packed])
+            key, size = self._keys.seen(task_id), len(packed) // 4
+            digits += await self._client.run(
+                _FINISHED, [key], [packed], read=partial(_digits, size)
+            )
         return [digit == _ONE for digit in digits]
 
 
@@ -110,6 +116,17 @@ def _packed(task_id: str, seqs: Sequence[int]) -> bytes:
         raise BadInput(
             f"a seq of task {task_id} is not from 1 to {MAX_SEQ}: publish it in several tasks"
         ) from error
+
+
+def _digits(count: int, answer: Any) -> bytes:
+    (digits,) = words([answer])
+    if len(digits) != count:
+        raise ValueError("not a digit for each seq")
+    return digits
+
+
+def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:
+    return [_progress(*pair) for pair in zip(task_ids, answer, strict=True)]
 
 
 def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:
