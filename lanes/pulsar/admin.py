@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Self, TypeVar
-from urllib.parse import quote, urljoin
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import msgspec
 from pydantic import SecretStr
@@ -19,9 +19,10 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from lanes.errors import BadInput, PushlaneError, UnknownLane
+from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from lanes.masking import masked
 from lanes.pulsar.failures import garbled, refusal, unanswered
+from lanes.settings import Settings
 
 _API = "/admin/v2"
 _TIMEOUT_S = 15
@@ -50,19 +51,25 @@ class Place(msgspec.Struct):
 
 
 class Admin:
-    """A client of the admin REST, used as an async context manager."""
+    """A client of the admin REST, used as an async context manager.
 
-    def __init__(self, url: str, token: SecretStr | None) -> None:
+    `ca_pem` are certificates to trust besides those that everybody does.
+    """
+
+    def __init__(self, url: str, token: SecretStr | None, ca_pem: bytes = b"") -> None:
         self.url = url.rstrip("/")
         self._shown_url = masked(self.url)
         self._token = token
-        self._client: Client = (
+        self._brokers: frozenset[str] = frozenset()
+        builder = (
             ClientBuilder()
             .timeout(timedelta(seconds=_TIMEOUT_S))
             .max_connections(_CONNECTIONS)
             .follow_redirects(False)
-            .build()
         )
+        if ca_pem:
+            builder = builder.add_root_certificate_pem(ca_pem)
+        self._client: Client = builder.build()
 
     async def __aenter__(self) -> Self:
         return self
@@ -145,14 +152,37 @@ class Admin:
 
     async def _follow(self, method: str, url: str, body: Any) -> Response:
         """Redirects lead to the broker that owns the topic, and the token must go along."""
+        own = urlsplit(url)
         response = await self._send(method, url, body)
         for _ in range(_REDIRECTS):
             target = response.get_header("location")
             if response.status not in (302, 307, 308) or target is None:
                 break
             url = urljoin(url, target)
+            await self._check_target(own, urlsplit(url))
             response = await self._send(method, url, body)
         return response
+
+    async def _check_target(self, own: SplitResult, target: SplitResult) -> None:
+        """The token goes nowhere but to the host of the settings, and to brokers that this one
+        names, and never from https to http.
+        """
+        if target.scheme != own.scheme or target.hostname is None:
+            raise self._misled(target)
+        if self._token is None or target.hostname == own.hostname:
+            return
+        if target.hostname not in self._brokers:
+            response = await self._send("GET", f"{self.url}{_API}/brokers", None)
+            self._brokers = _hosts(bytes(await response.bytes()))
+        if target.hostname not in self._brokers:
+            raise self._misled(target)
+
+    def _misled(self, target: SplitResult) -> PushlaneError:
+        return Unreachable(
+            f"Pulsar's admin REST at {self._shown_url} leads to {target.scheme}://"
+            f"{target.hostname}, which is not one of its active brokers over the same scheme: no "
+            "token is sent there; check --admin-url / PUSHLANE_ADMIN_URL and what brokers advertise"
+        )
 
     async def _send(self, method: str, url: str, body: Any) -> Response:
         request = self._client.request(method, url)
@@ -161,6 +191,34 @@ class Admin:
         if body is not None:
             request = request.body_json(body)
         return await request.build().send()
+
+
+def connect_admin(settings: Settings) -> Admin:
+    """The admin REST that the settings name. Nothing is connected before the first call.
+
+    Raises:
+        BadInput: the file of certificates cannot be used.
+    """
+    ca_file = settings.pulsar_ca_file
+    try:
+        ca_pem = ca_file.read_bytes() if ca_file is not None else b""
+        if ca_file is not None and b"BEGIN CERTIFICATE" not in ca_pem:
+            raise ValueError("no certificate in it")
+        return Admin(settings.admin_url, settings.pulsar_token, ca_pem)
+    except (OSError, ValueError, PyreqwestError) as error:
+        raise BadInput(
+            f"pulsar_ca_file {ca_file} cannot be used ({type(error).__name__}): give a file of "
+            "certificates in PEM form"
+        ) from error
+
+
+def _hosts(content: bytes) -> frozenset[str]:
+    """The hosts of a list of brokers, each host:port; none when it is no such list."""
+    try:
+        names = msgspec.json.decode(content, type=list[str])
+    except msgspec.DecodeError:
+        return frozenset()
+    return frozenset(host for name in names if (host := urlsplit(f"//{name}").hostname))
 
 
 def topic_path(namespace: str, topic: str) -> str:

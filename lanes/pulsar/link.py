@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import _pulsar
+import certifi
 import pulsar
 
 from lanes.errors import BadInput, UnknownLane
@@ -119,6 +120,10 @@ def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:
     configuration.operation_timeout_seconds(OPERATION_TIMEOUT_S)
     configuration.connection_timeout(OPERATION_TIMEOUT_S * 1000 // 2)
     configuration.stats_interval_in_seconds(0)
+    configuration.tls_validate_hostname(True)  # by default every host may have any certificate
+    configuration.tls_allow_insecure_connection(False)
+    # Without a file the client trusts nobody's on some systems; certifi comes with it.
+    configuration.tls_trust_certs_file_path(str(settings.pulsar_ca_file or certifi.where()))
     # It would write to the terminal; with a Python logger the client's threads can deadlock.
     configuration.set_file_logger(_pulsar.LoggerLevel.Error, os.devnull)
     if settings.pulsar_token is not None:

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from pydantic import SecretStr
 
 from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from lanes.pulsar.admin import Admin, make_subscription, topic_path
+from lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from lanes.pulsar.broker import PulsarBroker
 from lanes.pulsar.link import Link
 from lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
@@ -376,3 +377,78 @@ def test_the_backlog_of_a_lane_that_is_not_there_is_none() -> None:
         assert await broker.backlog("a") == 0
 
     play_broker({STATS: Response(404, {"reason": "Topic persistent://t/ns/a not found"})}, scenario)
+
+
+@asynccontextmanager
+async def two_servers(table: Table, far_table: Table) -> AsyncIterator[tuple[Server, Server]]:
+    """The admin's own at 127.0.0.1, and another one at `localhost`, which is another host name."""
+    async with serving(table) as near, serving(far_table) as far:
+        far.url = far.url.replace("127.0.0.1", "localhost")
+        near.table[("GET", "/admin/v2/x")] = Response(307, location=f"{far.url}/admin/v2/x")
+        yield near, far
+
+
+def ask_two(
+    brokers: Response, token: SecretStr | None, url: Callable[[str], str] = lambda url: url
+) -> tuple[list[Request], Exception | None]:
+    """What the other server was asked, and the error when the redirect was not followed."""
+
+    async def run() -> tuple[list[Request], Exception | None]:
+        table: Table = {("GET", "/admin/v2/brokers"): brokers}
+        async with two_servers(table, {("GET", "/admin/v2/x"): Response(200, 1)}) as (near, far):
+            refused = None
+            async with Admin(near.url, token) as admin:
+                near.table[("GET", "/admin/v2/x")] = Response(
+                    307, location=url(f"{far.url}/admin/v2/x")
+                )
+                try:
+                    assert (await admin.call("GET", "/x", "look")).value == 1
+                except Unreachable as error:
+                    refused = error
+            return far.requests, refused
+
+    return asyncio.run(run())
+
+
+def test_the_token_goes_with_a_redirect_to_a_broker_that_is_listed() -> None:
+    asked, _ = ask_two(Response(200, ["127.0.0.1:80", "localhost:8080"]), SecretStr(TOKEN))
+
+    assert [request.headers["authorization"] for request in asked] == [f"Bearer {TOKEN}"]
+
+
+@pytest.mark.parametrize(
+    "brokers", [Response(200, ["127.0.0.1:80"]), Response(403), Response(200, {}), Response(200)]
+)
+def test_a_redirect_to_a_host_that_is_no_broker_is_not_followed(brokers: Response) -> None:
+    asked, refused = ask_two(brokers, SecretStr(TOKEN))
+
+    assert asked == []
+    assert "localhost, which is not one of its active brokers" in str(refused)
+
+
+def test_a_redirect_is_followed_anywhere_when_there_is_no_token_to_lose() -> None:
+    asked, _ = ask_two(Response(403), None)
+
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("token", [SecretStr(TOKEN), None])
+def test_a_redirect_to_another_scheme_is_not_followed(token: SecretStr | None) -> None:
+    """From http to https here; from https to http is the same rule."""
+    listed = Response(200, ["localhost:8080"])
+    asked, refused = ask_two(listed, token, lambda url: url.replace("http://", "https://"))
+
+    assert asked == []
+    assert "over the same scheme" in str(refused)
+
+
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+def test_a_file_of_certificates_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(BadInput, match=r"pulsar_ca_file .*ca\.pem"):
+        connect_admin(Settings(broker="pulsar+ssl://x:6651", pulsar_ca_file=file))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import _pulsar
@@ -88,3 +92,42 @@ def test_a_broker_url_without_a_host_is_refused() -> None:
                 pass
 
     asyncio.run(scenario())
+
+
+def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate that signs itself, and its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2"
+    options = f"-subj /CN={name} -addext subjectAltName=DNS:{name}"
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*f"{make} {options}".split(), *files], check=True, capture_output=True)
+    return certificate, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
+@pytest.mark.parametrize(("name", "is_trusted"), [("localhost", True), ("broker.test", False)])
+def test_a_broker_is_told_nothing_unless_its_certificate_is_for_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_trusted: bool
+) -> None:
+    monkeypatch.setattr(link_module, "OPERATION_TIMEOUT_S", 2)
+    certificate, key = _certificate(tmp_path, name)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    told: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.read(4))
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        settings = Settings(broker=f"pulsar+ssl://localhost:{port}", pulsar_ca_file=certificate)
+        async with server:
+            with pytest.raises(Unreachable):
+                async with connect_link(settings):
+                    pass
+
+    asyncio.run(scenario())
+
+    assert any(told) is is_trusted
