@@ -6,11 +6,11 @@ import asyncio
 
 import _pulsar
 
-from lanes.errors import PushlaneError
+from lanes.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from lanes.ports import Journal
 from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.failures import failure
-from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 _TOPIC = "tasks"
 _IN_FLIGHT = 256
@@ -32,6 +32,12 @@ class PulsarJournal(Journal):
         await self._admin.insist("PUT", path, "make the journal", allow=(409,))
 
     async def append(self, key: str, body: bytes) -> None:
+        try:
+            await self._append(key, body)
+        except (UnknownLane, TaskConflict) as error:  # the journal is no lane, and is shared
+            raise Unreachable(f"the journal cannot be written: {error}") from error
+
+    async def _append(self, key: str, body: bytes) -> None:
         producer = await self._open_producer()
         builder = _pulsar.MessageBuilder()
         builder.partition_key(key)
@@ -57,6 +63,7 @@ class PulsarJournal(Journal):
 
     async def _open_producer(self) -> _pulsar.Producer:
         async with self._opening:
+            await self._let_go_of_lost()
             if self._producer is None:
                 configuration = _pulsar.ProducerConfiguration()
                 configuration.batching_enabled(False)  # a change is durable at once, not in 10 ms
@@ -66,6 +73,15 @@ class PulsarJournal(Journal):
                     "open the journal", lambda done: start(self._topic, configuration, done)
                 )
             return self._producer
+
+    async def _let_go_of_lost(self) -> None:
+        """Left alone, the client may wait a minute until it connects a lost producer again."""
+        if self._producer is None or self._producer.is_connected():
+            return
+        if not await self._link.answers(self._topic):
+            raise Unreachable(f"Pulsar at {self._link.url} does not answer: run `pushlane up`")
+        lost, self._producer = self._producer, None
+        lost.close_async(ignore)
 
     def _read_all(self) -> list[tuple[str, bytes]]:
         try:

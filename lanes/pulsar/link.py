@@ -16,11 +16,12 @@ import _pulsar
 import certifi
 import pulsar
 
-from lanes.errors import BadInput, UnknownLane
+from lanes.errors import BadInput, UnknownLane, Unreachable
 from lanes.pulsar.failures import failure
 from lanes.settings import Settings
 
 OPERATION_TIMEOUT_S = 10
+_ANSWER_S = 1.0
 
 Answer = Callable[..., None]
 
@@ -82,6 +83,19 @@ class Link:
             await self.call(
                 "look up a topic", lambda done: self.raw.get_topic_partitions_async(topic, done)
             )
+
+    async def answers(self, topic: str) -> bool:
+        """Whether the broker answers within a second, of whatever is there.
+
+        The client tries a lost connection again after ever longer waits, up to a minute. Who wants
+        to be on again sooner asks this, and then makes a reader or a producer anew.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.probe(topic)
+        except (TimeoutError, Unreachable):
+            return False
+        return True
 
     async def close(self) -> None:
         """Send the acks that are held, and close every consumer and producer.
