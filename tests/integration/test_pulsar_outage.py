@@ -18,7 +18,7 @@ from lanes.task import Weights
 
 pytestmark = pytest.mark.pulsar
 
-AWAY_S = 15.0  # the client's own next attempt is 13 s after the one before by then
+AWAY_S = 17.0  # the client alone waits 3 s more by then; half a minute after two minutes
 BACK_WITHIN_S = 3.0
 LANES = 20
 

@@ -47,6 +47,7 @@ class Consumer:
         self.most_receives = 0
         self.acked: list[Any] = []
         self.closed = False
+        self.connected = True
 
     def receive_async(self, answer: Callable[[Any, Any], None]) -> None:
         if self.held:
@@ -75,6 +76,9 @@ class Consumer:
         if self.closed:
             raise _pulsar.AlreadyClosed
         self.acked.append(message)
+
+    def is_connected(self) -> bool:
+        return self.connected
 
     def close_async(self, answer: Callable[[Any], None]) -> None:
         self.closed = True
@@ -341,5 +345,68 @@ def test_a_batch_is_taken_whole_and_in_order_though_it_is_still_being_unpacked()
             consumer.give_message(message)
 
         assert first + scene.take_all() == [b"0", b"1", b"2", b"3"]
+
+    play(scenario)
+
+
+async def renew(scene: Scene) -> Consumer:
+    """Give the reader another consumer, as after an outage."""
+    later = Consumer()
+
+    async def subscribe() -> Consumer:
+        return later
+
+    scene.consumer.connected = False
+    assert scene.reader.is_lost
+    await scene.reader.renew(subscribe)
+    assert not scene.reader.is_lost
+    assert scene.consumer.closed
+    return later
+
+
+def test_a_reader_goes_on_with_another_consumer_and_is_told_of_its_messages() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.reader.take() is None
+        later = await renew(scene)
+
+        await asyncio.to_thread(later.give, b"1")
+
+        assert scene.told == [scene.reader]
+        assert scene.take_all() == [b"1"]
+
+    play(scenario)
+
+
+def test_what_was_given_out_before_is_acked_by_the_new_consumer_and_not_taken_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        acked, in_hand, in_stock = Message(b"1"), Message(b"2"), Message(b"3")
+        for message in (acked, in_hand):
+            scene.consumer.give_message(message)
+        first, second = iter(scene.reader.take, None)
+        ack([first])
+        scene.consumer.give_message(in_stock)
+        later = await renew(scene)
+
+        for message in (acked, in_hand, in_stock):
+            later.give_message(message)
+
+        assert scene.take_all() == [b"3"]
+        ack([second])
+        assert later.acked == [acked, in_hand]
+
+    play(scenario)
+
+
+def test_a_reader_that_was_closed_meanwhile_does_not_come_back() -> None:
+    async def scenario(scene: Scene) -> None:
+        later = Consumer()
+
+        async def subscribe() -> Consumer:
+            await scene.reader.close()
+            return later
+
+        await scene.reader.renew(subscribe)
+
+        assert later.closed
 
     play(scenario)
