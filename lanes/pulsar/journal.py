@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import _pulsar
 
@@ -14,6 +15,7 @@ from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 _TOPIC = "tasks"
 _IN_FLIGHT = 256
+_LATE_S = 1.0
 
 
 class PulsarJournal(Journal):
@@ -24,6 +26,8 @@ class PulsarJournal(Journal):
         self._topic = f"persistent://{namespace}/{_TOPIC}"
         self._producer: _pulsar.Producer | None = None
         self._opening = asyncio.Lock()
+        self._in_flight = 0
+        self._lost_at_s = 0.0
         self._room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def open(self) -> None:
@@ -44,9 +48,13 @@ class PulsarJournal(Journal):
         builder.content(body)
         message = builder.build()
         async with self._room:
-            await self._link.call(
-                "write the journal", lambda done: producer.send_async(message, done)
-            )
+            self._in_flight += 1
+            try:
+                await self._link.call(
+                    "write the journal", lambda done: producer.send_async(message, done)
+                )
+            finally:
+                self._in_flight -= 1
 
     async def replay(self) -> list[tuple[str, bytes]]:
         # In a thread: reading one message after the other is the client's only blocking call.
@@ -63,23 +71,32 @@ class PulsarJournal(Journal):
 
     async def _open_producer(self) -> _pulsar.Producer:
         async with self._opening:
-            await self._let_go_of_lost()
+            self._let_go_of_lost()
             if self._producer is None:
                 configuration = _pulsar.ProducerConfiguration()
                 configuration.batching_enabled(False)  # a change is durable at once, not in 10 ms
                 configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
                 start = self._link.raw.create_producer_async
-                self._producer = await self._link.call(
-                    "open the journal", lambda done: start(self._topic, configuration, done)
+                self._producer = await self._link.open(
+                    self._topic,
+                    "open the journal",
+                    lambda done: start(self._topic, configuration, done),
+                    discard=lambda late: late.close_async(ignore),
                 )
             return self._producer
 
-    async def _let_go_of_lost(self) -> None:
-        """Left alone, the client may wait a minute until it connects a lost producer again."""
+    def _let_go_of_lost(self) -> None:
+        """Left alone, the client may wait a minute until it connects a lost producer again.
+
+        What is in flight may still get through when the loss is a short one.
+        """
         if self._producer is None or self._producer.is_connected():
+            self._lost_at_s = 0.0
             return
-        if not await self._link.answers(self._topic):
-            raise Unreachable(f"Pulsar at {self._link.url} does not answer: run `pushlane up`")
+        self._lost_at_s = self._lost_at_s or time.monotonic()
+        if self._in_flight and time.monotonic() - self._lost_at_s < _LATE_S:
+            return
+        self._link.is_away = True
         lost, self._producer = self._producer, None
         lost.close_async(ignore)
 

@@ -39,11 +39,15 @@ def ignore(result: _pulsar.Result) -> None:
 
 
 class Link:
-    """One client of the broker. `raw` is pulsar-client's own object."""
+    """One client of the broker. `raw` is pulsar-client's own object.
+
+    `is_away` from when something could not be opened, or was found lost, until something is open.
+    """
 
     def __init__(self, raw: _pulsar.Client, url: str) -> None:
         self.raw = raw
         self.url = url
+        self.is_away = False
 
     async def call(
         self,
@@ -73,6 +77,28 @@ class Link:
             raise failure(result, self.url, doing)
         return value
 
+    async def open(
+        self,
+        topic: str,
+        doing: str,
+        start: Callable[[Answer], None],
+        discard: Callable[[Any], None],
+    ) -> Any:
+        """As `call`, to open a reader or a producer of the topic.
+
+        While the broker is away this fails within a second, as an attempt that began in an outage
+        is made again after ever longer waits: the one that gets through is to be a new one.
+        """
+        if self.is_away and not await self.answers(topic):
+            raise failure(_pulsar.Result.ConnectError, self.url, doing)
+        try:
+            opened = await self.call(doing, start, discard)
+        except Unreachable:
+            self.is_away = True
+            raise
+        self.is_away = False
+        return opened
+
     async def probe(self, topic: str) -> None:
         """See that the broker answers, be it that there is no such topic.
 
@@ -87,8 +113,8 @@ class Link:
     async def answers(self, topic: str) -> bool:
         """Whether the broker answers within a second, of whatever is there.
 
-        The client tries a lost connection again after ever longer waits, up to a minute. Who wants
-        to be on again sooner asks this, and then makes a reader or a producer anew.
+        The client tries a lost connection again after ever longer waits, up to a minute: this is
+        a new attempt each time.
         """
         try:
             async with asyncio.timeout(_ANSWER_S):

@@ -99,12 +99,10 @@ class Producers:
             entry.lost_at_s = entry.lost_at_s or time.monotonic()
             is_late = time.monotonic() - entry.lost_at_s > _LATE_S
             if entry.users == 1 or is_late:  # else what is in flight may still get through
-                entry.lost = True
+                entry.lost = self._link.is_away = True
                 await self._close(entry)
         if entry.raw is not None:
             return
-        if entry.lost and not await self._link.answers(self._topic(key)):
-            raise Unreachable(f"Pulsar at {self._link.url} does not answer: run `pushlane up`")
         try:
             entry.raw = await self._make(key)
         except TaskConflict as error:
@@ -148,7 +146,8 @@ class Producers:
         topic = self._topic(key)
         configuration = self._configuration(key.name)
         start = self._link.raw.create_producer_async
-        return await self._link.call(
+        return await self._link.open(
+            topic,
             f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),
             discard=lambda late: late.close_async(ignore),

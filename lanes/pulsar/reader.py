@@ -245,7 +245,8 @@ class Subscriber:
 
     async def _subscribe(self, topic: str, lane: str) -> _pulsar.Consumer:
         start: Callable[..., None] = self._link.raw.subscribe_async
-        return await self._link.call(
+        return await self._link.open(
+            topic,
             f"read lane {lane}",
             lambda done: start(topic, SUBSCRIPTION, self._configuration, done),
             discard=lambda late: late.close_async(ignore),
