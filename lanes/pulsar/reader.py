@@ -22,7 +22,7 @@ from lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
 REFILL_WAIT_S = 0.1
-_LOOK_EVERY_S = 0.7
+_LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
 
 
