@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from dispatcher.backoff import Backoff
+from dispatcher.backoff import Backoff, for_each, raise_first
 from dispatcher.lane import OpenLane
-from lanes.errors import UnknownLane, Unreachable
+from lanes.errors import PushlaneError, UnknownLane
 from lanes.ports import Broker
 
 log = logging.getLogger("pushlane.brim")
@@ -46,25 +46,27 @@ class Brim:
     async def run(self) -> None:
         backoff = Backoff(log, "the broker")
         while True:
-            try:
-                await self._look()
-            except Unreachable as error:
-                await backoff.wait(error)
-                continue
-            backoff.reset()
+            await backoff.until_done(self._look)
             await asyncio.sleep(_EVERY_S)
 
     async def _look(self) -> None:
         due = [lane for lane in self._lanes() if lane.brimful or lane.deferred >= self._step]
-        for first in range(0, len(due), _AT_ONCE):
-            await asyncio.gather(*map(self._measure, due[first : first + _AT_ONCE]))
+        groups = [due[first : first + _AT_ONCE] for first in range(0, len(due), _AT_ONCE)]
+        await for_each(groups, self._measure_all)
+
+    async def _measure_all(self, lanes: Sequence[OpenLane]) -> None:
+        found = await asyncio.gather(*map(self._measure, lanes), return_exceptions=True)
+        raise_first(found)
 
     async def _measure(self, lane: OpenLane) -> None:
-        lane.deferred = 0
+        deferred, lane.deferred = lane.deferred, 0
         try:
             brimful = await self._broker.backlog(lane.later.name) >= self._most
         except UnknownLane:  # dropped with its task
             return
+        except PushlaneError:  # it is due still
+            lane.deferred += deferred
+            raise
         if brimful is not lane.brimful:
             lane.brimful = brimful
             self._log(lane)

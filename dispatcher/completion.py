@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from dispatcher.backoff import Backoff, whenever
 from lanes import life
-from lanes.errors import TaskConflict, UnknownFormat, UnknownTask, Unreachable
+from lanes.errors import PushlaneError, UnknownFormat, UnknownTask
 from lanes.ports import Registry
 from lanes.task import Progress, State, Task
 
@@ -62,7 +62,7 @@ class Completion:
 
     async def conclude(self) -> None:
         """Do now what is due, at a stop. Whoever leads makes up for what does not get through."""
-        with suppress(Unreachable, TaskConflict):
+        with suppress(PushlaneError):
             await self._check_and_finish()
 
     async def _check_and_finish(self) -> None:

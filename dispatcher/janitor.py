@@ -13,11 +13,11 @@ import asyncio
 import contextlib
 import logging
 
-from dispatcher.backoff import Backoff
+from dispatcher.backoff import Backoff, for_each
 from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import Superseded, TaskConflict, UnknownFormat, UnknownTask, Unreachable
+from lanes.errors import Superseded, UnknownFormat, UnknownTask
 from lanes.leader import Leader
 from lanes.naming import later_lane, own_lane
 from lanes.task import TERMINAL_STATES, State, Task
@@ -65,16 +65,15 @@ class Janitor:
     async def run(self) -> None:
         backoff = Backoff(log, "a service that the janitor needs")
         while True:
-            try:
-                await self._round()
-            except Superseded as error:
-                log.warning("%s", error, extra={"action": "superseded"})
-                self._leader.step_down()
-            except (Unreachable, TaskConflict) as error:
-                await backoff.wait(error)
-                continue
-            backoff.reset()
+            await backoff.until_done(self._lead)
             await self._wait()
+
+    async def _lead(self) -> None:
+        try:
+            await self._round()
+        except Superseded as error:
+            log.warning("%s", error, extra={"action": "superseded"})
+            self._leader.step_down()
 
     async def _wait(self) -> None:
         """Until the next round; what has just ended does not wait for it."""
@@ -90,8 +89,7 @@ class Janitor:
             return
         if not self._knows_all:
             await self._take_over()
-        await self._tidy()
-        await self._recovery.step()
+        await for_each((self._tidy, self._recovery.step), lambda part: part())
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
@@ -102,12 +100,15 @@ class Janitor:
 
     async def _tidy(self) -> None:
         now = life.now_ms()
-        for task in [task for task in self._expiring.values() if task.expires_at_ms <= now]:
-            await self._change(task, life.finish(State.EXPIRED))
-        for task in [task for task in self._ended.values() if _drop_at_ms(task) <= now]:
-            if self._ended.pop(task.id, None) is not None:  # else another has dropped it meanwhile
-                self._ended[task.id] = task  # last: if this fails, others are next
-                await self._drop(task)
+        past = [task for task in self._expiring.values() if task.expires_at_ms <= now]
+        over = [task for task in self._ended.values() if _drop_at_ms(task) <= now]
+        await for_each(past, lambda task: self._change(task, life.finish(State.EXPIRED)))
+        await for_each(over, self._drop_ended)
+
+    async def _drop_ended(self, task: Task) -> None:
+        if self._ended.pop(task.id, None) is not None:  # else another has dropped it meanwhile
+            self._ended[task.id] = task  # last: if this fails, others are next
+            await self._drop(task)
 
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""

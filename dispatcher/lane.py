@@ -78,12 +78,15 @@ class OpenLane:
     its pushes wait for their time that only those that come due may go; `deferred` counts those
     sent to wait since the last look. `in_hand` counts messages taken but not settled: the readers
     are closed only when there are none. `parked` counts those of them that wait for another push
-    to be finished: no more are taken while `room` are.
+    to be finished, or for their task to be looked up: no more are taken while `room` are.
+    `unsettled` counts those whose outcome is not durable yet; of a `crowded` lane there are so
+    many that it waits for them.
     """
 
     __slots__ = (
         "again_at_ms",
         "brimful",
+        "crowded",
         "deferred",
         "foreign",
         "held",
@@ -96,6 +99,7 @@ class OpenLane:
         "retired",
         "returned",
         "room",
+        "unsettled",
     )
 
     def __init__(self, name: str, level: Level, pulled: int = 32) -> None:
@@ -112,6 +116,8 @@ class OpenLane:
         self.again_at_ms = 0
         self.brimful = False
         self.deferred = 0
+        self.unsettled = 0
+        self.crowded = False
         self.retired = False
 
     @property

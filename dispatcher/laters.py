@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from lanes.backend import Backend
-from lanes.errors import TaskConflict, UnknownTask, Unreachable
+from lanes.errors import UnknownTask
 from lanes.task import Task
 
 
@@ -31,7 +31,7 @@ class Laters:
         """Return once the task has a later lane, or has ended.
 
         Raises:
-            Unreachable: broker or registry does not answer.
+            PushlaneError: broker or registry does not answer, or many change the task at once.
         """
         if self._is_settled(task_id):
             return
@@ -49,5 +49,3 @@ class Laters:
             self._apply(await self._backend.open_later(task_id))
         except UnknownTask:  # it went with its lanes, as a publish will tell
             return
-        except TaskConflict as error:  # many change it at once: try again
-            raise Unreachable(str(error)) from error

@@ -21,7 +21,6 @@ from dispatcher.settle import Settler
 
 _VOIDS_A_ROUND = 256
 _VOIDS_IN_A_ROW = 32
-_IN_HAND_A_LANE = 1_000
 _FIRST_LANES_S = 2.0
 
 
@@ -89,14 +88,11 @@ class Loop:
                 if self._starve(lane):
                     break
                 continue
-            unsettled = self._settler.unsettled
             job = self._admission.admit(lane, taken)
             if job is None:
                 voids += 1
                 in_a_row += 1
-                if self._settler.unsettled > unsettled and self._is_crowded(lane):
-                    self._scheduler.rest(lane)  # until this is settled, or other of its pushes
-                elif in_a_row >= _VOIDS_IN_A_ROW:
+                if in_a_row >= _VOIDS_IN_A_ROW:
                     self._scheduler.rest(lane)
                     aside.append(lane)
                     in_a_row = 0
@@ -108,12 +104,8 @@ class Loop:
             self._roster.released(lane)
         return jobs, voids
 
-    def _is_crowded(self, lane: OpenLane) -> bool:
-        """Whether so much is being settled that this lane should wait for its own part of it."""
-        return self._settler.is_half_full or lane.in_hand - lane.parked >= _IN_HAND_A_LANE
-
     def _may_fill(self) -> bool:
-        """Whether outcomes have room, and no level is about to get what it has next.
+        """Whether no level is about to get what it has next.
 
         A level that is only empty because we are faster than the store keeps its turn: without
         this, its share would go to the others. It is waited for shortly, and only when the reader
@@ -122,8 +114,7 @@ class Loop:
         lane = self._refilling
         if lane is not None and (lane.fed or time.monotonic() >= self._refill_by):
             self._refilling = None
-        is_behind = self._settler.is_full or self._settler.is_late
-        return self._refilling is None and not is_behind
+        return self._refilling is None and not self._settler.is_late
 
     async def _rest(self) -> None:
         """Until something has changed; no longer than a level may be waited for."""

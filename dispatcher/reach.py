@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dispatcher.backoff import Backoff
 from dispatcher.stats import Stats
-from lanes.errors import Unreachable
+from lanes.errors import PushlaneError
 
 log = logging.getLogger("pushlane.ledger")
 
@@ -29,7 +29,7 @@ class Reach:
         while True:
             try:
                 answer = await call()
-            except Unreachable as error:
+            except PushlaneError as error:
                 if not self._waits:
                     self._degrade(error, pushes)
                     return None
@@ -39,7 +39,7 @@ class Reach:
             self._is_away = False
             return answer
 
-    def _degrade(self, error: Unreachable, pushes: int) -> None:
+    def _degrade(self, error: PushlaneError, pushes: int) -> None:
         self._stats.degraded += pushes
         if not self._is_away:
             log.warning(

@@ -23,7 +23,6 @@ from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.stats import Stats
 from dispatcher.veil import Hasher, masked
-from lanes.errors import Unreachable
 from lanes.life import now_ms
 from lanes.ports import ReceiptLog, Taken
 from lanes.push import Kind, Push, decode
@@ -99,19 +98,16 @@ class Receipts:
         if not receipts:
             return
         self.waiting = len(receipts)
-        bodies: list[bytes] = []
-        while True:
-            try:
-                bodies = bodies or await self._bodies(receipts, await self._hashing())
-                started_s = time.monotonic()
-                await self._log.append(bodies)
-                break
-            except Unreachable as error:
-                await self._backoff.wait(error)
-        self._backoff.reset()
-        self._stats.receipts.add(time.monotonic() - started_s)
+        hasher = await self._backoff.until_done(self._hashing)
+        bodies = await self._bodies(receipts, hasher)
+        await self._backoff.until_done(lambda: self._append(bodies))
         self._stats.receipts_written += len(receipts)
         self.waiting = 0
+
+    async def _append(self, bodies: Sequence[bytes]) -> None:
+        started_s = time.monotonic()
+        await self._log.append(bodies)
+        self._stats.receipts.add(time.monotonic() - started_s)
 
     async def _hashing(self) -> Hasher:
         if self._hasher is None:

@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from dispatcher.backoff import for_each
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import UnknownFormat, UnknownTask
+from lanes.errors import UnknownFormat
 from lanes.naming import is_dead, later_lane, task_of
 from lanes.task import State, Task
 
@@ -23,6 +24,7 @@ Change = Callable[[Task, life.Edit], Awaitable[None]]
 
 GRACE_MS = 600_000
 _RECONCILE_EVERY_MS = 60_000
+_AGAIN_MS = 2_000
 _LOOK_EVERY_MS = 2_000
 _LOOKS = 3
 _CLOCKS_APART_MS = 60_000
@@ -59,38 +61,44 @@ class Recovery:
         """What is due of it."""
         now = self._clock_ms()
         if now >= self._reconcile_at_ms:
+            self._reconcile_at_ms = now + _AGAIN_MS
             await self._reconcile(now)
             self._reconcile_at_ms = now + _RECONCILE_EVERY_MS
         if now >= self._look_at_ms:
-            await self._end_uncounted()
             self._look_at_ms = now + _LOOK_EVERY_MS
+            await self._end_uncounted()
 
     async def _reconcile(self, now: int) -> None:
         active = list(self._active.values())  # before the lanes: theirs were made earlier
         await self._end_counted(active)
         lanes = set(await self._backend.broker.lanes())
-        for task in active:
-            missing = [lane for lane in _lanes_of(task) if lane not in lanes]
-            if missing and task.state is not State.SUBMITTED:
-                await self._reopen(task, missing)
+        await for_each(active, lambda task: self._reopen_missing(task, lanes))
         found = {lane for lane in lanes if await self._is_orphan(lane)}
         self._orphans = {lane: self._orphans.get(lane, now) for lane in found}
-        for lane, since_ms in list(self._orphans.items()):
-            if now - since_ms >= GRACE_MS and await self._backend.broker.drop_lane(lane):
-                del self._orphans[lane]
-                log.warning("lane %s had no task: dropped", lane, extra={"action": "orphan_lane"})
+        late = [lane for lane, since_ms in self._orphans.items() if now - since_ms >= GRACE_MS]
+        await for_each(late, self._drop_orphan)
+
+    async def _reopen_missing(self, task: Task, lanes: set[str]) -> None:
+        missing = [lane for lane in _lanes_of(task) if lane not in lanes]
+        if missing and task.state is not State.SUBMITTED:
+            await self._reopen(task, missing)
+
+    async def _drop_orphan(self, lane: str) -> None:
+        if await self._backend.broker.drop_lane(lane):
+            del self._orphans[lane]
+            log.warning("lane %s had no task: dropped", lane, extra={"action": "orphan_lane"})
 
     async def _end_counted(self, active: Sequence[Task]) -> None:
         """Who counts a task's last push calls it done, and may be killed or stopped in between."""
         sealed = [(task, task.total) for task in active if task.total is not None]
         counts = await self._backend.registry.progress([task.id for task, _ in sealed])
-        for (task, total), progress in zip(sealed, counts, strict=True):
-            if progress.finished >= total:
-                await self._change(task, life.finish(State.DONE))
+        rows = zip(sealed, counts, strict=True)
+        full = [task for (task, total), progress in rows if progress.finished >= total]
+        await for_each(full, lambda task: self._change(task, life.finish(State.DONE)))
 
     async def _reopen(self, task: Task, missing: list[str]) -> None:
         try:
-            known = await self._registered(task.id)
+            known = await self._backend.find(task.id)
         except UnknownFormat:
             return
         if known is None or known.state.is_terminal:
@@ -114,18 +122,10 @@ class Recovery:
         if task_id is None or task_id in self._active:
             return False
         try:
-            task = await self._registered(task_id)
+            task = await self._backend.find(task_id)
         except UnknownFormat:
             return False
         return task is None or (task.lane_dropped and not is_dead(lane))
-
-    async def _registered(self, task_id: str) -> Task | None:
-        """The registry also finds tasks by key and name: those are not meant."""
-        try:
-            task = await self._backend.registry.get(task_id)
-        except UnknownTask:
-            return None
-        return task if task.id == task_id else None
 
     async def _end_uncounted(self) -> None:
         """Tasks that cannot add up to their total any more, since counts were lost.
@@ -136,12 +136,14 @@ class Recovery:
         since_ms = await self._backend.registry.counted_since_ms()
         suspects = [task for task in self._active.values() if _may_lack_counts(task, since_ms)]
         self._idle = {task.id: self._idle.get(task.id, (0, 0)) for task in suspects}
-        for task in suspects:
-            finished, looks = await self._look(task)
-            self._idle[task.id] = (finished, looks)
-            if looks >= _LOOKS:
-                await self._change(task, life.finish(State.DONE, _LOST))
-                log.warning("task %s: %s", task.id, _LOST, extra={"action": "counts_lost"})
+        await for_each(suspects, self._end_if_idle)
+
+    async def _end_if_idle(self, task: Task) -> None:
+        finished, looks = await self._look(task)
+        self._idle[task.id] = (finished, looks)
+        if looks >= _LOOKS:
+            await self._change(task, life.finish(State.DONE, _LOST))
+            log.warning("task %s: %s", task.id, _LOST, extra={"action": "counts_lost"})
 
     async def _look(self, task: Task) -> tuple[int, int]:
         """How much of it is counted, and in how many looks running nothing was left or moved."""

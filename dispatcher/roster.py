@@ -9,30 +9,41 @@ import asyncio
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
-from dispatcher.backoff import Backoff, whenever
+from dispatcher.backoff import Backoff, Backoffs, for_each, raise_first, whenever
 from dispatcher.lane import Inlet, OpenLane
 from dispatcher.schedule import Schedule
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
-from lanes.errors import PushlaneError, UnknownFormat, UnknownLane, UnknownTask, Unreachable
+from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
-from lanes.naming import is_pool, own_lane, pool_lanes
+from lanes.naming import is_pool, own_lane, pool_lanes, task_of
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
 
 log = logging.getLogger("pushlane.roster")
 
 OPENERS = 16
+_PATIENCE_S = 0.5
 _LOOKUPS = 16
 _FIRST_FEED_S = 0.05
 _AGAIN_MS = 60_000
 _ENDED_KEPT = 10_000
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
-_Opening = tuple[int, int, OpenLane, Inlet]
+
+class _Opening(NamedTuple):
+    """A reader to open: those that failed before come last, then high lanes first."""
+
+    failed: bool
+    rank: int
+    turn: int
+    lane: OpenLane
+    inlet: Inlet
 
 
 class Roster:
@@ -70,6 +81,8 @@ class Roster:
         self._asked = asyncio.Event()
         self._ended: OrderedDict[str, Task] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
+        self._backoffs = Backoffs(log)
+        self._version = 0
         self.tasks: dict[str, Task] = {}
         self.lanes: dict[str, OpenLane] = {}
         self.synced = asyncio.Event()
@@ -91,18 +104,16 @@ class Roster:
 
     async def follow(self) -> None:
         """Apply what changes in the registry, for ever."""
-        version = 0
+        self._version = 0
         backoff = Backoff(log, "the registry")
         while True:
-            try:
-                changes = await self._backend.registry.changes(version, timeout_s=1.0)
-            except Unreachable as error:
-                await backoff.wait(error)
-                continue
-            backoff.reset()
+            changes = await backoff.until_done(self._changes)
             self._apply(changes)
-            version = changes.version
+            self._version = changes.version
             self.synced.set()
+
+    async def _changes(self) -> Changes:
+        return await self._backend.registry.changes(self._version, timeout_s=1.0)
 
     def _apply(self, changes: Changes) -> None:
         if changes.weights.by_level() != self._scheduler.weights():
@@ -175,7 +186,11 @@ class Roster:
 
     def _read(self, lane: OpenLane, inlet: Inlet) -> None:
         inlet.wanted = True
-        self._opening.put_nowait((_RANK[lane.level], next(self._turn), lane, inlet))
+        self._queue(lane, inlet, failed=False)
+
+    def _queue(self, lane: OpenLane, inlet: Inlet, *, failed: bool) -> None:
+        rank = _RANK[lane.level]
+        self._opening.put_nowait(_Opening(failed, rank, next(self._turn), lane, inlet))
 
     async def first_opened(self, timeout_s: float) -> None:
         """Wait for the lanes that are there at the start, and a moment for what is on them."""
@@ -185,34 +200,69 @@ class Roster:
                 await self._opening.join()
                 await asyncio.sleep(_FIRST_FEED_S)
 
-    async def run_opener(self) -> None:
-        """Open readers, high lanes first, one at a time: OPENERS of these do so side by side."""
-        backoff = Backoff(log, "the broker")
-        while True:
-            opening = await self._opening.get()
-            try:
-                await self._open_reader(opening, backoff)
-            finally:
-                self._opening.task_done()
+    async def run_openers(self) -> None:
+        """Open readers, so many at once, for ever.
 
-    async def _open_reader(self, opening: _Opening, backoff: Backoff) -> None:
-        rank, turn, lane, inlet = opening
-        if lane.retired or lane.foreign or inlet.reader is not None:
-            return
+        One that takes long or fails gives up its place, so that it never delays another: at most
+        as many are waited for as there are lanes.
+        """
+        places = asyncio.Semaphore(OPENERS)
+        async with asyncio.TaskGroup() as attempts:
+            while True:
+                await places.acquire()
+                attempts.create_task(self._attempt(await self._opening.get(), places))
+
+    async def _attempt(self, opening: _Opening, places: asyncio.Semaphore) -> None:
+        def leave() -> None:
+            places.release()
+            self._opening.task_done()
+
+        patience = asyncio.get_running_loop().call_later(_PATIENCE_S, leave)
+        try:
+            await self._open_reader(opening.lane, opening.inlet)
+        finally:
+            if patience.when() > asyncio.get_running_loop().time():
+                patience.cancel()
+                leave()
+
+    async def _open_reader(self, lane: OpenLane, inlet: Inlet) -> None:
+        if lane.retired:
+            return self._backoffs.forget(inlet.name)
+        if lane.foreign or inlet.reader is not None:
+            return None
         try:
             if is_pool(lane.name):
                 await self._make_shared(lane)
-            inlet.reader = await self._backend.broker.read(inlet.name, self._feeder(lane, inlet))
-        except (Unreachable, UnknownLane) as error:
-            if isinstance(error, UnknownLane) and not is_pool(lane.name):
-                self._retire(lane)  # dropped with its task, of whose end we are about to hear
-                return
-            self._opening.put_nowait((rank, turn, lane, inlet))
-            await backoff.wait(error)
-            return
-        backoff.reset()
+            inlet.reader = await self._read_known(lane, inlet)
+        except PushlaneError as error:
+            wait_s = self._backoffs.failed(inlet.name, error)
+            again = partial(self._queue, lane, inlet, failed=True)
+            asyncio.get_running_loop().call_later(wait_s, again)
+            return None
+        self._backoffs.reset(inlet.name)
         self.released(lane)
-        self._wake()
+        return self._wake()
+
+    async def _read_known(self, lane: OpenLane, inlet: Inlet) -> LaneReader | None:
+        """None when its task has ended. A lane that the broker does not know, of a task that has
+        not, is one that the broker has not heard of yet, or that is about to be made anew.
+        """
+        try:
+            return await self._backend.broker.read(inlet.name, self._feeder(lane, inlet))
+        except UnknownLane:
+            task_id = task_of(lane.name)
+            if task_id is None or not await self._has_ended(task_id):
+                raise
+            return None
+
+    async def _has_ended(self, task_id: str) -> bool:
+        """What the registry says now; it is taken into account here."""
+        task = await self._backend.find(task_id)
+        if task is None:
+            self._end(_forgotten(task_id))
+            return True
+        self.apply(task)
+        return task.state.is_terminal
 
     async def _make_shared(self, lane: OpenLane) -> None:
         """Its later lane before it is read: what comes off it may have to wait there."""
@@ -241,7 +291,7 @@ class Roster:
     def _refresh(self, lane: OpenLane) -> None:
         if lane.retired:
             return
-        if (lane.fed or lane.returned) and not (lane.held or lane.foreign):
+        if (lane.fed or lane.returned) and not (lane.held or lane.foreign or lane.crowded):
             self._scheduler.ready(lane)
         else:
             self._scheduler.rest(lane)
@@ -305,7 +355,11 @@ class Roster:
                         self._read(lane, inlet)
 
     def ask(self, task_id: str, lane: OpenLane, taken: Taken) -> None:
-        """A push surfaced of a task not heard of: look the task up, then offer the push again."""
+        """A push surfaced of a task not heard of: look the task up, then offer the push again.
+
+        It is parked meanwhile, so that a lane holds no more of these than it has room for.
+        """
+        lane.parked += 1
         self._strangers.setdefault(task_id, []).append((lane, taken))
         self._asked.set()
 
@@ -314,32 +368,27 @@ class Roster:
         await whenever(self._asked, self._look_all_up, Backoff(log, "the registry"))
 
     async def _look_all_up(self) -> None:
-        while some := list(self._strangers)[:_LOOKUPS]:
-            await asyncio.gather(*(self._look_up(task_id) for task_id in some))
+        strangers = list(self._strangers)
+        groups = [strangers[at : at + _LOOKUPS] for at in range(0, len(strangers), _LOOKUPS)]
+        await for_each(groups, self._look_up_some)
+
+    async def _look_up_some(self, task_ids: Sequence[str]) -> None:
+        looks = (self._look_up(task_id) for task_id in task_ids)
+        raise_first(await asyncio.gather(*looks, return_exceptions=True))
 
     async def _look_up(self, task_id: str) -> None:
         try:
-            task = await self._found(task_id)
+            await self._has_ended(task_id)
         except UnknownFormat as error:
             for lane, _ in self._strangers.pop(task_id, ()):
+                lane.parked -= 1
                 self.leave(lane, error)
             return
-        if task is None:
-            self._end(_forgotten(task_id))
-        else:
-            self.apply(task)
         for lane, taken in self._strangers.pop(task_id, ()):
+            lane.parked -= 1
             lane.give_back(taken)
             self.released(lane)
         self._wake()
-
-    async def _found(self, task_id: str) -> Task | None:
-        """The registry also finds tasks by key and name: those are not meant."""
-        try:
-            task = await self._backend.registry.get(task_id)
-        except UnknownTask:
-            return None
-        return task if task.id == task_id else None
 
     async def close(self) -> None:
         """Close every reader; what they hold goes to other processes."""

@@ -10,7 +10,9 @@ import asyncio
 import logging
 import os
 import secrets
+import traceback
 from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -32,7 +34,7 @@ from dispatcher.order import Order
 from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
 from dispatcher.receipts import Receipts
-from dispatcher.roster import OPENERS, Roster
+from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
 from dispatcher.sieve import Sieve
@@ -171,7 +173,7 @@ class Dispatcher:
                 ("loop", self._loop.run()),
                 ("roster", self._roster.follow()),
                 ("starts", self._roster.run_starts()),
-                *((f"opener {n}", self._roster.run_opener()) for n in range(OPENERS)),
+                ("openers", self._roster.run_openers()),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
                 ("intake", self._intake.run(self._roster.lanes.values)),
@@ -345,10 +347,18 @@ def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None
         except PushlaneError:
             raise
         except Exception as error:
-            kind = type(error).__name__  # its text might hold what a push holds
-            raise PushlaneError(f"the dispatcher's {name} task died of {kind}") from error
+            raise PushlaneError(f"the dispatcher's {name} task died of {_fault(error)}") from error
 
     return asyncio.create_task(run(), name=name)
+
+
+def _fault(error: BaseException) -> str:
+    """Kind and place of it: its text might hold what a push holds."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
@@ -363,4 +373,10 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical(
+                "stopped since its task %r has ended: %s",
+                task.get_name(),
+                error,
+                extra={"action": "task_died"},
+            )
             raise error

@@ -2,8 +2,8 @@
 
 Retries and forwards are on a lane again, dead pushes are on the dead-letter lane; receipts are in
 their log, and then finished pushes are counted in the registry; then the ack is sent. A crash
-anywhere between repeats a push and never loses one. What waits here is bounded: `is_full` stops the
-loop from taking more.
+anywhere between repeats a push and never loses one. What waits here is bounded lane by lane: a
+crowded one leaves the ring, so that what cannot be published holds its own lane alone.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from dispatcher.backoff import Backoff
+from dispatcher.backoff import Backoff, Backoffs
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.receipts import Receipt, Receipts
 from lanes.backend import Backend
-from lanes.errors import UnknownFormat, UnknownLane, Unreachable
+from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
-from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool
+from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
 from lanes.ports import Taken
 from lanes.push import DeadPush, Kind, Push, encode_dead
 from lanes.task import Finished, Moved, Progress
@@ -35,6 +35,7 @@ log = logging.getLogger("pushlane.settle")
 
 _FLUSH_EVERY_S = 0.01
 _MOST_UNSETTLED = 10_000
+_LEAST_A_LANE = 32
 _LATEST_S = 0.05
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
@@ -77,9 +78,9 @@ class _Move(NamedTuple):
 class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
-    `on_progress` hears the new counts of every task that a batch touched; `on_release` that
-    less of a lane is in hand; `on_settled` that there is room again; `on_durable` what became of
-    each push.
+    `on_progress` hears the new counts of every task that a batch touched; `on_release` that a
+    lane has become crowded, or that less of it is in hand; `on_settled` that there is room again;
+    `on_durable` what became of each push.
     """
 
     def __init__(
@@ -106,11 +107,15 @@ class Settler:
         self._settled = asyncio.Event()
         self._on_settled = on_settled
         self._on_durable = on_durable
+        self._backoffs = Backoffs(log)
         self.unsettled = 0
 
-    @property
-    def is_full(self) -> bool:
-        return self.unsettled >= _MOST_UNSETTLED
+    def _count(self, lane: OpenLane) -> None:
+        self.unsettled += 1
+        lane.unsettled += 1
+        if not lane.crowded and self._is_crowded(lane):
+            lane.crowded = True
+            self._on_release(lane)
 
     @property
     def is_late(self) -> bool:
@@ -118,13 +123,13 @@ class Settler:
         since_s = self._flushing_since_s or self._ends_since_s
         return since_s != 0.0 and time.monotonic() - since_s > _LATEST_S
 
-    @property
-    def is_half_full(self) -> bool:
-        return self.unsettled >= _MOST_UNSETTLED // 2
+    def _is_crowded(self, lane: OpenLane) -> bool:
+        """It may have half as much as there is room left, and a few however many others have."""
+        return lane.unsettled >= max(_LEAST_A_LANE, (_MOST_UNSETTLED - self.unsettled) // 2)
 
     def finish(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
         """The push is finished: count it, then ack. It was at `at_ms`, now unless that is given."""
-        self.unsettled += 1
+        self._count(job.lane)
         push = job.push
         receipt = Receipt(job, kind, reason, at_ms) if self._receipts.is_on else None
         self._ends_since_s = self._ends_since_s or time.monotonic()
@@ -140,7 +145,7 @@ class Settler:
         body: bytes,
     ) -> None:
         """The push goes on another lane: publish, then ack."""
-        self.unsettled += 1
+        self._count(lane)
         end = _End(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
         self._add_move(_Move(target, body, end))
 
@@ -157,7 +162,7 @@ class Settler:
 
         There is a receipt when it was tried.
         """
-        self.unsettled += 1
+        self._count(lane)
         lane.deferred += 1
         moves = not is_later(taken.lane)
         end = _End(lane, taken, push.task_id, push.seq, None, receipt, moves)
@@ -172,7 +177,7 @@ class Settler:
         A task with a lane of its own has a dead-letter lane of its own, so that none has to look
         through the dead of others. It costs no reader, as nobody reads it until somebody asks.
         """
-        self.unsettled += 1
+        self._count(lane)
         kind = Kind.DEAD if dead.task_id else None
         end = _End(lane, taken, dead.task_id, dead.seq, kind, receipt)
         is_shared = is_pool(lane.name) or not dead.task_id
@@ -181,7 +186,7 @@ class Settler:
 
     def ack(self, lane: OpenLane, taken: Taken, push: Push) -> None:
         """The push was finished before this copy of it came: nothing is to be done for it."""
-        self.unsettled += 1
+        self._count(lane)
         self._ends.append(_End(lane, taken, push.task_id, push.seq, None))
         self._ended.set()
 
@@ -191,7 +196,6 @@ class Settler:
 
     async def run_moves(self) -> None:
         """Publish what has gathered, each lane for itself: one to be opened holds up no other."""
-        backoff = Backoff(log, "the broker")
         async with asyncio.TaskGroup() as publishing:
             while True:
                 await self._moved.wait()
@@ -199,44 +203,52 @@ class Settler:
                 await asyncio.sleep(_FLUSH_EVERY_S)
                 moves, self._moves = self._moves, []
                 for group in _by_lane(moves):
-                    publishing.create_task(self._publish(group, backoff))
+                    publishing.create_task(self._publish(group))
 
-    async def _publish(self, moves: list[_Move], backoff: Backoff) -> None:
-        """`moves` are to the same lane, with the same delay."""
-        bodies = [move.body for move in moves]
-        target, _, _, delay_s, opens_for = moves[0]
+    async def _publish(self, moves: list[_Move]) -> None:
+        """`moves` are to the same lane, with the same delay. Tried until they are there."""
+        target = moves[0].target
         while True:
             try:
-                if opens_for:
-                    await self._laters.ensure(opens_for)
-                await self._backend.broker.publish(target, bodies, delay_s=delay_s)
-                ends = [move.end for move in moves]
-                break
-            except UnknownLane:
-                if is_dead(target):  # made by its first dead push
-                    await self._open(target, backoff)
-                    continue
-                ends = [self._dropped(move) for move in moves]
+                ends = await self._publish_once(moves)
                 break
             except UnknownFormat:  # unacked, they go to processes of a newer version
                 self._release([move.end for move in moves])
                 return
-            except Unreachable as error:
-                await backoff.wait(error)
-        backoff.reset()
+            except PushlaneError as error:
+                await self._backoffs.wait(target, error)
+        self._backoffs.reset(target)
         self._ends.extend(ends)
         self._ended.set()
+
+    async def _publish_once(self, moves: list[_Move]) -> list[_End]:
+        target, _, _, delay_s, opens_for = moves[0]
+        bodies = [move.body for move in moves]
+        broker = self._backend.broker
+        if opens_for:
+            await self._laters.ensure(opens_for)
+        try:
+            await broker.publish(target, bodies, delay_s=delay_s)
+        except UnknownLane:
+            if is_dead(target) or is_pool(target):  # made by its first dead push, or lost
+                await broker.open_lane(target)
+                await broker.publish(target, bodies, delay_s=delay_s)
+            elif await self._is_over(target):
+                return [self._dropped(move) for move in moves]
+            else:  # not heard of yet, or about to be made anew
+                raise
+        return [move.end for move in moves]
+
+    async def _is_over(self, lane: str) -> bool:
+        """Whether the registry says that the lane went with its task."""
+        task_id = task_of(lane)
+        task = await self._backend.find(task_id) if task_id is not None else None
+        return task is None or task.state.is_terminal
 
     def _dropped(self, move: _Move) -> _End:
         """Its lane went with its task, and the push with them."""
         receipt = self._receipts.of_dropped(move.end.lane, move.end.taken, _GONE)
         return replace(move.end, kind=Kind.DROPPED, receipt=receipt)
-
-    async def _open(self, lane: str, backoff: Backoff) -> None:
-        try:
-            await self._backend.broker.open_lane(lane)
-        except Unreachable as error:
-            await backoff.wait(error)
 
     async def run_ends(self) -> None:
         backoff = Backoff(log, "the registry")
@@ -251,22 +263,13 @@ class Settler:
 
     async def _flush(self, ends: list[_End], backoff: Backoff) -> None:
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
-        finished = _grouped(ends)
-        moved = _moved(ends)
         progress: Sequence[Progress] = []
-        while True:
-            try:
-                if moved:
-                    await self._backend.registry.move(moved)
-                    moved = []
-                if finished:
-                    progress = await self._backend.registry.record(finished)
-                    finished = []
-                await self._backend.broker.ack([end.taken for end in ends])
-                break
-            except Unreachable as error:
-                await backoff.wait(error)
-        backoff.reset()
+        if moved := _moved(ends):
+            await backoff.until_done(lambda: self._backend.registry.move(moved))
+        if finished := _grouped(ends):
+            progress = await backoff.until_done(lambda: self._backend.registry.record(finished))
+        taken = [end.taken for end in ends]
+        await backoff.until_done(lambda: self._backend.broker.ack(taken))
         self._release(ends)
         self._on_durable(
             ((end.task_id, end.seq) for end in ends if end.kind is not None),
@@ -278,7 +281,9 @@ class Settler:
         self.unsettled -= len(ends)
         for end in ends:
             end.lane.in_hand -= 1
+            end.lane.unsettled -= 1
         for lane in {end.lane for end in ends}:
+            lane.crowded = self._is_crowded(lane)
             self._on_release(lane)
         self._settled.set()
         self._on_settled()

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from lanes import life
+from lanes.errors import UnknownTask
 from lanes.naming import later_lane, own_lane
 from lanes.ports import Broker, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
 from lanes.settings import Settings
@@ -27,6 +28,14 @@ class Backend:
     shelf: Shelf
     receipts: ReceiptLog
     presence: Presence
+
+    async def find(self, task_id: str) -> Task | None:
+        """The task of this id; a registry alone also finds tasks by key and name."""
+        try:
+            task = await self.registry.get(task_id)
+        except UnknownTask:
+            return None
+        return task if task.id == task_id else None
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""

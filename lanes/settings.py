@@ -44,7 +44,8 @@ class Settings(BaseSettings):
     broker: str = Field("embedded", description="`embedded`, or the broker's pulsar:// URL")
     admin_url: str = Field("http://127.0.0.1:8080", description="Pulsar's admin REST URL")
     redis_url: str = Field(
-        "redis://127.0.0.1:6379/0", description="the registry's URL (with Pulsar)"
+        "redis://127.0.0.1:6379/0",
+        description="the registry's URL (with Pulsar): a single server, not a Redis Cluster",
     )
     data_dir: Path = Field(
         default_factory=default_data_dir, description="folder of the embedded store"
@@ -53,6 +54,9 @@ class Settings(BaseSettings):
         "pushlane/lanes", description="Pulsar tenant/namespace that holds the lanes"
     )
     pulsar_token: SecretStr | None = Field(None, description="token for Pulsar and its admin REST")
+    pulsar_ca_file: Path | None = Field(
+        None, description="certificates (PEM) to trust for pulsar+ssl:// and an https:// admin REST"
+    )
     pool_lanes: int = Field(8, ge=1, le=1024, description="lanes that low tasks share")
     prefetch: int = Field(128, ge=1, le=10_000, description="messages a reader may hold untaken")
     batch: int = Field(32, ge=1, le=10_000, description="messages a producer puts into one batch")
@@ -194,7 +198,7 @@ def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
             f"{CONFIG_FILE}: there is no setting {name!r}{hint} (`pushlane config` lists them)"
         )
     value = found["input"]
-    shown = "" if name in ("pulsar_token", "receipts_key") else f"={masked(repr(value))}"
+    shown = "" if name in ("pulsar_token", "receipts_key", "sink") else f"={masked(repr(value))}"
     message = found["msg"].removeprefix("Value error, ")
     return BadInput(f"setting {name}{shown} (from {_origin(name, given)}): {message}")
 

@@ -5,13 +5,16 @@ A sink says what became of each push. It never acks, retries or reads a lane.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from lanes.errors import BadInput
+from lanes.masking import masked
 from lanes.nearest import did_you_mean
 from lanes.ports import Sink
 
 _KINDS = ("null", "log", "webhook", "webhook+h2c")
+_FUNCTION = re.compile(r"[\w.]+")
 _FORMS = "null, log:PATH, webhook:URL, webhook+h2c:URL or package.module:callable"
 
 
@@ -40,9 +43,11 @@ def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool =
 
         only_http2 = kind == "webhook+h2c"
         return WebhookSink(target, slots, timeout_s, retry_timeouts, only_http2=only_http2)
-    if target and kind not in _KINDS:
+    if kind not in _KINDS and _FUNCTION.fullmatch(target):
         from dispatcher.sinks.processor import ProcessorSink, load
 
         return ProcessorSink(load(spec), slots, timeout_s, retry_timeouts)
     hint = "" if kind in _KINDS else did_you_mean(kind, _KINDS)
-    raise BadInput(f"sink {spec!r} is not one of {_FORMS}{hint}")
+    # Of what comes after the colon nothing is shown: it may hold a token.
+    shown = kind if target == "" else f"{kind}:…"
+    raise BadInput(f"sink {masked(shown)!r} is not one of {_FORMS}{hint}")

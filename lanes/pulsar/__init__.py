@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from lanes.backend import Backend
-from lanes.pulsar.admin import Admin
+from lanes.pulsar.admin import connect_admin
 from lanes.pulsar.broker import PulsarBroker
 from lanes.pulsar.journal import PulsarJournal
 from lanes.pulsar.link import connect_link
@@ -31,7 +31,7 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
     """
     journal_namespace = f"{settings.namespace}-registry"
     async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(Admin(settings.admin_url, settings.pulsar_token))
+        admin = await stack.enter_async_context(connect_admin(settings))
         lane_rules = lane_policies(settings.retention_s)
         await ensure_namespace(admin, settings.namespace, lane_rules)
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)

@@ -5,24 +5,37 @@ It asks and answers in JSON values; what a topic or a policy is for, its callers
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple, Self
-from urllib.parse import quote, urljoin
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
+import msgspec
 from pydantic import SecretStr
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from lanes.errors import BadInput
+from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from lanes.masking import masked
-from lanes.pulsar.failures import refusal, unanswered
+from lanes.pulsar.failures import garbled, refusal, unanswered
+from lanes.settings import Settings
 
 _API = "/admin/v2"
 _TIMEOUT_S = 15
 _CONNECTIONS = 32
 _REDIRECTS = 5
+_UNSETTLED = (404, 409, 412)
+_ASK_AGAIN_S = 0.2
+HEARD_OF_WITHIN_S = 10.0  # brokers hear of each other's changes within a second or so
+
+EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+
+
+T = TypeVar("T")
 
 
 class Reply(NamedTuple):
@@ -30,20 +43,33 @@ class Reply(NamedTuple):
     value: Any
 
 
-class Admin:
-    """A client of the admin REST, used as an async context manager."""
+class Place(msgspec.Struct):
+    """Where a message is, as the broker names it."""
 
-    def __init__(self, url: str, token: SecretStr | None) -> None:
+    ledger: int = msgspec.field(name="ledgerId")
+    entry: int = msgspec.field(name="entryId")
+
+
+class Admin:
+    """A client of the admin REST, used as an async context manager.
+
+    `ca_pem` are certificates to trust besides those that everybody does.
+    """
+
+    def __init__(self, url: str, token: SecretStr | None, ca_pem: bytes = b"") -> None:
         self.url = url.rstrip("/")
         self._shown_url = masked(self.url)
         self._token = token
-        self._client: Client = (
+        self._brokers: frozenset[str] = frozenset()
+        builder = (
             ClientBuilder()
             .timeout(timedelta(seconds=_TIMEOUT_S))
             .max_connections(_CONNECTIONS)
             .follow_redirects(False)
-            .build()
         )
+        if ca_pem:
+            builder = builder.add_root_certificate_pem(ca_pem)
+        self._client: Client = builder.build()
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,9 +83,9 @@ class Admin:
         """Send a request; its reply when it is a success or its status is allowed.
 
         Raises:
-            BadInput: the URL is none.
-            Unreachable: no answer, or a refusal.
-            UnknownLane: 404, when it is not allowed.
+            BadInput: the URL is none, or a value is refused.
+            Unreachable: no answer, half of one, one of something else, or a refusal.
+            UnknownLane: there is no such topic.
         """
         try:
             response = await self._follow(method, f"{self.url}{_API}{path}", body)
@@ -70,21 +96,93 @@ class Admin:
             ) from error
         except PyreqwestError as error:
             raise unanswered(error, self._shown_url, doing) from error
-        value = _parsed(content)
+        try:
+            value = json.loads(content) if content else None
+        except ValueError as error:
+            if status < 300:
+                raise self.garbled(doing) from error
+            value = None  # the page of some other server
         if status < 300 or status in allow:
             return Reply(status, value)
         raise refusal(status, _reason(value), self._shown_url, doing)
 
+    async def read(self, path: str, doing: str, shape: type[T]) -> T:
+        """What is there, in the shape that is expected: half of it is `Unreachable`."""
+        return self._shaped(await self.call("GET", path, doing), doing, shape)
+
+    async def find(self, path: str, doing: str, shape: type[T]) -> T | None:
+        """As `read`; None when there is no such topic."""
+        try:
+            return await self.read(path, doing, shape)
+        except UnknownLane:
+            return None
+
+    async def find_any(self, path: str, doing: str, shape: type[T]) -> T | None:
+        """As `read`; None for every 404: of a tenant, or of a namespace."""
+        reply = await self.call("GET", path, doing, allow=(404,))
+        return None if reply.status == 404 else self._shaped(reply, doing, shape)
+
+    def garbled(self, doing: str) -> PushlaneError:
+        """The error of an answer that lacks what was asked for."""
+        return garbled(self._shown_url, doing)
+
+    def _shaped(self, reply: Reply, doing: str, shape: type[T]) -> T:
+        try:
+            return msgspec.convert(reply.value, shape)
+        except msgspec.ValidationError as error:
+            raise self.garbled(doing) from error
+
+    async def insist(
+        self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
+    ) -> Reply:
+        """As `call`, to make or to change what is new: by us, or by another process at once.
+
+        A broker may not have heard yet of what it belongs to (404), or be busy with the same for
+        somebody else (409, 412): it is asked again for some seconds.
+        """
+        deadline_s = time.monotonic() + HEARD_OF_WITHIN_S
+        while True:
+            reply = await self.call(method, path, doing, body, (*allow, *_UNSETTLED))
+            if reply.status < 300 or reply.status in allow:
+                return reply
+            refused = refusal(reply.status, _reason(reply.value), self._shown_url, doing)
+            if isinstance(refused, BadInput) or time.monotonic() >= deadline_s:
+                raise refused
+            await asyncio.sleep(_ASK_AGAIN_S)
+
     async def _follow(self, method: str, url: str, body: Any) -> Response:
         """Redirects lead to the broker that owns the topic, and the token must go along."""
+        own = urlsplit(url)
         response = await self._send(method, url, body)
         for _ in range(_REDIRECTS):
             target = response.get_header("location")
             if response.status not in (302, 307, 308) or target is None:
                 break
             url = urljoin(url, target)
+            await self._check_target(own, urlsplit(url))
             response = await self._send(method, url, body)
         return response
+
+    async def _check_target(self, own: SplitResult, target: SplitResult) -> None:
+        """The token goes nowhere but to the host of the settings, and to brokers that this one
+        names, and never from https to http.
+        """
+        if target.scheme != own.scheme or target.hostname is None:
+            raise self._misled(target)
+        if self._token is None or target.hostname == own.hostname:
+            return
+        if target.hostname not in self._brokers:
+            response = await self._send("GET", f"{self.url}{_API}/brokers", None)
+            self._brokers = _hosts(bytes(await response.bytes()))
+        if target.hostname not in self._brokers:
+            raise self._misled(target)
+
+    def _misled(self, target: SplitResult) -> PushlaneError:
+        return Unreachable(
+            f"Pulsar's admin REST at {self._shown_url} leads to {target.scheme}://"
+            f"{target.hostname}, which is not one of its active brokers over the same scheme: no "
+            "token is sent there; check --admin-url / PUSHLANE_ADMIN_URL and what brokers advertise"
+        )
 
     async def _send(self, method: str, url: str, body: Any) -> Response:
         request = self._client.request(method, url)
@@ -95,16 +193,49 @@ class Admin:
         return await request.build().send()
 
 
+def connect_admin(settings: Settings) -> Admin:
+    """The admin REST that the settings name. Nothing is connected before the first call.
+
+    Raises:
+        BadInput: the file of certificates cannot be used.
+    """
+    ca_file = settings.pulsar_ca_file
+    try:
+        ca_pem = ca_file.read_bytes() if ca_file is not None else b""
+        if ca_file is not None and b"BEGIN CERTIFICATE" not in ca_pem:
+            raise ValueError("no certificate in it")
+        return Admin(settings.admin_url, settings.pulsar_token, ca_pem)
+    except (OSError, ValueError, PyreqwestError) as error:
+        raise BadInput(
+            f"pulsar_ca_file {ca_file} cannot be used ({type(error).__name__}): give a file of "
+            "certificates in PEM form"
+        ) from error
+
+
+def _hosts(content: bytes) -> frozenset[str]:
+    """The hosts of a list of brokers, each host:port; none when it is no such list."""
+    try:
+        names = msgspec.json.decode(content, type=list[str])
+    except msgspec.DecodeError:
+        return frozenset()
+    return frozenset(host for name in names if (host := urlsplit(f"//{name}").hostname))
+
+
 def topic_path(namespace: str, topic: str) -> str:
     """The path of a persistent topic."""
     return f"/persistent/{namespace}/{quote(topic, safe='')}"
 
 
-def _parsed(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except ValueError:  # an empty reply, or the page of some other server
-        return None
+async def make_subscription(
+    admin: Admin,
+    path: str,
+    name: str,
+    doing: str,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Make a durable subscription from the first message on. One that is there stays as it is."""
+    body = {**EARLIEST, "properties": properties} if properties else EARLIEST
+    await admin.insist("PUT", f"{path}/subscription/{name}", doing, body, allow=(409,))
 
 
 def _reason(value: Any) -> str:

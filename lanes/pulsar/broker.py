@@ -5,15 +5,15 @@ Topics are made, measured and removed through the admin REST; messages go throug
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import Any
 
 import _pulsar
+import msgspec
 
 from lanes.errors import UnknownLane
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
 from lanes.pulsar.link import Link
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
@@ -21,11 +21,23 @@ from lanes.pulsar.reader import SUBSCRIPTION, Subscriber
 from lanes.pulsar.replay import replayed, retained_since_ms
 from lanes.settings import Settings
 
-_EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _KNOWN_LANES = 65_536
-_TRIES = 10
-_BUSY_S = 0.2
 _INTERNAL = "__"
+
+
+class _Subscription(msgspec.Struct):
+    backlog: int = msgspec.field(name="msgBacklog")
+    consumers: list[Any]
+
+
+class _Stats(msgspec.Struct):
+    """What of a topic's stats is looked at; all of it has to be there."""
+
+    subscriptions: dict[str, _Subscription]
+
+    @property
+    def readers(self) -> int:
+        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
 
 
 class PulsarBroker(Broker):
@@ -43,8 +55,8 @@ class PulsarBroker(Broker):
         if lane in self._known:
             return
         path, doing = self._path(lane), f"open lane {lane}"
-        await self._admin.call("PUT", path, doing, allow=(409,))
-        await self._make_subscription(path, doing)
+        await self._admin.insist("PUT", path, doing, allow=(409,))
+        await make_subscription(self._admin, path, SUBSCRIPTION, doing)
         if len(self._known) >= _KNOWN_LANES:
             self._known.clear()
         self._known.add(lane)
@@ -55,7 +67,7 @@ class PulsarBroker(Broker):
         if await self._delete(lane, force):
             return True
         stats = await self._stats(lane)
-        if stats is not None and _readers(stats):
+        if stats is not None and stats.readers:
             return False
         return await self._delete(lane, force=True)  # only producers that others keep open hold it
 
@@ -88,7 +100,8 @@ class PulsarBroker(Broker):
         stats = await self._stats(lane)
         if stats is None:
             return 0
-        return int(stats["subscriptions"].get(SUBSCRIPTION, {}).get("msgBacklog", 0))
+        ours = stats.subscriptions.get(SUBSCRIPTION)
+        return ours.backlog if ours is not None else 0
 
     def unit(self, taken: Taken) -> Hashable:
         entry: tuple[int, int] = taken.handle.entry
@@ -104,7 +117,7 @@ class PulsarBroker(Broker):
 
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"
-        topics = (await self._admin.call("GET", path, "list the lanes")).value
+        topics = await self._admin.read(path, "list the lanes", list[str])
         names = [topic.rsplit("/", 1)[1] for topic in topics]
         self._known.intersection_update(names)
         return [name for name in names if not name.startswith(_INTERNAL)]
@@ -118,29 +131,21 @@ class PulsarBroker(Broker):
         if since_ms <= 0:
             return _pulsar.MessageId.earliest
         path, doing = f"{self._path(lane)}/messageid/{since_ms}", f"read lane {lane} again"
-        reply = await self._admin.call("GET", path, doing, allow=(404,))
-        if reply.status == 404:
+        first = await self._admin.find(path, doing, Place)
+        if first is None:
             return _pulsar.MessageId.earliest
-        return _pulsar.MessageId(-1, reply.value["ledgerId"], reply.value["entryId"], -1)
+        return _pulsar.MessageId(-1, first.ledger, first.entry, -1)
 
-    async def _make_subscription(self, path: str, doing: str) -> None:
-        """Two processes that make it at once get in each other's way (412): then ask again."""
-        subscription = f"{path}/subscription/{SUBSCRIPTION}"
-        for left in reversed(range(_TRIES)):
-            allow = (409, 412) if left else (409,)
-            reply = await self._admin.call("PUT", subscription, doing, _EARLIEST, allow)
-            if reply.status != 412:
-                return
-            await asyncio.sleep(_BUSY_S)
-
-    async def _stats(self, lane: str) -> dict[str, Any] | None:
+    async def _stats(self, lane: str) -> _Stats | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"
-        reply = await self._admin.call("GET", path, f"measure lane {lane}", allow=(404,))
-        return None if reply.status == 404 else reply.value
+        return await self._admin.find(path, f"measure lane {lane}", _Stats)
 
     async def _delete(self, lane: str, force: bool) -> bool:
         path = self._path(lane) + ("?force=true" if force else "")
-        reply = await self._admin.call("DELETE", path, f"drop lane {lane}", allow=(404, 412))
+        try:
+            reply = await self._admin.call("DELETE", path, f"drop lane {lane}", allow=(412,))
+        except UnknownLane:  # it is dropped already
+            return True
         return reply.status != 412
 
     def _topic(self, lane: str) -> str:
@@ -148,7 +153,3 @@ class PulsarBroker(Broker):
 
     def _path(self, lane: str) -> str:
         return topic_path(self._namespace, lane)
-
-
-def _readers(stats: dict[str, Any]) -> int:
-    return sum(len(subscription["consumers"]) for subscription in stats["subscriptions"].values())

@@ -5,6 +5,7 @@ Every code has a meaning here; one that a later client adds is `Unreachable` and
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import _pulsar
@@ -57,6 +58,11 @@ _RESULTS = {
     _TOO_LARGE: "MessageTooBig",
 }
 
+# A 412 is a value that is refused, or a broker that is just starting and knows no owner of a topic;
+# a 404 is a topic that is not there, or a namespace that the broker has not heard of yet.
+_WRONG = re.compile(r"not valid|invalid|illegal|not exist|exceed|should not", re.IGNORECASE)
+_NO_TOPIC = re.compile(r"(partitioned )?(topic|subscription)\b", re.IGNORECASE)
+
 MEANINGS = {name: meaning for meaning, names in _RESULTS.items() for name in names.split()}
 
 
@@ -70,19 +76,24 @@ def failure(result: _pulsar.Result, url: str, doing: str) -> PushlaneError:
 
 def refusal(status: int, reason: str, url: str, doing: str) -> PushlaneError:
     """The error that a status of the admin REST stands for, when `doing` failed."""
+    meaning = Meaning(Unreachable, "try again, or look into the broker's log")
     if status in (401, 403):
         meaning = _DENIED
-    elif status == 412 and "ownership" in reason:  # of a topic that no broker serves right now
-        meaning = _AWAY
-    elif status in (400, 405, 406, 412, 422):
+    elif status in (400, 405, 406, 422) or (status == 412 and _WRONG.search(reason)):
         meaning = Meaning(BadInput, "check the namespace, and that this is Pulsar's admin REST")
-    elif status == 404:
+    elif status == 404 and _NO_TOPIC.match(reason):
         meaning = _GONE
-    else:
-        meaning = Meaning(Unreachable, "try again, or look into the broker's log")
     return meaning.error(
         f"Pulsar's admin REST at {url} could not {doing} (status {status}"
         f"{', ' + reason if reason else ''}): {meaning.advice}"
+    )
+
+
+def garbled(url: str, doing: str) -> PushlaneError:
+    """The error of an answer that is cut off, or of something else than Pulsar."""
+    return Unreachable(
+        f"Pulsar's admin REST at {url} was to {doing} and answered half, or something else: try "
+        "again, and check --admin-url / PUSHLANE_ADMIN_URL if it stays so"
     )
 
 

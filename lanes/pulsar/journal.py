@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import _pulsar
 
-from lanes.errors import PushlaneError
+from lanes.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from lanes.ports import Journal
 from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.failures import failure
-from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 _TOPIC = "tasks"
 _IN_FLIGHT = 256
+_LATE_S = 1.0
 
 
 class PulsarJournal(Journal):
@@ -24,23 +26,35 @@ class PulsarJournal(Journal):
         self._topic = f"persistent://{namespace}/{_TOPIC}"
         self._producer: _pulsar.Producer | None = None
         self._opening = asyncio.Lock()
+        self._in_flight = 0
+        self._lost_at_s = 0.0
         self._room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def open(self) -> None:
         """Make the topic when it is missing."""
         path = topic_path(self._namespace, _TOPIC)
-        await self._admin.call("PUT", path, "make the journal", allow=(409,))
+        await self._admin.insist("PUT", path, "make the journal", allow=(409,))
 
     async def append(self, key: str, body: bytes) -> None:
+        try:
+            await self._append(key, body)
+        except (UnknownLane, TaskConflict) as error:  # the journal is no lane, and is shared
+            raise Unreachable(f"the journal cannot be written: {error}") from error
+
+    async def _append(self, key: str, body: bytes) -> None:
         producer = await self._open_producer()
         builder = _pulsar.MessageBuilder()
         builder.partition_key(key)
         builder.content(body)
         message = builder.build()
         async with self._room:
-            await self._link.call(
-                "write the journal", lambda done: producer.send_async(message, done)
-            )
+            self._in_flight += 1
+            try:
+                await self._link.call(
+                    "write the journal", lambda done: producer.send_async(message, done)
+                )
+            finally:
+                self._in_flight -= 1
 
     async def replay(self) -> list[tuple[str, bytes]]:
         # In a thread: reading one message after the other is the client's only blocking call.
@@ -57,15 +71,34 @@ class PulsarJournal(Journal):
 
     async def _open_producer(self) -> _pulsar.Producer:
         async with self._opening:
+            self._let_go_of_lost()
             if self._producer is None:
                 configuration = _pulsar.ProducerConfiguration()
                 configuration.batching_enabled(False)  # a change is durable at once, not in 10 ms
                 configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
                 start = self._link.raw.create_producer_async
-                self._producer = await self._link.call(
-                    "open the journal", lambda done: start(self._topic, configuration, done)
+                self._producer = await self._link.open(
+                    self._topic,
+                    "open the journal",
+                    lambda done: start(self._topic, configuration, done),
+                    discard=lambda late: late.close_async(ignore),
                 )
             return self._producer
+
+    def _let_go_of_lost(self) -> None:
+        """Left alone, the client may wait a minute until it connects a lost producer again.
+
+        What is in flight may still get through when the loss is a short one.
+        """
+        if self._producer is None or self._producer.is_connected():
+            self._lost_at_s = 0.0
+            return
+        self._lost_at_s = self._lost_at_s or time.monotonic()
+        if self._in_flight and time.monotonic() - self._lost_at_s < _LATE_S:
+            return
+        self._link.is_away = True
+        lost, self._producer = self._producer, None
+        lost.close_async(ignore)
 
     def _read_all(self) -> list[tuple[str, bytes]]:
         try:

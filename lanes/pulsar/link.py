@@ -13,13 +13,15 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import _pulsar
+import certifi
 import pulsar
 
-from lanes.errors import BadInput, UnknownLane
+from lanes.errors import BadInput, UnknownLane, Unreachable
 from lanes.pulsar.failures import failure
 from lanes.settings import Settings
 
 OPERATION_TIMEOUT_S = 10
+_ANSWER_S = 1.0
 
 Answer = Callable[..., None]
 
@@ -37,11 +39,15 @@ def ignore(result: _pulsar.Result) -> None:
 
 
 class Link:
-    """One client of the broker. `raw` is pulsar-client's own object."""
+    """One client of the broker. `raw` is pulsar-client's own object.
+
+    `is_away` from when something could not be opened, or was found lost, until something is open.
+    """
 
     def __init__(self, raw: _pulsar.Client, url: str) -> None:
         self.raw = raw
         self.url = url
+        self.is_away = False
 
     async def call(
         self,
@@ -71,6 +77,28 @@ class Link:
             raise failure(result, self.url, doing)
         return value
 
+    async def open(
+        self,
+        topic: str,
+        doing: str,
+        start: Callable[[Answer], None],
+        discard: Callable[[Any], None],
+    ) -> Any:
+        """As `call`, to open a reader or a producer of the topic.
+
+        While the broker is away this fails within a second, as an attempt that began in an outage
+        is made again after ever longer waits: the one that gets through is to be a new one.
+        """
+        if self.is_away and not await self.answers(topic):
+            raise failure(_pulsar.Result.ConnectError, self.url, doing)
+        try:
+            opened = await self.call(doing, start, discard)
+        except Unreachable:
+            self.is_away = True
+            raise
+        self.is_away = False
+        return opened
+
     async def probe(self, topic: str) -> None:
         """See that the broker answers, be it that there is no such topic.
 
@@ -81,6 +109,19 @@ class Link:
             await self.call(
                 "look up a topic", lambda done: self.raw.get_topic_partitions_async(topic, done)
             )
+
+    async def answers(self, topic: str) -> bool:
+        """Whether the broker answers within a second, of whatever is there.
+
+        The client tries a lost connection again after ever longer waits, up to a minute: this is
+        a new attempt each time.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self.probe(topic)
+        except (TimeoutError, Unreachable):
+            return False
+        return True
 
     async def close(self) -> None:
         """Send the acks that are held, and close every consumer and producer.
@@ -119,6 +160,10 @@ def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:
     configuration.operation_timeout_seconds(OPERATION_TIMEOUT_S)
     configuration.connection_timeout(OPERATION_TIMEOUT_S * 1000 // 2)
     configuration.stats_interval_in_seconds(0)
+    configuration.tls_validate_hostname(True)  # by default every host may have any certificate
+    configuration.tls_allow_insecure_connection(False)
+    # Without a file the client trusts nobody's on some systems; certifi comes with it.
+    configuration.tls_trust_certs_file_path(str(settings.pulsar_ca_file or certifi.where()))
     # It would write to the terminal; with a Python logger the client's threads can deadlock.
     configuration.set_file_logger(_pulsar.LoggerLevel.Error, os.devnull)
     if settings.pulsar_token is not None:

@@ -106,7 +106,8 @@ JOURNAL_POLICIES = (
 async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
-    Harmless when several processes do so at once.
+    Harmless when several processes do so at once: what the answering broker has not heard of yet
+    is asked for again.
 
     Raises:
         BadInput: the namespace is not of the form tenant/name.
@@ -117,24 +118,25 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
             f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
         )
     path = f"/namespaces/{namespace}"
-    reply = await admin.call("GET", path, f"read namespace {namespace}", allow=(404,))
-    if reply.status == 404:
+    current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
+    if current is None:
         await _create(admin, namespace)
-    current = reply.value if reply.status == 200 and isinstance(reply.value, dict) else {}
+        current = {}
     for policy in policies:
         if not _holds(current.get(policy.key), policy):
             doing = f"set {policy.path} of namespace {namespace}"
-            await admin.call(policy.method, f"{path}/{policy.path}", doing, policy.value)
+            await admin.insist(policy.method, f"{path}/{policy.path}", doing, policy.value)
 
 
 async def _create(admin: Admin, namespace: str) -> None:
     tenant = namespace.split("/", 1)[0]
     doing = f"make tenant {tenant}"
-    if (await admin.call("GET", f"/tenants/{tenant}", doing, allow=(404,))).status == 404:
-        clusters = (await admin.call("GET", "/clusters", doing)).value
+    if await admin.find_any(f"/tenants/{tenant}", doing, dict[str, Any]) is None:
+        clusters = await admin.read("/clusters", doing, list[str])
         body = {"adminRoles": [], "allowedClusters": clusters}
-        await admin.call("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
-    await admin.call("PUT", f"/namespaces/{namespace}", f"make namespace {namespace}", allow=(409,))
+        await admin.insist("PUT", f"/tenants/{tenant}", doing, body, allow=(409,))
+    doing = f"make namespace {namespace}"
+    await admin.insist("PUT", f"/namespaces/{namespace}", doing, allow=(409,))
 
 
 def _holds(current: Any, policy: Policy) -> bool:

@@ -6,6 +6,7 @@ One in use is never closed for room. It sends nothing itself.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 MAX_PRODUCERS = 1024
 MAX_BATCHES_IN_FLIGHT = 64
+_LATE_S = 1.0
 _AN_HOUR_MS = 3_600_000
 
 
@@ -34,11 +36,12 @@ class OpenProducer:
     It is `lost` from the loss of its connection until it is made anew.
     """
 
-    __slots__ = ("lock", "lost", "raw", "room", "users")
+    __slots__ = ("lock", "lost", "lost_at_s", "raw", "room", "users")
 
     def __init__(self) -> None:
         self.raw: _pulsar.Producer | None = None
         self.lost = False
+        self.lost_at_s = 0.0
         self.lock = asyncio.Lock()
         self.room = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
         self.users = 0
@@ -92,9 +95,12 @@ class Producers:
 
         That also shows whether its lane is still there.
         """
-        if entry.raw is not None and entry.users == 1 and not entry.raw.is_connected():
-            entry.lost = True
-            await self._close(entry)
+        if entry.raw is not None and not entry.raw.is_connected():
+            entry.lost_at_s = entry.lost_at_s or time.monotonic()
+            is_late = time.monotonic() - entry.lost_at_s > _LATE_S
+            if entry.users == 1 or is_late:  # else what is in flight may still get through
+                entry.lost = self._link.is_away = True
+                await self._close(entry)
         if entry.raw is not None:
             return
         try:
@@ -104,6 +110,7 @@ class Producers:
                 raise Unreachable(f"{error} (it may be our own lost connection)") from error
             raise
         entry.lost = False
+        entry.lost_at_s = 0.0
 
     async def _return(self, key: ProducerKey, entry: OpenProducer) -> None:
         if entry.users:
@@ -136,14 +143,18 @@ class Producers:
             return
 
     async def _make(self, key: ProducerKey) -> _pulsar.Producer:
-        topic = f"persistent://{self._namespace}/{key.lane}"
+        topic = self._topic(key)
         configuration = self._configuration(key.name)
         start = self._link.raw.create_producer_async
-        return await self._link.call(
+        return await self._link.open(
+            topic,
             f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),
             discard=lambda late: late.close_async(ignore),
         )
+
+    def _topic(self, key: ProducerKey) -> str:
+        return f"persistent://{self._namespace}/{key.lane}"
 
     def _configuration(self, name: str) -> _pulsar.ProducerConfiguration:
         configuration = _pulsar.ProducerConfiguration()

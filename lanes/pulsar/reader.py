@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import _pulsar
 
@@ -21,6 +22,8 @@ from lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
 REFILL_WAIT_S = 0.1
+_LOOK_EVERY_S = 0.3
+_RENEWED_AT_ONCE = 256
 
 
 class PulsarReader:
@@ -28,6 +31,7 @@ class PulsarReader:
 
     __slots__ = (
         "_acks",
+        "_answer",
         "_asked",
         "_buffer",
         "_closed",
@@ -58,7 +62,7 @@ class PulsarReader:
     ) -> None:
         self.lane = lane
         self._link = link
-        self._consumer = consumer
+        self._use(consumer)
         self._recent = recent
         self._acks = acks
         self._on_ready = on_ready
@@ -73,6 +77,39 @@ class PulsarReader:
         self._run = 0
         self._refills = False
         self._dry_at = 0.0
+
+    def _use(self, consumer: _pulsar.Consumer) -> None:
+        self._consumer = consumer
+        self._answer = partial(self._arrived, consumer)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection of its consumer is broken."""
+        return not self._closed and not self._consumer.is_connected()
+
+    async def renew(self, subscribe: Callable[[], Awaitable[_pulsar.Consumer]]) -> None:
+        """Go on with a new consumer: the client might not try the old one again for a minute.
+
+        What was given out stays so, and is acked through the new one; what the old one held in
+        stock comes again.
+        """
+        consumer = await subscribe()
+        if self._closed:
+            consumer.close_async(ignore)
+            return
+        old, self._head, self._asked = self._consumer, None, False
+        self._use(consumer)
+        if self._waiting:
+            self.start()
+        old.close_async(ignore)
+
+    def acknowledge(self, acked: _pulsar.Message | _pulsar.MessageId) -> None:
+        """By the consumer of now, whichever gave it out."""
+        self._consumer.acknowledge(acked)
 
     def start(self) -> None:
         """Wait for the first message."""
@@ -121,7 +158,7 @@ class PulsarReader:
 
     def _keep(self, message: _pulsar.Message) -> bytes:
         """Into the buffer, if it is to be delivered; its id, empty if not."""
-        hold = self._recent.hold(self._consumer, message)
+        hold = self._recent.hold(self, message)
         if hold is None:
             return b""
         self._buffer.append(Taken(message.data(), self.lane, hold))
@@ -156,11 +193,13 @@ class PulsarReader:
 
     def _ask(self) -> None:
         self._asked = True
-        self._consumer.receive_async(self._arrived)
+        self._consumer.receive_async(self._answer)
 
-    def _arrived(self, result: _pulsar.Result, message: _pulsar.Message) -> None:
+    def _arrived(
+        self, consumer: _pulsar.Consumer, result: _pulsar.Result, message: _pulsar.Message
+    ) -> None:
         """Called within `_ask`, or on a thread of the client."""
-        if result.value:  # the consumer is closed
+        if result.value or consumer is not self._consumer:  # the consumer is closed
             return
         self._head = message
         if self._waiting:
@@ -183,6 +222,9 @@ class Subscriber:
         self._prefetch = prefetch
         self._configuration = _configuration(prefetch)
         self._recent = Recent()
+        self._topics: dict[PulsarReader, str] = {}
+        self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
+        self._watch: asyncio.Task[None] | None = None
 
     async def read(self, topic: str, lane: str, on_ready: OnReady) -> PulsarReader:
         """A reader of the topic, waiting for its first message.
@@ -191,20 +233,52 @@ class Subscriber:
             UnknownLane: there is no such topic.
             Unreachable: the broker does not answer.
         """
-        start: Callable[..., None] = self._link.raw.subscribe_async
-        consumer = await self._link.call(
-            f"read lane {lane}",
-            lambda done: start(topic, SUBSCRIPTION, self._configuration, done),
-            discard=lambda late: late.close_async(ignore),
-        )
+        consumer = await self._subscribe(topic, lane)
         reader = PulsarReader(
             self._link, lane, consumer, self._recent, self.acks, self._prefetch, on_ready
         )
         reader.start()
+        self._topics[reader] = topic
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._renew_lost(), name="renew readers")
         return reader
+
+    async def _subscribe(self, topic: str, lane: str) -> _pulsar.Consumer:
+        start: Callable[..., None] = self._link.raw.subscribe_async
+        return await self._link.open(
+            topic,
+            f"read lane {lane}",
+            lambda done: start(topic, SUBSCRIPTION, self._configuration, done),
+            discard=lambda late: late.close_async(ignore),
+        )
+
+    async def _renew_lost(self) -> None:
+        """Renew readers that lost the broker, as soon as it answers again, for ever."""
+        before: set[PulsarReader] = set()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            self._topics = {one: of for one, of in self._topics.items() if not one.is_closed}
+            lost = {reader for reader in self._topics if reader.is_lost}
+            late = [one for one in lost & before if one not in self._renewing]
+            before = lost  # a short break the client mends by itself
+            if late and await self._link.answers(self._topics[late[0]]):
+                for reader in late[: _RENEWED_AT_ONCE - len(self._renewing)]:
+                    self._renewing[reader] = asyncio.create_task(self._renew(reader))
+
+    async def _renew(self, reader: PulsarReader) -> None:
+        topic = self._topics[reader]
+        try:
+            await reader.renew(lambda: self._subscribe(topic, reader.lane))
+        except PushlaneError:  # it is looked at again in a second
+            return
+        finally:
+            del self._renewing[reader]
 
     def close(self) -> None:
         """Send the acks that wait; the client is about to close."""
+        for task in (self._watch, *self._renewing.values()):
+            if task is not None:
+                task.cancel()
         self.acks.send()
         self._recent.clear()
 

@@ -8,6 +8,7 @@ before is never held back.
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 import _pulsar
 import msgspec
@@ -15,10 +16,16 @@ import msgspec
 MOST = 32_768
 
 
+class Acker(Protocol):
+    """A reader, whose consumer may be another one after the connection was lost."""
+
+    def acknowledge(self, acked: _pulsar.Message | _pulsar.MessageId) -> None: ...
+
+
 class Hold(msgspec.Struct, gc=False):
     """A message that a consumer has given out, None once it is acked; `name` is its id."""
 
-    consumer: _pulsar.Consumer
+    consumer: Acker
     name: bytes
     message: _pulsar.Message | None
 
@@ -44,7 +51,7 @@ class Recent:
         self._holds: dict[bytes, Hold] = {}
         self._names: deque[bytes] = deque()  # oldest first: a dict is slow to find its first
 
-    def hold(self, consumer: _pulsar.Consumer, message: _pulsar.Message) -> Hold | None:
+    def hold(self, consumer: Acker, message: _pulsar.Message) -> Hold | None:
         """The message as one to deliver, or None when this consumer gave it out before.
 
         If that one is acked already, its ack may have been lost with the connection: it is sent
@@ -67,7 +74,7 @@ class Recent:
         self._names.clear()
 
 
-def acknowledge(consumer: _pulsar.Consumer, acked: _pulsar.Message | _pulsar.MessageId) -> None:
+def acknowledge(consumer: Acker, acked: _pulsar.Message | _pulsar.MessageId) -> None:
     try:  # once a push: `suppress` costs as much as the ack
         consumer.acknowledge(acked)
     except _pulsar.PulsarException:  # its reader is closed: the message comes again

@@ -6,17 +6,17 @@ whatever goes through here must be harmless when it runs twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.commands.core import AsyncScript
+from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lanes.errors import BadInput, Unreachable
@@ -26,6 +26,33 @@ CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3.0
 REPLY_TIMEOUT_S = 10.0
 RETRIES = 3
+
+
+T = TypeVar("T")
+
+Read = Callable[[Any], T]
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
+def numbers_only(answer: Any) -> int | None:
+    """A number, or none."""
+    return None if answer is None else int(answer)
+
+
+def words(answer: Any) -> list[bytes]:
+    """A list of byte strings."""
+    if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
+        raise TypeError("no list of byte strings")
+    return answer
+
+
+def turn(answer: Any) -> tuple[bytes, bytes]:
+    """How a script went that begins a write, and the value that it found."""
+    first, *rest = words(answer)
+    return first, rest[0] if rest else b""
 
 
 class Client:
@@ -39,19 +66,32 @@ class Client:
     async def ping(self) -> None:
         await self.call("PING")
 
-    async def call(self, *command: str | bytes | int) -> Any:
+    async def call(self, *command: str | bytes | int, read: Read[T] = _as_it_is) -> T:
+        """What `read` makes of the answer."""
         with self.reach():
-            return await self.redis.execute_command(*command)  # type: ignore[no-untyped-call]
+            answer = await self.redis.execute_command(*command)  # type: ignore[no-untyped-call]
+        with self.understood():
+            return read(answer)
 
     async def run(
-        self, script: str, keys: Sequence[str], args: Sequence[str | bytes | int] = ()
-    ) -> Any:
-        """Run a Lua script, sent whole only when the server does not know it."""
+        self,
+        script: str,
+        keys: Sequence[str],
+        args: Sequence[str | bytes | int] = (),
+        *,
+        read: Read[T] = _as_it_is,
+    ) -> T:
+        """Run a Lua script, sent whole only when the server does not know it.
+
+        Returns what `read` makes of the answer.
+        """
         known = self._scripts.get(script)
         if known is None:
             known = self._scripts[script] = self.redis.register_script(script)
         with self.reach():
-            return await known(keys=keys, args=args)
+            answer = await known(keys=keys, args=args)
+        with self.understood():
+            return read(answer)
 
     def pipeline(self) -> Pipeline:
         """Commands for one round trip; run them inside `reach()`."""
@@ -62,6 +102,11 @@ class Client:
         """Vendor errors inside become ours."""
         try:
             yield
+        except (MovedError, AskError, ClusterDownError) as error:
+            raise Unreachable(
+                f"Redis at {self.where} is part of a cluster ({type(error).__name__}), and Redis "
+                "Cluster is not supported: use a single server, or one with replicas and Sentinel"
+            ) from error
         except (RedisConnectionError, RedisTimeoutError) as error:
             raise Unreachable(
                 f"Redis at {self.where} does not answer ({type(error).__name__}); start it "
@@ -72,6 +117,22 @@ class Client:
                 f"Redis at {self.where} refuses a command ({type(error).__name__}: "
                 f"{str(error)[:120]}); look at its log, its memory limit and its access rules"
             ) from error
+        except Exception as error:  # whatever the client makes of bytes that are no Redis'
+            raise self._odd(error) from error
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """An answer that is read inside, and is of another form than it has to be, is our error."""
+        try:
+            yield
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise self._odd(error) from error
+
+    def _odd(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"Redis at {self.where} answered something else than was asked "
+            f"({type(error).__name__}); check that PUSHLANE_REDIS_URL names a Redis of its own"
+        )
 
     async def close(self) -> None:
         await self.redis.aclose(close_connection_pool=True)

@@ -5,7 +5,7 @@ The holder is told by the server's clock alone. It never takes a lease away from
 
 from __future__ import annotations
 
-from lanes.redis.client import Client
+from lanes.redis.client import Client, numbers_only
 from lanes.redis.keys import Keys
 
 # A fence is never below the server's time in ms: it keeps growing even when Redis has lost
@@ -41,8 +41,7 @@ class RedisLease:
     async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
         ttl_ms = max(1, round(ttl_s * 1000))
         keys = [self._keys.lease(name), self._keys.fence(name)]
-        fence = await self._client.run(_ACQUIRE, keys, [holder, ttl_ms])
-        return None if fence is None else int(fence)
+        return await self._client.run(_ACQUIRE, keys, [holder, ttl_ms], read=numbers_only)
 
     async def is_held(self, name: str) -> bool:
         return bool(await self._client.call("EXISTS", self._keys.lease(name)))

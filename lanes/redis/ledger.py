@@ -7,10 +7,11 @@ still to be acked then may be delivered again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lanes.ports import ClaimResult
 from lanes.push import Push
-from lanes.redis.client import Client
+from lanes.redis.client import Client, Read, words
 from lanes.redis.keys import Keys
 
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
@@ -56,6 +57,16 @@ end
 """
 
 
+def _results(count: int) -> Read[list[ClaimResult]]:
+    def read(answer: Any) -> list[ClaimResult]:
+        results = [ClaimResult(word.decode()) for word in words(answer)]
+        if len(results) != count:
+            raise ValueError("not a result for each push")
+        return results
+
+    return read
+
+
 class RedisLedger:
     """See `lanes.ports.Ledger`."""
 
@@ -70,8 +81,7 @@ class RedisLedger:
         args: list[str | bytes | int] = [owner, max(1, round(ttl_s * 1000)), self._window_ms]
         results: list[ClaimResult] = []
         for keys in self._calls(pushes):
-            replies = await self._client.run(_CLAIM, keys, args)
-            results += [ClaimResult(reply.decode()) for reply in replies]
+            results += await self._client.run(_CLAIM, keys, args, read=_results(len(keys)))
         return results
 
     async def confirm(self, pushes: Sequence[Push]) -> None:

@@ -6,8 +6,8 @@ before are then sent once more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from lanes.marks import Mark
 from lanes.ports import Turn
@@ -15,6 +15,8 @@ from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 
 MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
+
+T = TypeVar("T")
 
 # A key holds the token; while somebody is in its turn also until when, and who.
 _READ = """
@@ -100,26 +102,39 @@ class RedisMarks:
         self._window_ms = max(1, round(window_s * 1000))
 
     async def first(self, marks: Sequence[Mark]) -> list[bool]:
-        return [answer == 1 for answer in await self._run(_FIRST, marks, [self._window_ms])]
+        return await self._run(_FIRST, marks, [self._window_ms], bool)
 
     async def announce(self, marks: Sequence[Mark]) -> None:
-        await self._run(_ANNOUNCE, marks, [self._window_ms])
+        await self._run(_ANNOUNCE, marks, [self._window_ms], None)
 
     async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[Turn]:
         ttl_ms = max(1, round(ttl_s * 1000))
-        answers = await self._run(_ENTER, marks, [self._window_ms + ttl_ms, owner, ttl_ms])
-        return [Turn(answer.decode()) for answer in answers]
+        args: list[str | bytes | int] = [self._window_ms + ttl_ms, owner, ttl_ms]
+        return await self._run(_ENTER, marks, args, lambda word: Turn(word.decode()))
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
-        await self._run(_LEAVE, marks, [self._window_ms, owner])
+        await self._run(_LEAVE, marks, [self._window_ms, owner], None)
 
     async def _run(
-        self, script: str, marks: Sequence[Mark], args: Sequence[str | bytes | int]
-    ) -> list[Any]:
-        answers: list[Any] = []
+        self,
+        script: str,
+        marks: Sequence[Mark],
+        args: Sequence[str | bytes | int],
+        read_one: Callable[[Any], T] | None,
+    ) -> list[T]:
+        """One answer a mark, unless the script gives none."""
+
+        def read(answer: Any) -> list[T]:
+            if read_one is None:
+                return []
+            if len(answer) != len(some):
+                raise ValueError("not an answer for each mark")
+            return [read_one(one) for one in answer]
+
+        answers: list[T] = []
         for start in range(0, len(marks), MARKS_A_CALL):
             some = marks[start : start + MARKS_A_CALL]
             keys = [self._keys.mark(mark.key) for mark in some]
             tokens = [mark.token for mark in some]
-            answers += await self._client.run(script, keys, [*args, *tokens]) or []
+            answers += await self._client.run(script, keys, [*args, *tokens], read=read)
         return answers

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from redis.asyncio.client import PubSub
 
+from lanes.errors import Unreachable
 from lanes.redis.client import Client
 
 RECHECK_S = 0.5  # a lost notice delays a change by this much
@@ -39,6 +41,9 @@ class Notices:
                 await pubsub.get_message(
                     ignore_subscribe_messages=True, timeout=max(0.0, until - time.monotonic())
                 )
+        except BaseException:  # the next who waits subscribes anew
+            await self.close()
+            raise
         finally:
             self._reading.release()
 
@@ -49,5 +54,7 @@ class Notices:
         return self._pubsub
 
     async def close(self) -> None:
-        if self._pubsub is not None:
-            await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            with suppress(Unreachable), self._client.reach():
+                await pubsub.aclose()  # type: ignore[no-untyped-call]

@@ -5,8 +5,10 @@ The index drops what has expired whenever anybody announces or looks.
 
 from __future__ import annotations
 
+from typing import Any
+
 from lanes.presence import Process, decode_all, encode
-from lanes.redis.client import Client
+from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 
 _PRUNE = """
@@ -44,12 +46,17 @@ class RedisPresence:
         await self._client.run(_ANNOUNCE, keys, [process.id, encode(process), ttl_ms])
 
     async def list(self) -> list[Process]:
-        ids = await self._client.run(_LIST, [self._keys.processes])
+        ids = await self._client.run(_LIST, [self._keys.processes], read=words)
         if not ids:
             return []
         keys = [self._keys.process(process_id.decode()) for process_id in ids]
-        return decode_all(body for body in await self._client.call("MGET", *keys) if body)
+        bodies: list[bytes] = await self._client.call("MGET", *keys, read=_there)
+        return decode_all(bodies)
 
     async def leave(self, process_id: str) -> None:
         keys = [self._keys.processes, self._keys.process(process_id)]
         await self._client.run(_LEAVE, keys, [process_id])
+
+
+def _there(answer: Any) -> list[bytes]:
+    return words([body for body in answer if body])

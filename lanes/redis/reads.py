@@ -6,10 +6,11 @@ Never writes, and holds nothing between two calls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lanes.errors import UnknownTask
 from lanes.nearest import ambiguous_task, unknown_task
-from lanes.redis.client import Client
+from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 from lanes.task import State, Task
 from lanes.task_bytes import Understood, decode
@@ -39,14 +40,16 @@ class Reads:
         return sorted(kept, key=lambda task: (task.created_at_ms, task.id))
 
     async def _active(self) -> Found:
-        return await self._tasks(await self._client.call("SMEMBERS", self._keys.active))
+        return await self._tasks(await self._client.call("SMEMBERS", self._keys.active, read=_ids))
 
     async def changed(self, since: int, version: int) -> Found:
         if since == version:
             return [], []
         if since == 0 or since > version:  # a first look, or a registry that was set back
             return await self._active()
-        newer = await self._client.call("ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf")
+        newer = await self._client.call(
+            "ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf", read=words
+        )
         return await self._tasks(newer)
 
     async def _tasks(self, ids: Iterable[bytes]) -> Found:
@@ -54,7 +57,7 @@ class Reads:
         kept: list[tuple[str, bytes]] = []
         for start in range(0, len(wanted), TASKS_A_CALL):
             page = wanted[start : start + TASKS_A_CALL]
-            bodies = await self._client.call("HMGET", self._keys.tasks, *page)
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=_bodies)
             pairs = zip(page, bodies, strict=True)
             kept += [(task_id.decode(), body) for task_id, body in pairs if body is not None]
         return self._understood.read(kept)
@@ -65,7 +68,7 @@ class Reads:
         while cursor or first:
             first = False
             cursor, found = await self._client.call(
-                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL
+                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
             )
             kept |= {task_id.decode(): body for task_id, body in found.items()}
         tasks, _ = self._understood.read(kept.items())
@@ -81,10 +84,12 @@ class Reads:
             "ZRANGEBYLEX", self._keys.by_name, named, named.encode() + b"\xff", "LIMIT", 0, 3
         )
         with self._client.reach():
-            body, keyed, names = await pipeline.execute()
+            answers = await pipeline.execute()
+        with self._client.understood():
+            body, keyed, names = answers
+            ids = set(words([keyed] if keyed else [name.rpartition(b"\0")[2] for name in names]))
         if body is not None:
             return decode(wanted, body)
-        ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
         if len(ids) > 1:
             raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
         for task_id in ids:
@@ -93,7 +98,26 @@ class Reads:
         return None
 
     async def unknown(self, wanted: str) -> UnknownTask:
-        latest = await self._client.call("ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1)
+        latest = await self._client.call(
+            "ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1, read=words
+        )
         tasks, _ = await self._tasks(latest)
-        words = {word for task in tasks for word in (task.id, task.key, task.name) if word}
-        return unknown_task(wanted, words)
+        near = {word for task in tasks for word in (task.id, task.key, task.name) if word}
+        return unknown_task(wanted, near)
+
+
+def _ids(answer: Any) -> list[bytes]:
+    """A set, which the client gives as a set or as a list."""
+    return words(list(answer) if isinstance(answer, set) else answer)
+
+
+def _bodies(answer: Any) -> list[bytes | None]:
+    """What is there of what was asked for, in that order."""
+    words([body for body in answer if body is not None])
+    return list(answer)
+
+
+def _page(answer: Any) -> tuple[int, dict[bytes, bytes]]:
+    cursor, found = answer
+    words([*found, *found.values()])
+    return int(cursor), dict(found)

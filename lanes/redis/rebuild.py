@@ -105,7 +105,7 @@ class Rebuild:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             guard = [self._keys.version, self._keys.rebuilding, self._keys.server]
-            turn = await self._client.run(_GUARD, guard, [token, GUARD_MS])
+            turn: bytes = await self._client.run(_GUARD, guard, [token, GUARD_MS])
             if turn == b"ready" or (turn == b"ours" and await self._fill(token)):
                 return
             await asyncio.sleep(POLL_S)

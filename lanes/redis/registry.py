@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from lanes.ports import Changes, Edit, Fence, Journal
-from lanes.redis.client import Client
+from lanes.redis.client import Client, numbers_only
 from lanes.redis.keys import Keys
 from lanes.redis.notices import Notices
 from lanes.redis.reads import Reads
@@ -55,8 +55,11 @@ class RedisRegistry:
 
     async def weights(self) -> Weights:
         await self._version()
-        kept = await self._client.call("GET", self._keys.weights)
-        return Weights.parse(kept.decode()) if kept else Weights()
+        return await self._client.call(
+            "GET",
+            self._keys.weights,
+            read=lambda kept: Weights.parse(kept.decode()) if kept else Weights(),
+        )
 
     async def set_weights(self, weights: Weights) -> None:
         await self._writes.set_weights(weights)
@@ -88,7 +91,7 @@ class RedisRegistry:
         return await self._tallies.gone(spans)
 
     async def counted_since_ms(self) -> int:
-        return int(await self._client.call("GET", self._keys.counted) or 0)
+        return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0
 
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
         await self._version()
@@ -100,8 +103,8 @@ class RedisRegistry:
     async def _version(self) -> int:
         """The number of the latest change; fills the registry first when that is needed."""
         keys = [self._keys.version, self._keys.server]
-        version = await self._client.run(_VERSION, keys)
+        version = await self._client.run(_VERSION, keys, read=numbers_only)
         if version is None:
             await self._rebuild.until_ready()
-            version = await self._client.run(_VERSION, keys)
-        return int(version or 0)
+            version = await self._client.run(_VERSION, keys, read=numbers_only)
+        return version or 0

@@ -6,9 +6,11 @@ it had journalled puts what is kept into the journal again.
 
 from __future__ import annotations
 
+from typing import Any
+
 from lanes.document import check_body, check_place
 from lanes.ports import Document, Journal
-from lanes.redis.client import Client
+from lanes.redis.client import Client, numbers_only, turn, words
 from lanes.redis.keys import Keys
 from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
 from lanes.redis.rebuild import SHELF_KEY, Rebuild
@@ -63,7 +65,8 @@ class RedisShelf:
     async def get(self, kind: str, name: str) -> Document | None:
         check_place(kind, name)
         found = await self._read(f"{kind}:{name}")
-        return _document(name, found) if found else None
+        with self._client.understood():
+            return _document(name, found) if found else None
 
     async def remove(self, kind: str, name: str) -> bool:
         check_place(kind, name)
@@ -71,23 +74,23 @@ class RedisShelf:
 
     async def _read(self, field: str) -> bytes | None:
         """The value of a field, from a Redis that is known to have all."""
-        while (found := await self._client.run(_READ, self._shelf_keys(), [field])) is None:
+        keys = self._shelf_keys()
+        while (found := await self._client.run(_READ, keys, [field], read=_found)) is None:
             await self._rebuild.until_ready()
-        body: bytes | None = found[0] if found else None
-        return body
+        return found[0] if found else None
 
     async def _write(self, field: str, body: bytes, expected: str) -> int | None:
         """Its version now, or whether one was removed; None when another version is there."""
         refused = False
         async for token in attempts(f"the document {field!r}"):
-            turn, *_ = await self._begin(field, token, expected)
-            if turn == b"unready":
+            how, _ = await self._begin(field, token, expected)
+            if how == b"unready":
                 await self._rebuild.until_ready()
-            elif turn == b"other":
+            elif how == b"other":
                 if refused:
                     await self._journal_kept(field)
                 return None
-            elif turn == b"ours":
+            elif how == b"ours":
                 written = await self._journal_and_commit(field, token, body)
                 if written is not None:
                     return written
@@ -97,28 +100,25 @@ class RedisShelf:
     async def _journal_kept(self, field: str) -> None:
         """The journal has a body that was refused: put the one after it that was not."""
         async for token in attempts(f"the document {field!r}"):
-            turn, *kept = await self._begin(field, token, _ANY)
-            if turn == b"unready":
+            how, kept = await self._begin(field, token, _ANY)
+            if how == b"unready":
                 await self._rebuild.until_ready()
-            elif turn == b"ours":
-                await self._append(field, token, kept[0].partition(b"\n")[2])
+            elif how == b"ours":
+                await self._append(field, token, kept.partition(b"\n")[2])
                 if await unlock(self._client, self._lock(field), token):
                     return
 
-    async def _begin(self, field: str, token: str, expected: str) -> list[bytes]:
+    async def _begin(self, field: str, token: str, expected: str) -> tuple[bytes, bytes]:
         keys = [*self._shelf_keys(), self._lock(field)]
-        answer: list[bytes] = await self._client.run(
-            _BEGIN, keys, [token, LOCK_MS, field, expected]
-        )
-        return answer
+        args: list[str | bytes | int] = [token, LOCK_MS, field, expected]
+        return await self._client.run(_BEGIN, keys, args, read=turn)
 
     async def _journal_and_commit(self, field: str, token: str, body: bytes) -> int | None:
         """None when the lock ended before the body was kept."""
         await self._append(field, token, body)
         keys = [*self._shelf_keys(), self._lock(field)]
         async with unlocked_on_error(self._client, self._lock(field), token):
-            answer = await self._client.run(_COMMIT, keys, [token, field, body])
-        return None if answer is None else int(answer)
+            return await self._client.run(_COMMIT, keys, [token, field, body], read=numbers_only)
 
     async def _append(self, field: str, token: str, body: bytes) -> None:
         async with unlocked_on_error(self._client, self._lock(field), token):
@@ -139,11 +139,24 @@ class RedisShelf:
         while cursor or first:
             first = False
             cursor, page = await self._client.call(
-                "HSCAN", self._keys.shelf, cursor, "MATCH", f"{kind}:*", "COUNT", _A_PAGE
+                "HSCAN",
+                self._keys.shelf,
+                cursor,
+                "MATCH",
+                f"{kind}:*",
+                "COUNT",
+                _A_PAGE,
+                read=lambda answer: (int(answer[0]), dict(answer[1])),
             )
             found |= page
-        named = {field.partition(b":")[2].decode(): value for field, value in found.items()}
-        return [_document(name, named[name]) for name in sorted(named)]
+        with self._client.understood():
+            named = {field.partition(b":")[2].decode(): value for field, value in found.items()}
+            return [_document(name, named[name]) for name in sorted(named)]
+
+
+def _found(answer: Any) -> list[bytes] | None:
+    """A list of the value, an empty one when there is none; None when it cannot be known."""
+    return None if answer is None else words([value for value in answer if value is not None])
 
 
 def _document(name: str, value: bytes) -> Document:

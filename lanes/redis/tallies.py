@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from lanes.errors import BadInput
-from lanes.redis.client import Client
+from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 from lanes.task import Finished, Moved, Progress, Span
 
@@ -88,9 +90,9 @@ class Tallies:
                 for key in (self._keys.seen(task_id), self._keys.counts(task_id))
             ]
             args = [arg for _, kind, seqs in chunk for arg in (kind, seqs)]
-            replies = await self._client.run(_RECORD, keys, args)
-            for (task_id, _, _), counts in zip(chunk, replies, strict=True):
-                progress[task_id] = _progress(task_id, counts)
+            task_ids = [task_id for task_id, _, _ in chunk]
+            found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
+            progress |= {one.task_id: one for one in found}
         return list(progress.values())
 
     async def move(self, moved: Sequence[Moved]) -> None:
@@ -105,9 +107,11 @@ class Tallies:
         for start in range(0, len(asked), _BITMAPS_A_CALL):
             some = asked[start : start + _BITMAPS_A_CALL]
             ends = [end for span, _ in some for end in (span.first >> 3, span.last >> 3)]
-            replies = await self._client.run(_BYTES, [key for _, key in some], ends)
-            for (span, _), reply in zip(some, replies, strict=True):
-                gone[span] |= _bits(span, reply)
+            keys = [key for _, key in some]
+            replies: list[bytes] = await self._client.run(_BYTES, keys, ends, read=words)
+            with self._client.understood():
+                for (span, _), reply in zip(some, replies, strict=True):
+                    gone[span] |= _bits(span, reply)
         return [gone[span] for span in spans]
 
     def _bitmaps(self, span: Span) -> list[str]:
@@ -120,13 +124,17 @@ class Tallies:
             pipeline.execute_command("HMGET", self._keys.counts(task_id), *_KINDS)
         with self._client.reach():
             replies = await pipeline.execute()
-        return [_progress(*pair) for pair in zip(task_ids, replies, strict=True)]
+        with self._client.understood():
+            return _read(task_ids, replies)
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         digits = b""
         for start in range(0, len(seqs), SEQS_A_CALL):
             packed = _packed(task_id, seqs[start : start + SEQS_A_CALL])
-            digits += await self._client.run(_FINISHED, [self._keys.seen(task_id)], [packed])
+            key, size = self._keys.seen(task_id), len(packed) // 4
+            digits += await self._client.run(
+                _FINISHED, [key], [packed], read=partial(_digits, size)
+            )
         return [digit == _ONE for digit in digits]
 
 
@@ -159,6 +167,17 @@ def _bits(span: Span, reply: bytes) -> int:
     """Bit n is seq `first + n`; the bytes begin with the one that holds `first`."""
     bits = int.from_bytes(reply.translate(_TURNED), "little") >> (span.first & 7)
     return bits & ((1 << (span.last - span.first + 1)) - 1)
+
+
+def _digits(count: int, answer: Any) -> bytes:
+    (digits,) = words([answer])
+    if len(digits) != count:
+        raise ValueError("not a digit for each seq")
+    return digits
+
+
+def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:
+    return [_progress(*pair) for pair in zip(task_ids, answer, strict=True)]
 
 
 def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lanes.errors import Superseded
 from lanes.ports import Edit, Fence, Journal
-from lanes.redis.client import Client
+from lanes.redis.client import Client, turn
 from lanes.redis.keys import Keys
 from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
 from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
@@ -113,15 +113,15 @@ class Writes:
         keys.append(self._keys.server)
         async for token in attempts(f"task {task.key or task.id!r}"):
             args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
-            turn, *body = await self._client.run(_BEGIN_ADD, keys, args)
-            if turn == b"kept":
-                return decode(f"of key {task.key!r}", body[0])
-            if turn == b"ours":
+            how, body = await self._client.run(_BEGIN_ADD, keys, args, read=turn)
+            if how == b"kept":
+                return decode(f"of key {task.key!r}", body)
+            if how == b"ours":
                 async with unlocked_on_error(self._client, lock, token):
-                    begun = decode(f"of key {task.key!r}", body[0])
+                    begun = decode(f"of key {task.key!r}", body)
                 if await self._write(lock, token, begun):
                     return begun
-            if turn == b"unready":
+            if how == b"unready":
                 await self._rebuild.until_ready()
         raise _unreached()
 
@@ -138,21 +138,21 @@ class Writes:
         keys += [*self._fence_keys(fence), self._keys.server]
         async for token in attempts(f"task {task_id}"):
             args = [token, LOCK_MS, task_id, *_fence_args(fence)]
-            turn, *body = await self._client.run(_BEGIN_CHANGE, keys, args)
-            if turn == b"unknown":
+            how, body = await self._client.run(_BEGIN_CHANGE, keys, args, read=turn)
+            if how == b"unknown":
                 return None
-            if turn == b"fenced":
+            if how == b"fenced":
                 if refused:
                     await self._change(task_id, lambda task: task, None, refused)
                 raise _superseded(fence)
-            if turn == b"ours":
+            if how == b"ours":
                 if refused:
-                    await self._append_locked(lock, token, task_id, body[0])
-                changed, kept = await self._edit(lock, token, task_id, body[0], edit, fence)
+                    await self._append_locked(lock, token, task_id, body)
+                changed, kept = await self._edit(lock, token, task_id, body, edit, fence)
                 if kept:
                     return changed
                 refused = True
-            if turn == b"unready":
+            if how == b"unready":
                 await self._rebuild.until_ready()
         raise _unreached()
 
@@ -160,10 +160,10 @@ class Writes:
         lock = self._keys.lock("weights")
         async for token in attempts("the level weights"):
             keys = [self._keys.version, lock, self._keys.server]
-            (turn,) = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS])
-            if turn == b"ours" and await self._write_weights(lock, token, str(weights)):
+            how, _ = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS], read=turn)
+            if how == b"ours" and await self._write_weights(lock, token, str(weights)):
                 return
-            if turn == b"unready":
+            if how == b"unready":
                 await self._rebuild.until_ready()
 
     async def _edit(

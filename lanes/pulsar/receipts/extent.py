@@ -6,7 +6,9 @@ removes an empty one when it closes, and the oldest ones when they are over.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
+
+import msgspec
 
 
 class Position(NamedTuple):
@@ -22,6 +24,26 @@ class Position(NamedTuple):
         return f"{self.ledger}:{self.entry}"
 
 
+_Where = Annotated[str, msgspec.Meta(pattern=r"^-?\d+:-?\d+$")]
+
+
+class _LedgerStats(msgspec.Struct):
+    name: int = msgspec.field(name="ledgerId")
+    entries: int
+
+
+class _CursorStats(msgspec.Struct):
+    marked: _Where = msgspec.field(name="markDeletePosition")
+
+
+class TopicStats(msgspec.Struct):
+    """What of the broker's internal stats of a topic is looked at."""
+
+    confirmed: _Where = msgspec.field(name="lastConfirmedEntry")
+    ledgers: list[_LedgerStats]
+    cursors: dict[str, _CursorStats]
+
+
 class Ledger(NamedTuple):
     name: int
     entries: int
@@ -34,16 +56,13 @@ class Extent(NamedTuple):
     cursor: Position
 
     @classmethod
-    def of(cls, stats: dict[str, Any], subscription: str) -> Self:
-        """From the broker's internal stats of a topic.
-
-        The last ledger is still written to: it counts as far as its entries are confirmed.
-        """
-        confirmed = Position.parse(stats["lastConfirmedEntry"])
-        closed = [Ledger(found["ledgerId"], found["entries"]) for found in stats["ledgers"]]
+    def of(cls, stats: TopicStats, subscription: str) -> Self:
+        """The last ledger is still written to: it counts as far as its entries are confirmed."""
+        confirmed = Position.parse(stats.confirmed)
+        closed = [Ledger(found.name, found.entries) for found in stats.ledgers]
         if closed and closed[-1].name == confirmed.ledger:
             closed[-1] = Ledger(confirmed.ledger, confirmed.entry + 1)
-        marked = Position.parse(stats["cursors"][subscription]["markDeletePosition"])
+        marked = Position.parse(stats.cursors[subscription].marked)
         return cls(closed, Position(marked.ledger, marked.entry + 1))
 
     @property

@@ -10,28 +10,33 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
 
 import _pulsar
+import msgspec
 
 from lanes.errors import ReceiptsGone, UnknownLane, Unreachable
 from lanes.ports import ReceiptLog
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
 from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
 from lanes.pulsar.policies import ensure_namespace, receipt_policies
 from lanes.pulsar.producers import Producers
 from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.receipts.extent import Extent, Position
+from lanes.pulsar.receipts.extent import Extent, Position, TopicStats
 from lanes.pulsar.replay import blocking, open_reader
 from lanes.settings import Settings
 from lanes.spread import spread
 
 TOPIC = "receipts"
 SUBSCRIPTION = "pipeline"
-_EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _DOING = "look at the log of receipts"
 _PAGE = 64
-_TRIES = 10
-_BUSY_S = 0.2
+
+
+class _Partitions(msgspec.Struct):
+    """None are those of a topic that the broker has not heard of yet."""
+
+    partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class PulsarReceiptLog(ReceiptLog):
@@ -151,23 +156,12 @@ class PulsarReceiptLog(ReceiptLog):
     async def _make(self) -> int:
         path, doing = topic_path(self._namespace, TOPIC), "make the log of receipts"
         wanted = self._settings.receipts_partitions
-        await self._admin.call("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
-        found = (await self._admin.call("GET", f"{path}/partitions", doing)).value["partitions"]
-        for partition in range(found):
-            await self._make_subscription(self._path(partition), doing)
-        return int(found)
-
-    async def _make_subscription(self, path: str, doing: str) -> None:
-        """The first process to make it gives it its secret; it is there before any receipt."""
-        body = {**_EARLIEST, "properties": {"secret": secrets.token_hex(16)}}
-        for left in reversed(range(_TRIES)):
-            allow = (409, 412) if left else (409,)
-            made = await self._admin.call(
-                "PUT", f"{path}/subscription/{SUBSCRIPTION}", doing, body, allow
-            )
-            if made.status != 412:
-                return
-            await asyncio.sleep(_BUSY_S)
+        await self._admin.insist("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
+        found = (await self._admin.read(f"{path}/partitions", doing, _Partitions)).partitions
+        for partition in range(found):  # the first process to make one gives it its secret
+            secret = {"secret": secrets.token_hex(16)}
+            await make_subscription(self._admin, self._path(partition), SUBSCRIPTION, doing, secret)
+        return found
 
     async def _extents(self) -> list[Extent]:
         partitions = await self._open()
@@ -175,7 +169,10 @@ class PulsarReceiptLog(ReceiptLog):
 
     async def _extent(self, partition: int) -> Extent:
         path = f"{self._path(partition)}/internalStats"
-        return Extent.of((await self._admin.call("GET", path, _DOING)).value, SUBSCRIPTION)
+        stats = await self._admin.read(path, _DOING, TopicStats)
+        if SUBSCRIPTION not in stats.cursors:
+            raise self._admin.garbled(_DOING)
+        return Extent.of(stats, SUBSCRIPTION)
 
     async def _check(self, partition: int, extent: Extent, start: Position) -> None:
         if not await self._holds(partition, extent, start):
@@ -189,8 +186,8 @@ class PulsarReceiptLog(ReceiptLog):
 
     async def _since(self, partition: int, at_ms: int) -> str:
         path = f"{self._path(partition)}/messageid/{at_ms}"
-        found = (await self._admin.call("GET", path, _DOING)).value
-        return str(Position(found["ledgerId"], max(0, found["entryId"])))
+        found = await self._admin.read(path, _DOING, Place)
+        return str(Position(found.ledger, max(0, found.entry)))
 
     async def _committed(self, partition: int) -> Position | None:
         text = (await self._properties(partition)).get("committed")
@@ -212,7 +209,10 @@ class PulsarReceiptLog(ReceiptLog):
 
     async def _properties(self, partition: int) -> dict[str, str]:
         path = f"{self._path(partition)}/subscription/{SUBSCRIPTION}/properties"
-        return dict((await self._admin.call("GET", path, _DOING)).value or {})
+        found = await self._admin.read(path, _DOING, dict[str, str])
+        if "secret" not in found:
+            raise self._admin.garbled(_DOING)
+        return found
 
     def _path(self, partition: int) -> str:
         return topic_path(self._namespace, _topic(partition))

@@ -96,3 +96,20 @@ def test_an_unknown_sink_lists_those_there_are(spec):
 def test_a_mistyped_sink_is_told_the_nearest():
     with pytest.raises(BadInput, match="did you mean 'webhook'"):
         opened("webhok")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "webhok:https://push.test/send?token=hush-hush",
+        "webhok:https://me:hush-hush@push.test/send",
+        "webhok:https://push.test/hush-hush",
+        "htps://push.test/hush-hush",
+        "null:hush-hush",
+    ],
+)
+def test_a_mistyped_sink_is_named_without_what_may_be_a_token(spec: str) -> None:
+    with pytest.raises(BadInput, match="is not one of") as refused:
+        open_sink(spec, slots=1, timeout_s=1.0)
+
+    assert "hush-hush" not in str(refused.value)

@@ -77,10 +77,41 @@ def test_a_passing_trouble_of_the_admin_may_be_tried_again(status: int) -> None:
     assert type(refusal(status, "", "http://admin.test", "open lane x")) is Unreachable
 
 
-def test_a_topic_that_no_broker_serves_for_the_moment_may_be_tried_again() -> None:
-    reason = "Failed to find ownership for topic:persistent://a/b/c"
-
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Failed to find ownership for topic:persistent://a/b/c",
+        "Can't find owner for topic persistent://a/b/c",
+        "Can't find owner of ServiceUnit: a/b/0x00_0xff",
+        "Cluster is in the middle of an election",
+        "",
+    ],
+)
+def test_a_topic_that_no_broker_serves_for_the_moment_may_be_tried_again(reason: str) -> None:
     assert type(refusal(412, reason, "http://admin.test", "open lane x")) is Unreachable
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Namespace name is not valid",
+        "Topic Name is invalid",
+        "Clusters [x] do not exist.",
+        "Backlog Quota exceeds configured retention quota for namespace.",
+    ],
+)
+def test_a_value_that_the_broker_refuses_is_a_wrong_setting(reason: str) -> None:
+    assert type(refusal(412, reason, "http://admin.test", "open lane x")) is BadInput
+
+
+@pytest.mark.parametrize("reason", ["Topic persistent://a/b/c not found", "Topic not found"])
+def test_a_topic_that_is_not_there_is_an_unknown_lane(reason: str) -> None:
+    assert type(refusal(404, reason, "http://admin.test", "open lane x")) is UnknownLane
+
+
+@pytest.mark.parametrize("reason", ["Namespace not found", "Tenant does not exist", ""])
+def test_a_broker_that_has_not_heard_of_the_namespace_may_be_tried_again(reason: str) -> None:
+    assert type(refusal(404, reason, "http://admin.test", "list lanes")) is Unreachable
 
 
 def test_an_admin_that_does_not_answer_is_named_with_what_to_do() -> None:

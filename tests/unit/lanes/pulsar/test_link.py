@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import _pulsar
@@ -25,29 +29,38 @@ def answer_from_a_thread(*answer: Any) -> Callable[[Callable[..., None]], None]:
     return start
 
 
-async def test_a_call_returns_what_the_client_answers() -> None:
-    start = answer_from_a_thread(_pulsar.Result.Ok, "consumer")
-    assert await Link(None, URL).call("read lane x", start) == "consumer"
+def test_a_call_returns_what_the_client_answers() -> None:
+    async def scenario() -> None:
+        start = answer_from_a_thread(_pulsar.Result.Ok, "consumer")
+        assert await Link(None, URL).call("read lane x", start) == "consumer"
+
+    asyncio.run(scenario())
 
 
-async def test_a_call_raises_what_the_code_means() -> None:
-    start = answer_from_a_thread(_pulsar.Result.ConnectError, None)
-    with pytest.raises(Unreachable, match="read lane x"):
-        await Link(None, URL).call("read lane x", start)
+def test_a_call_raises_what_the_code_means() -> None:
+    async def scenario() -> None:
+        start = answer_from_a_thread(_pulsar.Result.ConnectError, None)
+        with pytest.raises(Unreachable, match="read lane x"):
+            await Link(None, URL).call("read lane x", start)
+
+    asyncio.run(scenario())
 
 
-async def test_an_answer_to_a_cancelled_call_is_discarded() -> None:
-    started: list[Callable[..., None]] = []
-    discarded: list[Any] = []
-    call = Link(None, URL).call("read lane x", started.append, discard=discarded.append)
-    task = asyncio.create_task(call)
-    await asyncio.to_thread(int)
-    task.cancel()
-    await asyncio.wait([task])
+def test_an_answer_to_a_cancelled_call_is_discarded() -> None:
+    async def scenario() -> None:
+        started: list[Callable[..., None]] = []
+        discarded: list[Any] = []
+        call = Link(None, URL).call("read lane x", started.append, discard=discarded.append)
+        task = asyncio.create_task(call)
+        await asyncio.to_thread(int)
+        task.cancel()
+        await asyncio.wait([task])
 
-    await asyncio.to_thread(started[0], _pulsar.Result.Ok, "consumer")
+        await asyncio.to_thread(started[0], _pulsar.Result.Ok, "consumer")
 
-    assert discarded == ["consumer"]
+        assert discarded == ["consumer"]
+
+    asyncio.run(scenario())
 
 
 def test_waking_a_closed_loop_harms_nobody() -> None:
@@ -60,16 +73,61 @@ def test_waking_a_closed_loop_harms_nobody() -> None:
     assert called == []
 
 
-async def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "OPERATION_TIMEOUT_S", 1)
     settings = Settings(broker="pulsar://127.0.0.1:1")
 
-    with pytest.raises(Unreachable, match=r"pulsar://127\.0\.0\.1:1 .*--broker"):
-        async with connect_link(settings):
-            pass
+    async def scenario() -> None:
+        with pytest.raises(Unreachable, match=r"pulsar://127\.0\.0\.1:1 .*--broker"):
+            async with connect_link(settings):
+                pass
+
+    asyncio.run(scenario())
 
 
-async def test_a_broker_url_without_a_host_is_refused() -> None:
-    with pytest.raises(BadInput, match="pulsar://"):
-        async with connect_link(Settings(broker="pulsar://")):
-            pass
+def test_a_broker_url_without_a_host_is_refused() -> None:
+    async def scenario() -> None:
+        with pytest.raises(BadInput, match="pulsar://"):
+            async with connect_link(Settings(broker="pulsar://")):
+                pass
+
+    asyncio.run(scenario())
+
+
+def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate that signs itself, and its key."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2"
+    options = f"-subj /CN={name} -addext subjectAltName=DNS:{name}"
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*f"{make} {options}".split(), *files], check=True, capture_output=True)
+    return certificate, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
+@pytest.mark.parametrize(("name", "is_trusted"), [("localhost", True), ("broker.test", False)])
+def test_a_broker_is_told_nothing_unless_its_certificate_is_for_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_trusted: bool
+) -> None:
+    monkeypatch.setattr(link_module, "OPERATION_TIMEOUT_S", 2)
+    certificate, key = _certificate(tmp_path, name)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    told: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(await reader.read(4))
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        settings = Settings(broker=f"pulsar+ssl://localhost:{port}", pulsar_ca_file=certificate)
+        async with server:
+            with pytest.raises(Unreachable):
+                async with connect_link(settings):
+                    pass
+
+    asyncio.run(scenario())
+
+    assert any(told) is is_trusted

@@ -47,6 +47,7 @@ class Consumer:
         self.most_receives = 0
         self.acked: list[Any] = []
         self.closed = False
+        self.connected = True
 
     def receive_async(self, answer: Callable[[Any, Any], None]) -> None:
         if self.held:
@@ -75,6 +76,9 @@ class Consumer:
         if self.closed:
             raise _pulsar.AlreadyClosed
         self.acked.append(message)
+
+    def is_connected(self) -> bool:
+        return self.connected
 
     def close_async(self, answer: Callable[[Any], None]) -> None:
         self.closed = True
@@ -112,82 +116,105 @@ def ack(taken: Iterable[Taken]) -> None:
         one.handle.ack()
 
 
-async def test_nothing_is_told_before_there_is_a_message() -> None:
-    scene = Scene()
-    assert scene.reader.take() is None
-    assert scene.told == []
+def play(scenario: Callable[[Scene], Any]) -> None:
+    async def run() -> None:
+        await scenario(Scene())
+
+    asyncio.run(run())
 
 
-async def test_the_first_message_is_told_once_and_all_are_taken_in_order() -> None:
-    scene = Scene()
-    await scene.give(b"1", b"2", b"3")
-
-    assert scene.told == [scene.reader]
-    assert scene.take_all() == [b"1", b"2", b"3"]
-
-
-async def test_it_is_told_again_only_after_a_none() -> None:
-    scene = Scene()
-    await scene.give(b"1")
-    assert scene.reader.take() is not None
-    await scene.give(b"2")
-    assert len(scene.told) == 1
-
-    assert scene.take_all() == [b"2"]
-    await scene.give(b"3")
-    assert len(scene.told) == 2
-    assert scene.take_all() == [b"3"]
-
-
-async def test_a_message_taken_before_the_signal_ran_is_not_told() -> None:
-    scene = Scene()
-    scene.consumer.give(b"1")
-    assert scene.take_all() == [b"1"]
-
-    await asyncio.to_thread(int)  # lets the loop run the signal, which is out of date
-
-    assert scene.told == []
-
-
-async def test_one_receive_is_outstanding_at_most() -> None:
-    scene = Scene()
-    for _ in range(3):
+def test_nothing_is_told_before_there_is_a_message() -> None:
+    async def scenario(scene: Scene) -> None:
         assert scene.reader.take() is None
-    await scene.give(b"1")
-    scene.take_all()
-    scene.take_all()
+        assert scene.told == []
 
-    assert scene.consumer.most_receives == 1
+    play(scenario)
 
 
-async def test_a_closed_reader_gives_nothing_and_tells_nothing() -> None:
-    scene = Scene()
-    scene.consumer.give(b"1")
-    await scene.reader.close()
-    await scene.reader.close()
-    await asyncio.to_thread(int)  # lets the loop run the signal
+def test_the_first_message_is_told_once_and_all_are_taken_in_order() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(b"1", b"2", b"3")
 
-    assert scene.told == []
-    assert scene.reader.take() is None
+        assert scene.told == [scene.reader]
+        assert scene.take_all() == [b"1", b"2", b"3"]
+
+    play(scenario)
+
+
+def test_it_is_told_again_only_after_a_none() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(b"1")
+        assert scene.reader.take() is not None
+        await scene.give(b"2")
+        assert len(scene.told) == 1
+
+        assert scene.take_all() == [b"2"]
+        await scene.give(b"3")
+        assert len(scene.told) == 2
+        assert scene.take_all() == [b"3"]
+
+    play(scenario)
+
+
+def test_a_message_taken_before_the_signal_ran_is_not_told() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.consumer.give(b"1")
+        assert scene.take_all() == [b"1"]
+
+        await asyncio.to_thread(int)  # lets the loop run the signal, which is out of date
+
+        assert scene.told == []
+
+    play(scenario)
+
+
+def test_one_receive_is_outstanding_at_most() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(3):
+            assert scene.reader.take() is None
+        await scene.give(b"1")
+        scene.take_all()
+        scene.take_all()
+
+        assert scene.consumer.most_receives == 1
+
+    play(scenario)
+
+
+def test_a_closed_reader_gives_nothing_and_tells_nothing() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.consumer.give(b"1")
+        await scene.reader.close()
+        await scene.reader.close()
+        await asyncio.to_thread(int)  # lets the loop run the signal
+
+        assert scene.told == []
+        assert scene.reader.take() is None
+
+    play(scenario)
 
 
 def test_a_message_that_arrives_after_the_loop_has_closed_harms_nobody() -> None:
-    async def opened() -> Scene:
-        return Scene()
+    scenes: list[Scene] = []
 
-    scene = asyncio.run(opened())
+    async def scenario(scene: Scene) -> None:
+        scenes.append(scene)
 
-    scene.consumer.give(b"late")
-    assert scene.told == []
+    play(scenario)
+
+    scenes[0].consumer.give(b"late")
+    assert scenes[0].told == []
 
 
-async def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
-    scene = Scene()
-    await scene.give(b"1", b"2")
-    taken = list(iter(scene.reader.take, None))
-    ack(taken)
+def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(b"1", b"2")
+        taken = list(iter(scene.reader.take, None))
+        ack(taken)
 
-    assert [message.data() for message in scene.consumer.acked] == [b"1", b"2"]
+        assert [message.data() for message in scene.consumer.acked] == [b"1", b"2"]
+
+    play(scenario)
 
 
 def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
@@ -200,53 +227,61 @@ def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
     assert len(open_.acked) == 1
 
 
-async def test_what_comes_again_to_a_consumer_is_not_taken_again() -> None:
-    scene = Scene()
-    message = Message(b"1")
-    for again in (message, message):
-        scene.consumer.give_message(again)
-    scene.consumer.give(b"2")
+def test_what_comes_again_to_a_consumer_is_not_taken_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        for again in (message, message):
+            scene.consumer.give_message(again)
+        scene.consumer.give(b"2")
 
-    assert scene.take_all() == [b"1", b"2"]
-    assert scene.consumer.acked == []
+        assert scene.take_all() == [b"1", b"2"]
+        assert scene.consumer.acked == []
 
-
-async def test_what_comes_again_after_its_ack_is_acked_again() -> None:
-    scene = Scene()
-    message = Message(b"1")
-    scene.consumer.give_message(message)
-    ack(list(iter(scene.reader.take, None)))
-
-    scene.consumer.give_message(message)
-
-    assert scene.take_all() == []
-    assert scene.consumer.acked == [message, message]
+    play(scenario)
 
 
-async def test_what_another_consumer_had_is_taken() -> None:
-    scene = Scene()
-    message = Message(b"1")
-    scene.consumer.give_message(message)
-    scene.take_all()
-    await scene.reader.close()
+def test_what_comes_again_after_its_ack_is_acked_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        scene.consumer.give_message(message)
+        ack(list(iter(scene.reader.take, None)))
 
-    later = Consumer()
-    reader = scene.read(later)
-    later.give_message(message)
+        scene.consumer.give_message(message)
 
-    assert [taken.body for taken in iter(reader.take, None)] == [b"1"]
+        assert scene.take_all() == []
+        assert scene.consumer.acked == [message, message]
+
+    play(scenario)
 
 
-async def test_only_the_most_recent_are_remembered() -> None:
-    scene = Scene()
-    message = Message(b"1")
-    scene.consumer.give_message(message)
-    scene.consumer.give(*[b"more"] * MOST_RECENT)
-    scene.take_all()
+def test_what_another_consumer_had_is_taken() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        scene.consumer.give_message(message)
+        scene.take_all()
+        await scene.reader.close()
 
-    scene.consumer.give_message(message)
+        later = Consumer()
+        reader = scene.read(later)
+        later.give_message(message)
 
-    assert scene.take_all() == [b"1"]
+        assert [taken.body for taken in iter(reader.take, None)] == [b"1"]
+
+    play(scenario)
+
+
+def test_only_the_most_recent_are_remembered() -> None:
+    async def scenario(scene: Scene) -> None:
+        message = Message(b"1")
+        scene.consumer.give_message(message)
+        scene.consumer.give(*[b"more"] * MOST_RECENT)
+        scene.take_all()
+
+        scene.consumer.give_message(message)
+
+        assert scene.take_all() == [b"1"]
+
+    play(scenario)
 
 
 def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
@@ -254,55 +289,124 @@ def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
         ack([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
 
 
-async def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> None:
-    scene = Scene()
-    await scene.give(*[b"push"] * PREFETCH)
+def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.give(*[b"push"] * PREFETCH)
 
-    scene.take_all()
-
-    assert scene.reader.refill_wait_s() == REFILL_WAIT_S
-
-
-async def test_a_lane_that_gives_a_few_at_a_time_is_not_waited_for() -> None:
-    scene = Scene()
-    for _ in range(PREFETCH):
-        await scene.give(b"push")
         scene.take_all()
 
-    assert scene.reader.refill_wait_s() == 0
+        assert scene.reader.refill_wait_s() == REFILL_WAIT_S
+
+    play(scenario)
 
 
-async def test_a_refill_that_comes_too_late_ends_the_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_lane_that_gives_a_few_at_a_time_is_not_waited_for() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(PREFETCH):
+            await scene.give(b"push")
+            scene.take_all()
+
+        assert scene.reader.refill_wait_s() == 0
+
+    play(scenario)
+
+
+def test_a_refill_that_comes_too_late_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(reader_module.time, "monotonic", lambda: now_s[0])
 
-    scene = Scene()
-    await scene.give(*[b"push"] * PREFETCH)
-    scene.take_all()
-    now_s[0] += 2 * REFILL_WAIT_S
+    async def scenario(scene: Scene) -> None:
+        await scene.give(*[b"push"] * PREFETCH)
+        scene.take_all()
+        now_s[0] += 2 * REFILL_WAIT_S
 
-    await scene.give(b"push")
-    await asyncio.sleep(0)
-    scene.take_all()
+        await scene.give(b"push")
+        await asyncio.sleep(0)
+        scene.take_all()
 
-    assert scene.reader.refill_wait_s() == 0
+        assert scene.reader.refill_wait_s() == 0
+
+    play(scenario)
 
 
-async def test_a_batch_is_taken_whole_and_in_order_though_it_is_still_being_unpacked() -> None:
-    scene = Scene()
-    places = [bytes([0x20, index, 0x30, 4]) for index in range(4)]
-    batch = [Message(f"{index}".encode(), place) for index, place in enumerate(places)]
-    consumer = Consumer()
-    scene.reader = PulsarReader(
-        scene.link, "lane", consumer, scene.recent, scene.acks, 64, scene.told.append
-    )
-    scene.reader.start()
-    for message in batch[:2]:
-        consumer.give_message(message)
-    first = scene.take_all()
-    for message in batch[2:]:
-        consumer.give_message(message)
+def test_a_batch_is_taken_whole_and_in_order_though_it_is_still_being_unpacked() -> None:
+    async def scenario(scene: Scene) -> None:
+        places = [bytes([0x20, index, 0x30, 4]) for index in range(4)]
+        batch = [Message(f"{index}".encode(), place) for index, place in enumerate(places)]
+        consumer = Consumer()
+        scene.reader = PulsarReader(
+            scene.link, "lane", consumer, scene.recent, scene.acks, 64, scene.told.append
+        )
+        scene.reader.start()
+        for message in batch[:2]:
+            consumer.give_message(message)
+        first = scene.take_all()
+        for message in batch[2:]:
+            consumer.give_message(message)
 
-    assert first + scene.take_all() == [b"0", b"1", b"2", b"3"]
+        assert first + scene.take_all() == [b"0", b"1", b"2", b"3"]
+
+    play(scenario)
+
+
+async def renew(scene: Scene) -> Consumer:
+    """Give the reader another consumer, as after an outage."""
+    later = Consumer()
+
+    async def subscribe() -> Consumer:
+        return later
+
+    scene.consumer.connected = False
+    assert scene.reader.is_lost
+    await scene.reader.renew(subscribe)
+    assert not scene.reader.is_lost
+    assert scene.consumer.closed
+    return later
+
+
+def test_a_reader_goes_on_with_another_consumer_and_is_told_of_its_messages() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.reader.take() is None
+        later = await renew(scene)
+
+        await asyncio.to_thread(later.give, b"1")
+
+        assert scene.told == [scene.reader]
+        assert scene.take_all() == [b"1"]
+
+    play(scenario)
+
+
+def test_what_was_given_out_before_is_acked_by_the_new_consumer_and_not_taken_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        acked, in_hand, in_stock = Message(b"1"), Message(b"2"), Message(b"3")
+        for message in (acked, in_hand):
+            scene.consumer.give_message(message)
+        first, second = iter(scene.reader.take, None)
+        ack([first])
+        scene.consumer.give_message(in_stock)
+        later = await renew(scene)
+
+        for message in (acked, in_hand, in_stock):
+            later.give_message(message)
+
+        assert scene.take_all() == [b"3"]
+        ack([second])
+        assert later.acked == [acked, in_hand]
+
+    play(scenario)
+
+
+def test_a_reader_that_was_closed_meanwhile_does_not_come_back() -> None:
+    async def scenario(scene: Scene) -> None:
+        later = Consumer()
+
+        async def subscribe() -> Consumer:
+            await scene.reader.close()
+            return later
+
+        await scene.reader.renew(subscribe)
+
+        assert later.closed
+
+    play(scenario)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from lanes.pulsar.receipts.extent import Extent, Ledger, Position
+from lanes.pulsar.receipts.extent import Extent, Ledger, Position, TopicStats
 from lanes.spread import spread
 
 EXTENT = Extent([Ledger(3, 2), Ledger(5, 0), Ledger(8, 4)], Position(3, 0))
@@ -31,7 +32,7 @@ def test_it_is_read_from_the_broker_as_far_as_entries_are_confirmed():
         "cursors": {"pipeline": {"markDeletePosition": "3:0"}},
     }
 
-    extent = Extent.of(stats, "pipeline")
+    extent = Extent.of(msgspec.convert(stats, TopicStats), "pipeline")
 
     assert extent == Extent([Ledger(3, 2), Ledger(8, 2)], Position(3, 1))
     assert Position.parse(str(extent.first)) == extent.first == Position(3, 0)

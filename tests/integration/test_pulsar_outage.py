@@ -1,0 +1,92 @@
+"""Readers and producers after an outage of the broker: on again within seconds of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.faults.services import Services, own_services
+from lanes.backend import connect
+from lanes.errors import PushlaneError, UserError
+from lanes.ports import Taken
+from lanes.settings import Settings
+from lanes.task import Weights
+
+pytestmark = pytest.mark.pulsar
+
+AWAY_S = 17.0  # the client alone waits 3 s more by then; half a minute after two minutes
+BACK_WITHIN_S = 3.0
+LANES = 20
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    folder: Path = tmp_path_factory.mktemp("outage")
+    try:
+        with own_services(folder, {}) as running:
+            yield running
+    except UserError as reason:
+        pytest.skip(str(reason))
+
+
+def test_after_a_long_outage_lanes_and_journal_are_on_again_at_once(services: Services) -> None:
+    async def scenario() -> None:
+        settings = Settings(
+            broker=services.urls.broker,
+            admin_url=services.urls.admin,
+            redis_url=services.urls.redis,
+            namespace="pushlane/outage",
+        )
+        lanes = [f"lane-{number}" for number in range(LANES)]
+        ready = asyncio.Event()
+        async with connect(settings) as ours, connect(settings) as theirs:
+            await ours.registry.set_weights(Weights(1, 2, 3))
+            readers = []
+            for lane in lanes:
+                await ours.broker.open_lane(lane)
+                await ours.broker.publish(lane, [b"before"])
+                readers.append(await ours.broker.read(lane, lambda _: ready.set()))
+
+            async def take(count: int) -> list[Taken]:
+                taken: list[Taken] = []
+                while len(taken) < count:
+                    ready.clear()
+                    for reader in readers:
+                        taken += iter(reader.take, None)
+                    if len(taken) < count:
+                        await ready.wait()
+                return taken
+
+            before = await take(LANES)
+            for path in services.broker_path:
+                path.cut()
+            await asyncio.sleep(AWAY_S)
+            for path in services.broker_path:
+                path.heal()
+            healed_s = time.monotonic()
+
+            async def publish(lane: str) -> None:
+                while True:
+                    try:
+                        return await theirs.broker.publish(lane, [b"after"])
+                    except PushlaneError:
+                        await asyncio.sleep(0.1)
+
+            await asyncio.gather(*map(publish, lanes))
+            after = await take(LANES)
+            await ours.registry.set_weights(Weights(6, 3, 1))
+            back_s = time.monotonic() - healed_s
+
+            assert {taken.body for taken in after} == {b"after"}
+            assert len({taken.lane for taken in after}) == LANES
+            assert back_s < BACK_WITHIN_S
+            await ours.broker.ack(before + after)
+            async with asyncio.timeout(20):
+                while any([await ours.broker.backlog(lane) for lane in lanes]):
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(scenario())

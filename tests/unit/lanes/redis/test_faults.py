@@ -1,0 +1,176 @@
+"""What Redis may answer when it is ill: always one of our own errors, in plain words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lanes import life
+from lanes.errors import PushlaneError, Unreachable
+from lanes.marks import Mark
+from lanes.push import Kind, Push
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+from lanes.redis.lease import RedisLease
+from lanes.redis.ledger import RedisLedger
+from lanes.redis.marks import RedisMarks
+from lanes.redis.notices import Notices
+from lanes.redis.registry import RedisRegistry
+from lanes.redis.shelf import RedisShelf
+from lanes.task import Finished, Level, Task, Weights
+
+DEADLINE_S = 30
+KEYS = Keys("test")
+PUSH = Push("t", 1, "somebody")
+TASK = Task(id="t", level=Level.LOW, lane="pool-0")
+
+Call = Callable[[Client], Awaitable[Any]]
+
+CALLS: dict[str, Call] = {
+    "ping": lambda client: client.ping(),
+    "lease acquire": lambda client: RedisLease(client, KEYS).acquire("a", "b", 1),
+    "lease is_held": lambda client: RedisLease(client, KEYS).is_held("a"),
+    "ledger claim": lambda client: RedisLedger(client, KEYS, 60).claim([PUSH], "me", 1),
+    "marks first": lambda client: RedisMarks(client, KEYS, 60).first([Mark("k", "1")]),
+    "marks enter": lambda client: RedisMarks(client, KEYS, 60).enter([Mark("k", "1")], "me", 1),
+    "registry get": lambda client: RedisRegistry(client, KEYS, None).get("t"),
+    "registry list": lambda client: RedisRegistry(client, KEYS, None).list(),
+    "registry add": lambda client: RedisRegistry(client, KEYS, None).add(TASK),
+    "registry change": lambda client: RedisRegistry(client, KEYS, None).change("t", life.start),
+    "registry weights": lambda client: RedisRegistry(client, KEYS, None).weights(),
+    "registry set_weights": lambda client: RedisRegistry(client, KEYS, None).set_weights(Weights()),
+    "registry changes": lambda client: RedisRegistry(client, KEYS, None).changes(1, 0.1),
+    "registry counted": lambda client: RedisRegistry(client, KEYS, None).counted_since_ms(),
+    "registry progress": lambda client: RedisRegistry(client, KEYS, None).progress(["t"]),
+    "registry record": lambda client: RedisRegistry(client, KEYS, None).record(
+        [Finished("t", Kind.DEAD, [1])]
+    ),
+    "registry finished": lambda client: RedisRegistry(client, KEYS, None).finished("t", [1, 2]),
+    "shelf get": lambda client: RedisShelf(client, KEYS, None).get("kind", "name"),
+    "shelf put": lambda client: RedisShelf(client, KEYS, None).put("kind", "name", b"body", None),
+    "shelf list": lambda client: RedisShelf(client, KEYS, None).list("kind"),
+    "notices": lambda client: Notices(client, "channel").wait(0.1),
+}
+
+# Every command gets the same reply; "" is a connection that is cut instead.
+REFUSALS = {
+    "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
+    "read-only": b"-READONLY You can't write against a read only replica.\r\n",
+    "moved": b"-MOVED 3999 127.0.0.1:6381\r\n",
+    "cluster down": b"-CLUSTERDOWN The cluster is down\r\n",
+    "out of memory": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+    "wrong type": b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+    "cut": b"",
+    "cut in the middle": b"*2\r\n$10\r\nabc",
+    "no Redis": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "broken number": b":many\r\n",
+}
+ODDITIES = {
+    "a list of lists": b"*2\r\n*1\r\n:7\r\n*0\r\n",
+    "a short list": b"*1\r\n$5\r\nhello\r\n",
+    "a text": b"$5\r\nhello\r\n",
+}
+
+
+class Answering:
+    """A server that says the same to everything."""
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+        self.url = ""
+        self.subscribed = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                words = [await self._word(reader) for _ in range(int(line[1:]))]
+                if words[0] == b"SUBSCRIBE":
+                    self.subscribed.set()
+                writer.write(b"+OK\r\n" if words[0] == b"CLIENT" else self.reply)
+                if not self.reply.endswith(b"\n") and words[0] != b"CLIENT":
+                    break
+        except (OSError, EOFError, asyncio.CancelledError):
+            return
+        finally:
+            writer.close()
+
+    async def _word(self, reader: asyncio.StreamReader) -> bytes:
+        length = int((await reader.readline())[1:])
+        return (await reader.readexactly(length + 2))[:-2]
+
+
+@asynccontextmanager
+async def answering(reply: bytes) -> AsyncIterator[Answering]:
+    server = Answering(reply)
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.url = f"redis://me:hush-hush@127.0.0.1:{listener.sockets[0].getsockname()[1]}/0"
+    async with listener:
+        yield server
+
+
+def play(reply: bytes, scenario: Callable[[Client, Answering], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(DEADLINE_S), answering(reply) as server:
+            client = Client(server.url.replace("me:hush-hush@", ""))
+            await scenario(client, server)
+            await client.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("reply", REFUSALS.values(), ids=REFUSALS)
+def test_a_redis_that_is_ill_is_unreachable_whatever_is_asked(reply: bytes) -> None:
+    async def scenario(client: Client, _: Answering) -> None:
+        async def ask(call: Call) -> None:
+            with pytest.raises(Unreachable, match="Redis at redis://127"):
+                await call(client)
+
+        await asyncio.gather(*map(ask, CALLS.values()))
+
+    play(reply, scenario)
+
+
+@pytest.mark.parametrize("reply", ODDITIES.values(), ids=ODDITIES)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
+    call: Call, reply: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, or it is one that may be given; a lock or a rebuild is not waited for."""
+    monkeypatch.setattr("lanes.redis.rebuild.PATIENCE_S", 0.1)
+    monkeypatch.setattr("lanes.redis.locks.PATIENCE_S", 0.1)
+
+    async def scenario(client: Client, _: Answering) -> None:
+        try:
+            await call(client)
+        except PushlaneError:
+            return
+
+    play(reply, scenario)
+
+
+def test_a_cluster_is_refused_with_what_to_use_instead() -> None:
+    async def scenario(client: Client, _: Answering) -> None:
+        with pytest.raises(Unreachable, match="Redis Cluster is not supported"):
+            await client.ping()
+
+    play(REFUSALS["moved"], scenario)
+
+
+def test_a_first_subscription_that_failed_is_made_anew() -> None:
+    async def scenario(client: Client, server: Answering) -> None:
+        notices = Notices(client, "channel")
+        with pytest.raises(Unreachable):
+            await notices.wait(0.1)
+        server.subscribed.clear()
+        server.reply = b"*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n"
+
+        await notices.wait(0.1)
+
+        assert server.subscribed.is_set()
+        await notices.close()
+
+    play(REFUSALS["loading"], scenario)
