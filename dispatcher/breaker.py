@@ -127,6 +127,28 @@ class View(msgspec.Struct, frozen=True):
     next_try_s: float | None = None
 
 
+class Resting(msgspec.Struct, frozen=True):
+    """Something that gets fewer pushes than there are. Times are Unix times in milliseconds."""
+
+    scope: Scope
+    state: State
+    reason: str
+    since_ms: int
+    next_try_ms: int | None
+
+
+def resting(view: View, now_s: float, now_ms: int) -> list[Resting]:
+    """The sink, as long as it rests or is throttled; `now_s` is on the clock of the view."""
+    if view.state is State.CLOSED:
+        return []
+
+    def unix_ms(at_s: float) -> int:
+        return now_ms + round((at_s - now_s) * 1000)
+
+    next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
+    return [Resting(Scope.SINK, view.state, view.reason, unix_ms(view.since_s), next_ms)]
+
+
 def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:
     """Read an outcome as a breaker of this scope has to: one about more counts as about it."""
     if outcome.kind is Kind.DELIVERED:
@@ -201,6 +223,16 @@ class Breaker:
     @property
     def is_closed(self) -> bool:
         return self._phase is _Phase.CLOSED
+
+    @property
+    def rests(self) -> bool:
+        """True while the sink is taken for down, and only probes go."""
+        return self._phase is _Phase.OPEN
+
+    @property
+    def is_choosy(self) -> bool:
+        """True while so few go that it matters which."""
+        return self._phase in (_Phase.OPENING, _Phase.OPEN)
 
     def room(self, now_s: float, free: int) -> int:
         """How many of `free` slots may be filled now."""

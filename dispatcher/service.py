@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
+from dispatcher.breaker import Breaker, Resting
 from dispatcher.brim import Brim
 from dispatcher.chains import Place
 from dispatcher.completion import Completion
@@ -27,6 +29,7 @@ from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.loop import Loop
 from dispatcher.order import Order
+from dispatcher.outage import Outage
 from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
 from dispatcher.receipts import Receipts
@@ -56,7 +59,8 @@ class Dispatcher:
 
     With `drain`, `run` returns when no task is left that could move now (those that are paused or
     start later do not count). `registry` is where Prometheus metrics are shown, None for nowhere.
-    `clock_ms` tells the time as Unix milliseconds.
+    `clock_ms` tells the time as Unix milliseconds, and `clock_s` to the breaker in seconds since
+    whenever; if that one jumps, `wake` has to be called.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Dispatcher:
         drain: bool = False,
         registry: CollectorRegistry | None = None,
         clock_ms: Callable[[], int] = now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stats = Stats()
         self._backend = backend
@@ -80,7 +85,7 @@ class Dispatcher:
         self._roster = Roster(
             backend,
             self._scheduler,
-            self._wake,
+            self.wake,
             self._on_task,
             self._fill,
             settings.pulled,
@@ -112,6 +117,15 @@ class Dispatcher:
                 Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
             ]
         )
+        self._outage = Outage(
+            Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code),
+            sink.name,
+            outcomes,
+            self._roster.released,
+            self.stats,
+            drain=drain,
+            clock_s=clock_s,
+        )
         self._flights = self._new_flights(sink, outcomes)
         self._loop = self._new_loop()
         self._brim = Brim(
@@ -124,6 +138,14 @@ class Dispatcher:
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
         self._loop.stop()
+
+    def wake(self) -> None:
+        """Look at once at what may go."""
+        self._awake.set()
+
+    def resting(self) -> list[Resting]:
+        """What gets fewer pushes than there are, since it fails."""
+        return self._outage.resting(now_ms())
 
     def reads(self, lane: str) -> bool:
         """Whether this process has the lane open."""
@@ -191,7 +213,7 @@ class Dispatcher:
             self._receipts,
             self._completion.on_progress,
             self._roster.released,
-            self._wake,
+            self.wake,
             self._on_durable,
         )
 
@@ -204,6 +226,7 @@ class Dispatcher:
             self.stats,
             self._settings.order_timeout_s,
             self._settings.sink_timeout_s + _LANDING_S,
+            lambda: self._outage.rests,
         )
 
     def _new_flights(self, sink: Sink, outcomes: Outcomes) -> Flights:
@@ -212,8 +235,9 @@ class Dispatcher:
             self._settings.slots,
             self._guards,
             outcomes,
+            self._outage,
             self.stats,
-            self._wake,
+            self.wake,
         )
 
     def _new_loop(self) -> Loop:
@@ -222,6 +246,7 @@ class Dispatcher:
             self._roster,
             self._intake,
             Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
+            self._outage,
             self._flights,
             self._settler,
             self._awake,
@@ -271,15 +296,12 @@ class Dispatcher:
     def _can_move(self, task: Task) -> bool:
         return task.state is not State.PAUSED and not task.is_scheduled(self._clock_ms())
 
-    def _wake(self) -> None:
-        self._awake.set()
-
     def _on_durable(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
         self._order.settled(finished, moved)
 
     def _on_movable(self, lane: OpenLane) -> None:
         self._roster.released(lane)
-        self._wake()
+        self.wake()
 
     def _fill(self, lane: OpenLane) -> None:
         self._intake.fill(lane)
@@ -297,6 +319,8 @@ class Dispatcher:
             parked=lambda: self._order.parked,
             lanes_open=lambda: len(self._roster.lanes),
             lanes_full=self._brim.full,
+            refused=lambda: self._outage.waiting,
+            resting=self.resting,
             backlog=self._backlog,
             weights=self.weights,
         )
