@@ -53,7 +53,7 @@ PROBES_PER_S = 0.3
 
 
 class Clock:
-    """Seconds since the start, which pass when `run` says so."""
+    """Seconds since the first delivery, which pass while `run` runs."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -61,7 +61,8 @@ class Clock:
     def __call__(self) -> float:
         return self.now_s
 
-    async def run(self, dispatcher: Dispatcher) -> None:
+    async def run(self, dispatcher: Dispatcher, sink: MemorySink) -> None:
+        await sink.until_received(1)
         while True:
             self.now_s += STEP_S
             dispatcher.wake()
@@ -90,6 +91,9 @@ class Sink(MemorySink):
         self._spares = spares
         self.took: list[Push] = []
         self.failed: list[Push] = []
+
+    def recover(self) -> None:
+        self._until_s = self._clock.now_s
 
     def _say(self, delivery: Delivery) -> Outcome:
         if (own := self._spares(delivery)) is not None:
@@ -140,7 +144,7 @@ async def ticking(
 ) -> AsyncIterator[Dispatcher]:
     """A dispatcher whose breaker's time runs meanwhile."""
     async with dispatching(backend, sink, settings, clock_s=clock, **options) as dispatcher:
-        running = asyncio.create_task(clock.run(dispatcher))
+        running = asyncio.create_task(clock.run(dispatcher, sink))
         try:
             yield dispatcher
         finally:
@@ -152,7 +156,7 @@ async def drained(
 ) -> Dispatcher:
     """Dispatch until every task is over, while the breaker's time runs."""
     dispatcher = Dispatcher(backend, sink, settings, drain=True, clock_s=clock)
-    running = asyncio.create_task(clock.run(dispatcher))
+    running = asyncio.create_task(clock.run(dispatcher, sink))
     try:
         async with asyncio.timeout(DEADLINE_S):
             await dispatcher.run()
@@ -343,7 +347,7 @@ async def test_a_task_cancelled_in_an_outage_is_not_sent_after_it(
             await until(lambda: rests(dispatcher))
             await backend.registry.change(task.id, life.cancel)
             await until(lambda: task.id not in dispatcher._roster.tasks)
-            sink._until_s = clock.now_s
+            sink.recover()
             await until_state(backend, other, TaskState.DONE)
 
         assert {push.task_id for push in sink.took} == {other.id}
@@ -357,9 +361,9 @@ async def test_a_task_paused_in_an_outage_goes_on_when_it_is_resumed(tmp_path: P
 
         async with ticking(backend, sink, settings, clock) as dispatcher:
             await until(lambda: rests(dispatcher))
-            await backend.registry.change(task.id, life.pause)
+            await backend.registry.change(task.id, life.pause())
             await until(lambda: dispatcher._roster.tasks[task.id].state is TaskState.PAUSED)
-            sink._until_s = clock.now_s
+            sink.recover()
             await until_state(backend, other, TaskState.DONE)
             assert {push.task_id for push in sink.took} == {other.id}
             await backend.registry.change(task.id, life.resume)
