@@ -36,6 +36,7 @@ _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_
 class Load:
     """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's.
 
+    Each push is tried `attempts` times.
     It goes on within `recovery_deadline_s` of a fault, or is taken for stuck; in the end no task
     ends for `finish_deadline_s` only if none will.
     """
@@ -45,6 +46,7 @@ class Load:
     pushes: int = 500
     backlog: int = 3_000
     processes: int = 1
+    attempts: int = 100
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     recovery_deadline_s: float = 60.0
@@ -54,7 +56,8 @@ class Load:
 class Stream:
     """`forks` are the dispatchers that run; a fault takes from them and gives back.
 
-    `deaths` counts those that ended by themselves, or badly when they were told to stop.
+    `deaths` counts those that ended by themselves, or badly when they were told to stop. `broken`
+    is what a fault saw broken of what is promised, in words.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Stream:
         self._fed_enough = False
         self._feeding: asyncio.Task[None]
         self.deaths = 0
+        self.broken: list[str] = []
 
     @property
     def services(self) -> Services:
@@ -207,7 +211,7 @@ async def streaming(world: World, mode: Mode, load: Load, folder: Path) -> Async
     ):
         named = {**environment(world.settings), **_CLAIMS_RUN_OUT_SOON, **load.environment}
         nursery = Nursery(named, said)
-        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes)
+        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes, load.attempts)
         stream = Stream(backend, feeder, oracle, nursery, load, world)
         try:
             for _ in range(load.processes):

@@ -1,0 +1,98 @@
+"""A sink that is down, half down or wrong for long: what it is asked meanwhile, and what then.
+
+`PUSHLANE_BENCH_OUTAGE_S` makes these outages shorter, or longer, than two minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from bench.faults.stream import Stream
+
+OUTAGE_S = float(os.environ.get("PUSHLANE_BENCH_OUTAGE_S", "120"))
+WRONG_S = OUTAGE_S / 2
+PROBES_PER_S = 0.3
+_HALF_S = OUTAGE_S / 4
+_OPENING_S = 8.0  # with the pushes that wait for an answer until the sink is known to be silent
+_BACK_S = 5.0
+_WATCHED_S = 5.0
+_SETTLES_S = 3.0
+_FULL = 0.9
+
+
+async def sink_503(stream: Stream) -> float:
+    return await _down(stream, "503")
+
+
+async def sink_silent(stream: Stream) -> float:
+    return await _down(stream, "hang")
+
+
+async def sink_wrong(stream: Stream) -> float:
+    return await _down(stream, "404", WRONG_S)
+
+
+async def sink_refuses(stream: Stream) -> float:
+    """Nobody sees how often a closed port is tried."""
+    before_per_s = await _rate(stream)
+    await stream.oracle.refuse()
+    await asyncio.sleep(OUTAGE_S)
+    await stream.oracle.accept()
+    return await _back(stream, before_per_s)
+
+
+async def sink_30_percent(stream: Stream) -> float:
+    return await _half(stream, 0.3)
+
+
+async def sink_60_percent(stream: Stream) -> float:
+    return await _half(stream, 0.6)
+
+
+async def _down(stream: Stream, how: str, lasting_s: float = OUTAGE_S) -> float:
+    before_per_s = await _rate(stream)
+    await stream.oracle.behave(how)
+    await asyncio.sleep(_OPENING_S)
+    asked, since_s = stream.oracle.tally.arrivals, time.monotonic()
+    await asyncio.sleep(max(1.0, lasting_s - _OPENING_S))
+    asked = stream.oracle.tally.arrivals - asked
+    probed_s = time.monotonic() - since_s
+    if asked > 1 + PROBES_PER_S * probed_s:
+        stream.broken.append(f"asked {asked} times in {probed_s:.0f} s while the sink was down")
+    await stream.oracle.behave()
+    return await _back(stream, before_per_s)
+
+
+async def _back(stream: Stream, before_per_s: float) -> float:
+    """It is as fast as before after 5 s. Then the row measures the time to the first push."""
+    went_on_s = await stream.went_on(time.time())
+    await asyncio.sleep(max(0.0, _BACK_S - went_on_s))
+    _require_rate(stream, await _rate(stream), before_per_s, "once the sink was back for 5 s")
+    return time.time() - went_on_s
+
+
+async def _half(stream: Stream, share: float) -> float:
+    """What is accepted of a full rate still comes."""
+    before_per_s = await _rate(stream)
+    await stream.oracle.behave("503", share)
+    await asyncio.sleep(_SETTLES_S)
+    per_s = await _rate(stream, _HALF_S)
+    await stream.oracle.behave()
+    accepted_per_s = (1 - share) * before_per_s
+    _require_rate(stream, per_s, accepted_per_s, f"while {share:.0%} were refused")
+    return time.time()
+
+
+async def _rate(stream: Stream, lasting_s: float = _WATCHED_S) -> float:
+    """New pushes a second that are kept meanwhile."""
+    tally = stream.oracle.tally
+    kept, since_s = len(tally.kept), time.monotonic()
+    await asyncio.sleep(lasting_s)
+    return (len(tally.kept) - kept) / (time.monotonic() - since_s)
+
+
+def _require_rate(stream: Stream, per_s: float, expected_per_s: float, when: str) -> None:
+    if per_s < _FULL * expected_per_s:
+        stream.broken.append(f"{per_s:,.0f} of {expected_per_s:,.0f}/s {when}")
