@@ -25,8 +25,8 @@ MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY)
 ONE = Load()
 TWO = Load(processes=2)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
-DOWN = Load(attempts=5)
-DOWN_IMPATIENT = replace(IMPATIENT, attempts=5)
+DOWN = Load(backlog=20_000, attempts=5)
+DOWN_IMPATIENT = replace(IMPATIENT, backlog=20_000, attempts=5)
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 _LANES = 8

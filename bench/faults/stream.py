@@ -36,9 +36,8 @@ _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_
 class Load:
     """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's.
 
-    Each push is tried `attempts` times.
-    It goes on within `recovery_deadline_s` of a fault, or is taken for stuck; in the end no task
-    ends for `finish_deadline_s` only if none will.
+    Each push is tried `attempts` times. The stream goes on within `recovery_deadline_s` of a fault,
+    or is taken for stuck; in the end no task ends for `finish_deadline_s` only if none will.
     """
 
     slots: int = 20
