@@ -313,7 +313,8 @@ class Breaker:
         outcome is not settled, it stays unacked, and may be taken again after so many seconds.
         """
         if self._is_well and outcome is DELIVERED and leave == self._epoch:
-            self._land_well(now_s, flight)
+            self._land_well(now_s, 1)
+            self._refused.pop(flight.push_id, None)
             return None
         self._pass_time(now_s)
         sign = sign_of(outcome, self._scope)
@@ -337,20 +338,26 @@ class Breaker:
         """True while nothing has failed for long enough that a success tells nothing new."""
         return self._phase is _Phase.CLOSED and self._balance == self._most and not self._doubt
 
-    def _land_well(self, now_s: float, flight: Flight) -> None:
+    def landed_well(self, now_s: float, leave: int, count: int) -> bool:
+        """So many were delivered. False if it has to know more of them: ask `landed` of each."""
+        if not self._is_well or self._refused or leave != self._epoch:
+            return False
+        self._land_well(now_s, count)
+        return True
+
+    def _land_well(self, now_s: float, count: int) -> None:
         """The short way of nearly all pushes: the same as the long one, with less to do."""
-        self._in_flight -= 1
+        self._in_flight -= count
         self._heard_at_s = now_s
         self._has_succeeded = True
-        self._answers += 1
+        self._answers += count
         if now_s >= self._paced_at_s + _LATELY_S:
             self._pace(now_s)
-        self._failures.add(False)
-        self._finals.add(False)
+        for _ in range(count):
+            self._failures.add(False)
+            self._finals.add(False)
         if self._storm:
             self._storm.clear()
-        if self._refused:
-            self._refused.pop(flight.push_id, None)
 
     def view(self) -> View:
         """How it stands, for people."""

@@ -131,14 +131,14 @@ class Flights:
         waits_s: Sequence[float | None],
     ) -> None:
         """What is to wait is a retry for the guards; if one must not go again, it is settled."""
-        final: Sequence[Outcome | None] = [
-            outcome if wait_s is None else again(outcome)
-            for outcome, wait_s in zip(outcomes, waits_s, strict=True)
-        ]
+        final: Sequence[Outcome | None] = outcomes
+        if waits_s:
+            pairs = zip(outcomes, waits_s, strict=True)
+            final = [outcome if wait_s is None else again(outcome) for outcome, wait_s in pairs]
         if guards:
             final = await concluded(guards, jobs, final)
         at_ms = now_ms()
-        for job, outcome, wait_s in zip(jobs, final, waits_s, strict=True):
+        for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
             if outcome is None:
                 continue
             if wait_s is not None and outcome.kind is Kind.RETRY:

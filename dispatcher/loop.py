@@ -64,14 +64,15 @@ class Loop:
         while not self._stopping:
             self._flights.raise_failure()
             self._awake.clear()
-            jobs, voids = self._fill() if self._may_fill() else ([], 0)
+            may_fill = self._may_fill()
+            jobs, voids = self._fill() if may_fill else ([], 0)
             if jobs:
                 self._outage.admit(jobs)
                 self._flights.launch(jobs)
             if jobs or voids:
                 await asyncio.sleep(0)
             else:
-                await self._rest()
+                await self._rest(self._outage.wake_in_s() if may_fill else None)
 
     def _fill(self) -> tuple[list[Job], int]:
         """Pushes for the free slots, at most a batch, in the order of their turns.
@@ -138,9 +139,9 @@ class Loop:
         is_behind = self._settler.is_full or self._settler.is_late
         return self._refilling is None and not is_behind
 
-    async def _rest(self) -> None:
-        """Until something has changed; no longer than a level may be waited for, or the sink."""
-        waits_s = [] if (wake_in_s := self._outage.wake_in_s()) is None else [wake_in_s]
+    async def _rest(self, sink_wait_s: float | None) -> None:
+        """Until something has changed; no longer than the sink, or a level, may be waited for."""
+        waits_s = [] if sink_wait_s is None else [sink_wait_s]
         if self._refilling is not None:
             waits_s.append(max(0.0, self._refill_by - time.monotonic()))
         with contextlib.suppress(TimeoutError):

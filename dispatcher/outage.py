@@ -21,7 +21,7 @@ from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.outcomes import Outcomes
 from dispatcher.stats import Stats
-from lanes.push import Kind, Outcome
+from lanes.push import DELIVERED, Kind, Outcome
 
 log = logging.getLogger("pushlane.outage")
 
@@ -133,9 +133,16 @@ class Outage:
             self._released(lane)
 
     def landed(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[float | None]:
-        """Hear what the sink answered. None for those to be settled, else how long to wait."""
+        """Hear what the sink answered to pushes with one leave.
+
+        Returns for each how long it is to wait, None if it is to be settled; nothing if all are.
+        """
         now_s = self._clock_s()
         breaker = self._breaker
+        if all(outcome is DELIVERED for outcome in outcomes) and breaker.landed_well(
+            now_s, jobs[0].leave, len(jobs)
+        ):
+            return []
         waits_s = [
             breaker.landed(now_s, job.leave, job.flight(), outcome)
             for job, outcome in zip(jobs, outcomes, strict=True)

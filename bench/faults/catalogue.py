@@ -65,6 +65,13 @@ def silent_ones(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     return _until_it_rests(faults, load, rests.OUTAGE_S)
 
 
+def cut_off(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """The answers on their way when the sink ended."""
+    in_flight = faults * load.slots
+    strict = mode.delivery is DeliveryMode.AT_MOST_ONCE
+    return Bound(in_flight, 0) if strict else Bound(0, in_flight)
+
+
 def wrongly_buried(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     return Bound(50 * faults, 0)
 
@@ -114,7 +121,7 @@ FAULTS = (
     Fault("sink-hang", outages.sink_hang, 8, load=IMPATIENT, modes=_CERTAIN),
     Fault("sink-cut", outages.sink_cut, 8, what_was_cut, modes=_CERTAIN),
     Fault("sink-down-503", rests.sink_503, 1, dead_by_promise, DOWN, modes=_PROMISED),
-    Fault("sink-down-refused", rests.sink_refuses, 1, nothing, DOWN, modes=_PROMISED),
+    Fault("sink-down-refused", rests.sink_refuses, 1, cut_off, DOWN, modes=_PROMISED),
     Fault("sink-down-silent", rests.sink_silent, 1, silent_ones, DOWN, modes=_PROMISED),
     Fault("sink-down-silent-retried", rests.sink_silent, 1, nothing, DOWN_IMPATIENT),
     Fault("sink-half-30", rests.sink_30_percent, 1, load=DOWN),
