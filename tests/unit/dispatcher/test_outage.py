@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from dispatcher import Dispatcher
 from dispatcher.breaker import Breaker, State, View, resting
+from dispatcher.jams import Jams
 from dispatcher.job import Job
 from dispatcher.lane import ROOM, OpenLane
 from dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
@@ -28,7 +30,7 @@ from lanes.backend import Backend
 from lanes.life import now_ms
 from lanes.naming import is_later
 from lanes.ports import ClaimResult, Delivery, Source, Taken
-from lanes.push import DELIVERED, Arrival, Kind, Outcome, Push
+from lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, Level, Task
 from lanes.task import State as TaskState
@@ -332,6 +334,73 @@ async def test_an_ordered_task_keeps_its_order_through_an_outage(tmp_path: Path)
         assert all(seqs == sorted(seqs) and len(seqs) == 40 for seqs in by_key.values())
         assert dispatcher.stats.out_of_order == 0
         assert broker.opened == []
+
+
+class Skewed:
+    """The time of a module, which can be set forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order_time = Skewed()
+    monkeypatch.setattr("dispatcher.order.time", order_time)
+    async with watched(tmp_path) as (backend, settings, broker):
+        task = await add_ordered(backend, "abcde" * 40)
+        clock = Clock()
+        sink = Sink(clock, float("inf"))
+
+        async with ticking(backend, sink, settings, clock) as dispatcher:
+            await until(lambda: rests(dispatcher))
+            order_time.ahead_s = 3_600.0
+            probes = dispatcher.stats.probes
+            await until(lambda: dispatcher.stats.probes > probes + 10)
+            sink.recover()
+            await until_state(backend, task, TaskState.DONE)
+
+        by_key = {key: [push.seq for push in sink.took if push.recipient == key] for key in "abcde"}
+        assert all(seqs == sorted(seqs) for seqs in by_key.values())
+        assert dispatcher.stats.out_of_order == 0
+        assert broker.opened == []
+
+
+def test_a_lane_is_not_jammed_by_what_waits_for_the_sink() -> None:
+    lane = OpenLane("task-t", Level.HIGH)
+    lane.main.at_hand.append(Taken(b"", lane.name, 0))
+    lane.in_hand, lane.parked = ROOM + 1, ROOM
+    lane.give_back(Taken(b"", lane.name, 1))
+    jams = Jams()
+
+    for now_s in (0.0, 3_600.0):
+        assert jams.stuck([lane], now_s) == {}
+    assert lane.room == ROOM
+
+
+async def test_a_probe_that_a_guard_keeps_back_is_no_probe(tmp_path: Path) -> None:
+    """Else none would follow."""
+    async with watched(tmp_path) as (backend, settings, _):
+        first = await add_task(backend, pushes=100)
+        clock = Clock()
+        sink = Sink(clock, float("inf"))
+
+        async with ticking(backend, sink, settings, clock) as dispatcher:
+            await until(lambda: rests(dispatcher))
+            task = await add_task(backend, Level.MEDIUM, 0, seal=False, delivery=DeliveryMode.ONCE)
+            pushes = [Push(task.id, seq, "nobody") for seq in range(1, 21)]
+            await backend.ledger.claim(pushes, "another", 600)
+            await backend.ledger.confirm(pushes)
+            await backend.registry.change(first.id, life.cancel)
+            await backend.broker.publish(task.lane, list(map(encode, pushes)))
+            await backend.registry.change(task.id, life.seal(20))
+            await until_state(backend, task, TaskState.DONE)
+            assert rests(dispatcher)
+        assert sink.pushes(task) == []
 
 
 @pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])
