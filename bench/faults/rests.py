@@ -74,14 +74,14 @@ async def _back(stream: Stream, before_per_s: float) -> float:
 
 
 async def _half(stream: Stream, share: float) -> float:
-    """What is accepted of a full rate still comes."""
+    """What is accepted of a full rate still comes: of the lower one before and after, as it varies."""
     before_per_s = await _rate(stream)
     await stream.oracle.behave("503", share)
     await asyncio.sleep(_SETTLES_S)
     per_s = await _rate(stream, _HALF_S)
     await stream.oracle.behave()
-    accepted_per_s = (1 - share) * before_per_s
-    _require_rate(stream, per_s, accepted_per_s, f"while {share:.0%} were refused")
+    full_per_s = min(before_per_s, await _rate(stream))
+    _require_rate(stream, per_s, (1 - share) * full_per_s, f"while {share:.0%} were refused")
     return time.time()
 
 

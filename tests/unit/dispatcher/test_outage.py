@@ -358,7 +358,7 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
 
         async with ticking(backend, sink, settings, clock) as dispatcher:
             await until(lambda: rests(dispatcher))
-            order_time.ahead_s = 3_600.0
+            order_time.ahead_s = 7_200.0
             probes = dispatcher.stats.probes
             await until(lambda: dispatcher.stats.probes > probes + 10)
             sink.recover()
