@@ -74,7 +74,7 @@ async def _back(stream: Stream, before_per_s: float) -> float:
 
 
 async def _half(stream: Stream, share: float) -> float:
-    """What is accepted of a full rate still comes: of the lower one before and after, as it varies."""
+    """What is accepted of a full rate still comes; that is the lower one before and after."""
     before_per_s = await _rate(stream)
     await stream.oracle.behave("503", share)
     await asyncio.sleep(_SETTLES_S)
