@@ -500,14 +500,17 @@ async def test_a_push_refused_alone_waits_in_memory(tmp_path: Path) -> None:
         assert broker.delays_s == []
 
 
-async def test_a_push_asked_to_wait_for_long_waits_on_the_later_lane(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("asked_s", "waits_s"), [(600.0, 600.0), (float("inf"), 86_400.0)])
+async def test_a_push_asked_to_wait_for_long_waits_on_the_later_lane(
+    tmp_path: Path, asked_s: float, waits_s: float
+) -> None:
     async with watched(tmp_path) as (backend, settings, broker):
         await add_task(backend, pushes=100)
         clock = Clock()
-        sink = Sink(clock, 0.0, spares=refuses_once(3, Outcome.throttled("HTTP 429", 600.0)))
+        sink = Sink(clock, 0.0, spares=refuses_once(3, Outcome.throttled("HTTP 429", asked_s)))
 
         async with ticking(backend, sink, settings, clock) as dispatcher:
-            await until(lambda: broker.delays_s == [600.0] and len(sink.took) == 99)
+            await until(lambda: broker.delays_s == [waits_s] and len(sink.took) == 99)
             assert sum(dispatcher.stats.outcomes[level, Kind.RETRY] for level in Level) == 0
 
 
