@@ -57,12 +57,12 @@ def dead_by_promise(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     """What may have arrived and must not go again: in flight until it rests, then one a probe."""
     if mode.delivery is DeliveryMode.AT_LEAST_ONCE:
         return Bound(0, 0)
-    return _until_it_rests(faults, load, rests.OUTAGE_S)
+    return _until_it_rests(faults, load)
 
 
 def silent_ones(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     """A delivery that timed out may have arrived, whatever the mode."""
-    return _until_it_rests(faults, load, rests.OUTAGE_S)
+    return _until_it_rests(faults, load)
 
 
 def cut_off(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -76,8 +76,8 @@ def wrongly_buried(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     return Bound(50 * faults, 0)
 
 
-def _until_it_rests(faults: int, load: Load, lasting_s: float) -> Bound:
-    return Bound(faults * (2 * load.slots + int(rests.PROBES_PER_S * lasting_s) + 1), 0)
+def _until_it_rests(faults: int, load: Load) -> Bound:
+    return Bound(faults * (2 * load.slots + int(rests.PROBES_PER_S * load.outage_s) + 1), 0)
 
 
 @dataclass(frozen=True)

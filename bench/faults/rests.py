@@ -1,20 +1,13 @@
-"""A sink that is down, half down or wrong for long: what it is asked meanwhile, and what then.
-
-`PUSHLANE_BENCH_OUTAGE_S` makes these outages shorter, or longer, than two minutes.
-"""
+"""A sink that is down, half down or wrong for long: what it is asked meanwhile, and what then."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 
 from bench.faults.stream import Stream
 
-OUTAGE_S = float(os.environ.get("PUSHLANE_BENCH_OUTAGE_S", "120"))
-WRONG_S = OUTAGE_S / 2
 PROBES_PER_S = 0.3
-_HALF_S = OUTAGE_S / 4
 _OPENING_S = 8.0  # with the pushes that wait for an answer until the sink is known to be silent
 _BACK_S = 5.0
 _WATCHED_S = 5.0
@@ -23,22 +16,22 @@ _FULL = 0.9
 
 
 async def sink_503(stream: Stream) -> float:
-    return await _down(stream, "503")
+    return await _down(stream, "503", stream.load.outage_s)
 
 
 async def sink_silent(stream: Stream) -> float:
-    return await _down(stream, "hang")
+    return await _down(stream, "hang", stream.load.outage_s)
 
 
 async def sink_wrong(stream: Stream) -> float:
-    return await _down(stream, "404", WRONG_S)
+    return await _down(stream, "404", stream.load.outage_s / 2)
 
 
 async def sink_refuses(stream: Stream) -> float:
     """Nobody sees how often a closed port is tried."""
     before_per_s = await _rate(stream)
     await stream.oracle.refuse()
-    await asyncio.sleep(OUTAGE_S)
+    await asyncio.sleep(stream.load.outage_s)
     await stream.oracle.accept()
     return await _back(stream, before_per_s)
 
@@ -51,7 +44,7 @@ async def sink_60_percent(stream: Stream) -> float:
     return await _half(stream, 0.6)
 
 
-async def _down(stream: Stream, how: str, lasting_s: float = OUTAGE_S) -> float:
+async def _down(stream: Stream, how: str, lasting_s: float) -> float:
     before_per_s = await _rate(stream)
     await stream.oracle.behave(how)
     await asyncio.sleep(_OPENING_S)
@@ -78,7 +71,7 @@ async def _half(stream: Stream, share: float) -> float:
     before_per_s = await _rate(stream)
     await stream.oracle.behave("503", share)
     await asyncio.sleep(_SETTLES_S)
-    per_s = await _rate(stream, _HALF_S)
+    per_s = await _rate(stream, stream.load.outage_s / 4)
     await stream.oracle.behave()
     full_per_s = min(before_per_s, await _rate(stream))
     _require_rate(stream, per_s, (1 - share) * full_per_s, f"while {share:.0%} were refused")

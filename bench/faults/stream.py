@@ -38,6 +38,7 @@ class Load:
 
     Each push is tried `attempts` times. The stream goes on within `recovery_deadline_s` of a fault,
     or is taken for stuck; in the end no task ends for `finish_deadline_s` only if none will.
+    A sink that is down is so for `outage_s`.
     """
 
     slots: int = 20
@@ -46,6 +47,7 @@ class Load:
     backlog: int = 3_000
     processes: int = 1
     attempts: int = 100
+    outage_s: float = 120.0
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     recovery_deadline_s: float = 60.0

@@ -48,8 +48,7 @@ def test_a_gentle_stop_costs_nothing_in_any_mode(mode: Mode, tally: Tally) -> No
     ids=lambda value: value.name if isinstance(value, Mode) else "",
 )
 def test_a_sink_that_is_down_costs_what_may_have_arrived_and_no_more(
-    mode: Mode, bound: Bound, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    mode: Mode, bound: Bound, tally: Tally
 ) -> None:
     """Twice the slots until it rests, then one for each probe of two minutes."""
-    monkeypatch.setattr("bench.faults.rests.OUTAGE_S", 120.0)
     assert catalogue.dead_by_promise(KILLS, mode, LOAD, tally) == bound
