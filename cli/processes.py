@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from cli.times import age_text, time_text
 from lanes.backend import Backend
 from lanes.formats import min_format, set_min_format
 from lanes.life import now_ms
-from lanes.presence import Process
+from lanes.presence import Process, Resting
 from lanes.push import FORMAT
 
 _COLUMNS = (
@@ -75,10 +76,21 @@ def formats(
         print_fields((name, "-" if value is None else str(value)) for name, value in shown.items())
 
 
+def resting_text(processes: Iterable[Process]) -> list[str]:
+    """A line for each thing that rests somewhere, as the process says that has noticed it first."""
+    earliest: dict[str, Resting] = {}
+    for one in sorted((one for p in processes for one in p.resting), key=lambda o: o.since_ms):
+        earliest.setdefault(one.what, one)
+    return [f"{_resting_text(one)}, since {time_text(one.since_ms)}" for one in earliest.values()]
+
+
+def _resting_text(one: Resting) -> str:
+    again = f", next try {time_text(one.again_at_ms)}" if one.again_at_ms else ""
+    return f"{one.what}: {one.why}{again}"
+
+
 def _row(process: Process, now: int) -> list[str]:
-    resting = (
-        f"{one.what}: {one.why}, next try {time_text(one.again_at_ms)}" for one in process.resting
-    )
+    resting = [_resting_text(one) for one in process.resting]
     return [
         process.id,
         process.kind,

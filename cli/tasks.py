@@ -10,6 +10,7 @@ import typer
 from cli.completion import complete_level, complete_state, complete_task
 from cli.errors import note
 from cli.flags import Flags, JsonFlag, with_flags
+from cli.processes import resting_text
 from cli.render import print_fields, print_json, print_table
 from cli.run import on_backend
 from cli.task_view import COLUMNS, TaskView, view_of, views_of
@@ -18,6 +19,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
 from lanes.life import now_ms
+from lanes.presence import Process
 from lanes.task import ACTIVE_STATES, Level, State, Task, Weights
 
 TaskId = Annotated[
@@ -59,10 +61,11 @@ def tasks(
     words = [parse_state(word) for word in state or []]
     wanted = _states(words, show_all)
 
-    async def load(backend: Backend) -> list[TaskView]:
-        return await views_of(backend, await backend.registry.list(wanted))
+    async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
+        views = await views_of(backend, await backend.registry.list(wanted))
+        return views, await backend.presence.list()
 
-    views = on_backend(flags.settings(), load)
+    views, processes = on_backend(flags.settings(), load)
     views = [view for view in views if not words or view.state in words]
     if as_json:
         print_json([view.as_json() for view in views])
@@ -70,16 +73,23 @@ def tasks(
         print_table(COLUMNS, (view.as_row() for view in views))
     else:
         note("no such tasks" if state else "no tasks" if show_all else "no unfinished tasks")
+    for line in resting_text(processes):
+        note(line)
 
 
 def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
 
-    view = on_backend(flags.settings(), lambda backend: _view(backend, task))
+    async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
+        return await _view(backend, task), await backend.presence.list()
+
+    view, processes = on_backend(flags.settings(), load)
     if as_json:
         print_json(view.as_json())
-    else:
-        print_fields(view.as_fields())
+        return
+    print_fields(view.as_fields())
+    for line in resting_text(processes):
+        note(line)
 
 
 def quota(

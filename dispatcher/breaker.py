@@ -127,6 +127,28 @@ class View(msgspec.Struct, frozen=True):
     next_try_s: float | None = None
 
 
+class Resting(msgspec.Struct, frozen=True):
+    """Something that gets fewer pushes than there are. Times are Unix times in milliseconds."""
+
+    scope: Scope
+    state: State
+    reason: str
+    since_ms: int
+    next_try_ms: int | None
+
+
+def resting(view: View, now_s: float, now_ms: int) -> list[Resting]:
+    """The sink, as long as it rests or is throttled; `now_s` is on the clock of the view."""
+    if view.state is State.CLOSED:
+        return []
+
+    def unix_ms(at_s: float) -> int:
+        return now_ms + round((at_s - now_s) * 1000)
+
+    next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
+    return [Resting(Scope.SINK, view.state, view.reason, unix_ms(view.since_s), next_ms)]
+
+
 def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:
     """Read an outcome as a breaker of this scope has to: one about more counts as about it."""
     if outcome.kind is Kind.DELIVERED:
@@ -201,6 +223,16 @@ class Breaker:
     @property
     def is_closed(self) -> bool:
         return self._phase is _Phase.CLOSED
+
+    @property
+    def rests(self) -> bool:
+        """True while the sink is taken for down, and only probes go."""
+        return self._phase is _Phase.OPEN
+
+    @property
+    def is_choosy(self) -> bool:
+        """True while so few go that it matters which."""
+        return self._phase in (_Phase.OPENING, _Phase.OPEN)
 
     def room(self, now_s: float, free: int) -> int:
         """How many of `free` slots may be filled now."""
@@ -281,7 +313,8 @@ class Breaker:
         outcome is not settled, it stays unacked, and may be taken again after so many seconds.
         """
         if self._is_well and outcome is DELIVERED and leave == self._epoch:
-            self._land_well(now_s, flight)
+            self._land_well(now_s, 1)
+            self._refused.pop(flight.push_id, None)
             return None
         self._pass_time(now_s)
         sign = sign_of(outcome, self._scope)
@@ -305,20 +338,26 @@ class Breaker:
         """True while nothing has failed for long enough that a success tells nothing new."""
         return self._phase is _Phase.CLOSED and self._balance == self._most and not self._doubt
 
-    def _land_well(self, now_s: float, flight: Flight) -> None:
+    def landed_well(self, now_s: float, leave: int, count: int) -> bool:
+        """So many were delivered. False if it has to know more of them: ask `landed` of each."""
+        if not self._is_well or self._refused or leave != self._epoch:
+            return False
+        self._land_well(now_s, count)
+        return True
+
+    def _land_well(self, now_s: float, count: int) -> None:
         """The short way of nearly all pushes: the same as the long one, with less to do."""
-        self._in_flight -= 1
+        self._in_flight -= count
         self._heard_at_s = now_s
         self._has_succeeded = True
-        self._answers += 1
+        self._answers += count
         if now_s >= self._paced_at_s + _LATELY_S:
             self._pace(now_s)
-        self._failures.add(False)
-        self._finals.add(False)
+        for _ in range(count):
+            self._failures.add(False)
+            self._finals.add(False)
         if self._storm:
             self._storm.clear()
-        if self._refused:
-            self._refused.pop(flight.push_id, None)
 
     def view(self) -> View:
         """How it stands, for people."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dispatcher.guard import Guard, Guards, admitted, concluded
 from dispatcher.job import Job
+from dispatcher.outage import Outage, again
 from dispatcher.outcomes import Outcomes
 from dispatcher.stats import Stats
 from lanes.life import now_ms
@@ -30,6 +31,7 @@ class Flights:
         slots: int,
         guards: Guards,
         outcomes: Outcomes,
+        outage: Outage,
         stats: Stats,
         wake: Callable[[], None],
     ) -> None:
@@ -38,6 +40,7 @@ class Flights:
         self._free = slots
         self._guards = guards
         self._outcomes = outcomes
+        self._outage = outage
         self._stats = stats
         self._wake = wake
         self._flying: set[asyncio.Task[None]] = set()
@@ -102,15 +105,46 @@ class Flights:
         return (guards, task_id, id(job) if job.push.strikes else 0)
 
     async def _fly(self, guards: tuple[Guard, ...], jobs: list[Job]) -> None:
-        slots = len(jobs)
+        slots = left = len(jobs)
+        leave = jobs[0].leave
         try:
-            if not guards:
-                self._settle(jobs, await self._deliver(jobs))
-            elif jobs := await admitted(guards, jobs):
-                self._settle(jobs, await concluded(guards, jobs, await self._deliver(jobs)))
+            if guards:
+                jobs = await admitted(guards, jobs)
+            if jobs and not self._outage.holds(leave):
+                await concluded(guards, jobs, [None] * len(jobs))
+                self._outage.put_back(jobs)
+            elif jobs:
+                outcomes = await self._deliver(jobs)
+                waits_s = self._outage.landed(jobs, outcomes)
+                left -= len(jobs)
+                await self._conclude(guards, jobs, outcomes, waits_s)
         finally:
+            self._outage.give_back(leave, left)
             self._free += slots
             self._wake()
+
+    async def _conclude(
+        self,
+        guards: tuple[Guard, ...],
+        jobs: list[Job],
+        outcomes: Sequence[Outcome],
+        waits_s: Sequence[float | None],
+    ) -> None:
+        """What is to wait is a retry for the guards; if one must not go again, it is settled."""
+        final: Sequence[Outcome | None] = outcomes
+        if waits_s:
+            pairs = zip(outcomes, waits_s, strict=True)
+            final = [outcome if wait_s is None else again(outcome) for outcome, wait_s in pairs]
+        if guards:
+            final = await concluded(guards, jobs, final)
+        at_ms = now_ms()
+        for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
+            if outcome is None:
+                continue
+            if wait_s is not None and outcome.kind is Kind.RETRY:
+                self._outage.keep(job, wait_s, outcome)
+            else:
+                self._outcomes.settle(job, outcome, at_ms)
 
     async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
         started = time.monotonic()
@@ -121,12 +155,6 @@ class Flights:
         outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
         self._stats.delivery.add(time.monotonic() - started)
         return outcomes
-
-    def _settle(self, jobs: list[Job], outcomes: Sequence[Outcome | None]) -> None:
-        at_ms = now_ms()
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            if outcome is not None:
-                self._outcomes.settle(job, outcome, at_ms)
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """The sink's outcomes; a sink that fails as a whole means a retry of each."""

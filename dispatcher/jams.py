@@ -49,7 +49,7 @@ class Jams:
             if not lane.is_blocked:
                 lane.room = max(ROOM, min(lane.room, lane.parked + ROOM))
                 jam.since_s = now_s
-            elif lane.pending > lane.parked:  # something is in flight
+            elif lane.pending > lane.parked or lane.returned:  # in flight, or about to be
                 jam.since_s = now_s
             elif now_s - jam.since_s > _STUCK_S:
                 jam.since_s = now_s

@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from dispatcher.breaker import Flight
 from dispatcher.lane import OpenLane
 from lanes.ports import Taken
 from lanes.push import Push
-from lanes.task import Task
+from lanes.task import DeliveryMode, Task
 
 
 class Job(msgspec.Struct):
     """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could.
 
     `turn_of` is the same for its recipient's turn, `watched_by` for the watch over its process.
-    `dispatched_at_ms` is when it went to the sink, 0 as long as it has not.
+    `dispatched_at_ms` is when it went to the sink, 0 as long as it has not. `leave` is what the
+    breaker gave it to go with.
     """
 
     lane: OpenLane
@@ -28,6 +30,17 @@ class Job(msgspec.Struct):
     turn_of: str = ""
     watched_by: str = ""
     dispatched_at_ms: int = 0
+    leave: int = 0
+
+    def flight(self) -> Flight:
+        """What a breaker has to know of it."""
+        return Flight(
+            self.push.push_id,
+            self.task.id,
+            self.task.app,
+            is_charged=self.push.attempt > 1,
+            may_repeat=self.task.delivery is not DeliveryMode.AT_MOST_ONCE,
+        )
 
 
 def parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:

@@ -12,9 +12,11 @@ import time
 
 from dispatcher.admission import Admission
 from dispatcher.flights import Flights
+from dispatcher.heads import Heads
 from dispatcher.intake import STALE_S, Intake
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
+from dispatcher.outage import Outage
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
@@ -33,6 +35,7 @@ class Loop:
         roster: Roster,
         intake: Intake,
         admission: Admission,
+        outage: Outage,
         flights: Flights,
         settler: Settler,
         awake: asyncio.Event,
@@ -41,6 +44,8 @@ class Loop:
         self._roster = roster
         self._intake = intake
         self._admission = admission
+        self._outage = outage
+        self._heads = Heads(scheduler, roster, intake, admission)
         self._flights = flights
         self._settler = settler
         self._awake = awake
@@ -58,13 +63,15 @@ class Loop:
         while not self._stopping:
             self._flights.raise_failure()
             self._awake.clear()
-            jobs, voids = self._fill() if self._may_fill() else ([], 0)
+            may_fill = self._may_fill()
+            jobs, voids = self._fill() if may_fill else ([], 0)
             if jobs:
+                self._outage.admit(jobs)
                 self._flights.launch(jobs)
             if jobs or voids:
                 await asyncio.sleep(0)
             else:
-                await self._rest()
+                await self._rest(self._outage.wake_in_s() if may_fill else None)
 
     def _fill(self) -> tuple[list[Job], int]:
         """Pushes for the free slots, at most a batch, in the order of their turns.
@@ -72,10 +79,12 @@ class Loop:
         A push that may not go now costs its lane no turn. But a lane steps aside when it has one
         of these after the other, so that those behind it do not wait for all of them.
         """
+        most = self._outage.room(self._flights.room)
+        if most and self._outage.is_choosy:
+            return self._choose()
         jobs: list[Job] = []
         aside: list[OpenLane] = []
         voids = in_a_row = 0
-        most = self._flights.room
         oldest_s = time.monotonic() - STALE_S
         while len(jobs) < most and voids < _VOIDS_A_ROUND:
             lane = self._scheduler.pick()
@@ -104,6 +113,11 @@ class Loop:
             self._roster.released(lane)
         return jobs, voids
 
+    def _choose(self) -> tuple[list[Job], int]:
+        """The one push to try a sink with that fails."""
+        heads, voids = self._heads.gather()
+        return ([self._outage.choose(heads)] if heads else []), voids
+
     def _may_fill(self) -> bool:
         """Whether no level is about to get what it has next.
 
@@ -116,14 +130,13 @@ class Loop:
             self._refilling = None
         return self._refilling is None and not self._settler.is_late
 
-    async def _rest(self) -> None:
-        """Until something has changed; no longer than a level may be waited for."""
-        if self._refilling is None:
-            await self._awake.wait()
-            return
-        left_s = self._refill_by - time.monotonic()
+    async def _rest(self, sink_wait_s: float | None) -> None:
+        """Until something has changed; no longer than the sink, or a level, may be waited for."""
+        waits_s = [] if sink_wait_s is None else [sink_wait_s]
+        if self._refilling is not None:
+            waits_s.append(max(0.0, self._refill_by - time.monotonic()))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._awake.wait(), max(0.0, left_s))
+            await asyncio.wait_for(self._awake.wait(), min(waits_s, default=None))
 
     def _starve(self, lane: OpenLane) -> bool:
         """The lane has nothing at hand. Whether its level should be waited for."""

@@ -42,7 +42,8 @@ class Order:
 
     `find` gives this process's view of a task, `released` hears that a lane may move again.
     `timeout_s` is how long a push waits here for its predecessor before it goes regardless;
-    `flight_s` how long one that went is believed to be on its way.
+    `flight_s` how long one that went is believed to be on its way. While the sink `rests` nothing
+    can go, so neither time runs.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Order:
         stats: Stats,
         timeout_s: float,
         flight_s: float,
+        rests: Callable[[], bool],
     ) -> None:
         self._registry = registry
         self._settler = settler
@@ -62,6 +64,8 @@ class Order:
         self._stats = stats
         self._timeout_s = timeout_s
         self._flight_s = flight_s
+        self._rests = rests
+        self._rested_until_s = 0.0
         self._chains = Chains()
         self._due = asyncio.Event()
         self._all_at_s = 0.0
@@ -122,7 +126,10 @@ class Order:
         if now_s < self._all_at_s:
             return self._chains.fresh()
         self._all_at_s = now_s + _ASK_AGAIN_S
-        self._chains.forget(now_s - self._flight_s)
+        if self._rests():
+            self._rested_until_s = now_s
+        else:
+            self._chains.forget(now_s - self._flight_s)
         self._give_back_changed()
         self._make_room(now_s)
         return self._chains.questions()
@@ -141,7 +148,8 @@ class Order:
         now_s = time.monotonic()
         going: list[Parked] = []
         for one, is_over, is_next in zip(some, answers[::2], answers[1::2], strict=True):
-            is_late = now_s - one.since_s > self._timeout_s
+            waits_since_s = max(one.since_s, self._rested_until_s)
+            is_late = now_s - waits_since_s > self._timeout_s
             is_next = is_next or is_late
             verdict = self._chains.answer(one, is_over=is_over, is_next=is_next, now_s=now_s)
             if verdict is Verdict.GO:

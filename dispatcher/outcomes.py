@@ -59,7 +59,7 @@ class Outcomes:
     def later(self, job: Job, wait_s: float) -> None:
         """It was not sent: it comes again as it is."""
         body = encode(job.push, job.taken.body) if job.push.strikes else job.taken.body
-        self._again(job, body, wait_s)
+        self._again(job, body, min(wait_s, _WAIT_LONGEST_S))
 
     def _retry(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         if outcome.pause_task:

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
 from dispatcher.attendance import Attendance
+from dispatcher.breaker import Breaker, Resting
 from dispatcher.brim import Brim
 from dispatcher.chains import Place
 from dispatcher.completion import Completion
@@ -31,6 +33,7 @@ from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.loop import Loop
 from dispatcher.order import Order
+from dispatcher.outage import Outage
 from dispatcher.outcomes import Outcomes, backoff
 from dispatcher.pauses import Pauses
 from dispatcher.receipts import Receipts
@@ -46,6 +49,7 @@ from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
 from lanes.presence import Process, installed_version
+from lanes.presence import Resting as RestingNow
 from lanes.push import FORMAT
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
@@ -62,7 +66,8 @@ class Dispatcher:
 
     With `drain`, `run` returns when no task is left that could move now (those that are paused or
     start later do not count). `registry` is where Prometheus metrics are shown, None for nowhere.
-    `clock_ms` tells the time as Unix milliseconds.
+    `clock_ms` tells the time as Unix milliseconds, and `clock_s` to the breaker in seconds since
+    whenever; if that one jumps, `wake` has to be called.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Dispatcher:
         drain: bool = False,
         registry: CollectorRegistry | None = None,
         clock_ms: Callable[[], int] = now_ms,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stats = Stats()
         self._backend = backend
@@ -86,7 +92,7 @@ class Dispatcher:
         self._roster = Roster(
             backend,
             self._scheduler,
-            self._wake,
+            self.wake,
             self._on_task,
             self._fill,
             self._on_unread,
@@ -119,6 +125,15 @@ class Dispatcher:
                 Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
             ]
         )
+        self._outage = Outage(
+            Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code),
+            sink.name,
+            outcomes,
+            self._roster.released,
+            self.stats,
+            drain=drain,
+            clock_s=clock_s,
+        )
         self._flights = self._new_flights(sink, outcomes)
         self._loop = self._new_loop()
         self._brim = Brim(
@@ -135,6 +150,14 @@ class Dispatcher:
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
         self._loop.stop()
+
+    def wake(self) -> None:
+        """Look at once at what may go."""
+        self._awake.set()
+
+    def resting(self) -> list[Resting]:
+        """What gets fewer pushes than there are, since it fails."""
+        return self._outage.resting(now_ms())
 
     def reads(self, lane: str) -> bool:
         """Whether this process has the lane open."""
@@ -205,7 +228,7 @@ class Dispatcher:
             self._receipts,
             self._completion.on_progress,
             self._roster.released,
-            self._wake,
+            self.wake,
             self._on_durable,
         )
 
@@ -218,6 +241,7 @@ class Dispatcher:
             self.stats,
             self._settings.order_timeout_s,
             self._settings.sink_timeout_s + _LANDING_S,
+            lambda: self._outage.rests,
         )
 
     def _new_flights(self, sink: Sink, outcomes: Outcomes) -> Flights:
@@ -226,8 +250,9 @@ class Dispatcher:
             self._settings.slots,
             self._guards,
             outcomes,
+            self._outage,
             self.stats,
-            self._wake,
+            self.wake,
         )
 
     def _new_loop(self) -> Loop:
@@ -236,6 +261,7 @@ class Dispatcher:
             self._roster,
             self._intake,
             Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
+            self._outage,
             self._flights,
             self._settler,
             self._awake,
@@ -286,15 +312,12 @@ class Dispatcher:
     def _can_move(self, task: Task) -> bool:
         return task.state is not State.PAUSED and not task.is_scheduled(self._clock_ms())
 
-    def _wake(self) -> None:
-        self._awake.set()
-
     def _on_durable(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
         self._order.settled(finished, moved)
 
     def _on_movable(self, lane: OpenLane) -> None:
         self._roster.released(lane)
-        self._wake()
+        self.wake()
 
     def _fill(self, lane: OpenLane) -> None:
         self._intake.fill(lane)
@@ -318,7 +341,13 @@ class Dispatcher:
             lanes=len(self._roster.lanes),
             sinks=(self._sink_name,),
             started_at_ms=self._started_at_ms,
+            resting=tuple(self._said_resting()),
         )
+
+    def _said_resting(self) -> Iterator[RestingNow]:
+        for one in self.resting():
+            what = f"{one.scope} {self._sink_name} ({one.state})"
+            yield RestingNow(what, one.since_ms, one.reason, one.next_try_ms or 0)
 
     def _gauges(self) -> Gauges:
         return Gauges(
@@ -328,6 +357,8 @@ class Dispatcher:
             parked=lambda: self._order.parked,
             lanes_open=lambda: len(self._roster.lanes),
             lanes_full=self._brim.full,
+            refused=lambda: self._outage.waiting,
+            resting=self.resting,
             backlog=self._backlog,
             weights=self.weights,
         )

@@ -7,7 +7,7 @@ bounded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -17,8 +17,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from dispatcher.breaker import Resting, State
 from lanes.ports import ClaimResult
-from lanes.push import Kind
+from lanes.push import Kind, Scope
 from lanes.task import Level
 
 BUCKETS_S = (
@@ -88,6 +89,8 @@ class Stats:
         self.receipts_written = 0
         self.out_of_order = 0
         self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED), 0)
+        self.probes = 0
+        self.spared = 0
 
 
 class Gauges:
@@ -101,6 +104,8 @@ class Gauges:
         parked: Callable[[], int],
         lanes_open: Callable[[], int],
         lanes_full: Callable[[], int],
+        refused: Callable[[], int],
+        resting: Callable[[], Sequence[Resting]],
         backlog: Callable[[], dict[Level, int]],
         weights: Callable[[], dict[Level, int]],
     ) -> None:
@@ -110,6 +115,8 @@ class Gauges:
         self.parked = parked
         self.lanes_open = lanes_open
         self.lanes_full = lanes_full
+        self.refused = refused
+        self.resting = resting
         self.backlog = backlog
         self.weights = weights
 
@@ -127,6 +134,7 @@ class StatsCollector(Collector):
         yield from self._ledger_counters()
         yield from self._histograms()
         yield from self._gauge_metrics()
+        yield from self._sink_metrics()
 
     def _counters(self) -> Iterable[Metric]:
         stats = self._stats
@@ -214,6 +222,7 @@ class StatsCollector(Collector):
             ("pushlane_parked", "Pushes that wait for another of their key", gauges.parked()),
             ("pushlane_lanes_open", "Lanes that this process reads", gauges.lanes_open()),
             ("pushlane_lanes_full", "Lanes that rest at later_max", gauges.lanes_full()),
+            ("pushlane_refused", "Pushes that wait as the sink refused them", gauges.refused()),
         ):
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, by_level in (
@@ -224,6 +233,30 @@ class StatsCollector(Collector):
             family = GaugeMetricFamily(name, text, labels=["level"])
             for level, number in by_level.items():
                 family.add_metric([level], number)
+            yield family
+
+    def _sink_metrics(self) -> Iterable[Metric]:
+        state = GaugeMetricFamily(
+            "pushlane_sink_state", "1 for how the sink's breaker stands", labels=["sink", "state"]
+        )
+        since = GaugeMetricFamily(
+            "pushlane_sink_state_since_seconds",
+            "Unix time since when the sink rests or gets fewer pushes than there are, else 0",
+            labels=["sink"],
+        )
+        resting = [one for one in self._gauges.resting() if one.scope is Scope.SINK]
+        now = resting[0].state if resting else State.CLOSED
+        for each in State:
+            state.add_metric([self._sink, each], each is now)
+        since.add_metric([self._sink], resting[0].since_ms / 1000 if resting else 0)
+        yield state
+        yield since
+        for name, text, count in (
+            ("pushlane_sink_probes", "Pushes that tried a resting sink", self._stats.probes),
+            ("pushlane_spared", "Failures that cost no attempt", self._stats.spared),
+        ):
+            family = CounterMetricFamily(name, text, labels=["sink"])
+            family.add_metric([self._sink], count)
             yield family
 
     def _shares(self) -> dict[Level, float]:

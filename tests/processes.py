@@ -283,7 +283,7 @@ def webhook(tmp_path: Path) -> Iterator[Callable[..., Received]]:
     """Starts a webhook that answers after so many milliseconds.
 
     With `honour=True` it takes an Idempotency-Key that comes again for what it is; it answers 500
-    to the first `refuse` attempts at each push.
+    to the first `refuse` attempts at every second push (if it did to all, it would be rested).
     """
     with ExitStack() as ends:
 

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--only", action="append", metavar="FAULT", help="this fault; repeatable")
     parser.add_argument("--mode", action="append", metavar="MODE", help="this mode; repeatable")
+    parser.add_argument(
+        "--outage-s", type=float, metavar="S", help="how long a sink is down (default: 120)"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the logs of each row there")
 
 
@@ -61,7 +65,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _rows_in(place: str, options: argparse.Namespace) -> Iterator[Row]:
     chosen = [
-        (fault, mode)
+        (_lasting(fault, options.outage_s), mode)
         for fault in FAULTS
         for mode in fault.modes
         if place in fault.places
@@ -77,6 +81,11 @@ def _rows_in(place: str, options: argparse.Namespace) -> Iterator[Row]:
                 row = asyncio.run(measure(fault, mode, runs, world, _kept(options, fault, mode)))
             print(_line(row), file=sys.stderr)
             yield row
+
+
+def _lasting(fault: Fault, outage_s: float | None) -> Fault:
+    load = fault.load if outage_s is None else replace(fault.load, outage_s=outage_s)
+    return replace(fault, load=load)
 
 
 def _kept(options: argparse.Namespace, fault: Fault, mode: Mode) -> Path | None:

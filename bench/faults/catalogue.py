@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bench.faults import kills, outages
+from bench.faults import kills, outages, rests
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
 from bench.faults.verdict import Bound, Tally
@@ -25,6 +25,8 @@ MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY)
 ONE = Load()
 TWO = Load(processes=2)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
+DOWN = Load(backlog=20_000, attempts=5)
+DOWN_IMPATIENT = replace(IMPATIENT, backlog=20_000, attempts=5)
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 
@@ -50,6 +52,33 @@ def what_was_cut(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     return Bound(0, 0 if mode.honour else tally.answers.get("cut", 0))
 
 
+def dead_by_promise(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """What may have arrived and must not go again: in flight until it rests, then one a probe."""
+    if mode.delivery is DeliveryMode.AT_LEAST_ONCE:
+        return Bound(0, 0)
+    return _until_it_rests(faults, load)
+
+
+def silent_ones(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """A delivery that timed out may have arrived, whatever the mode."""
+    return _until_it_rests(faults, load)
+
+
+def cut_off(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """The answers on their way when the sink ended."""
+    in_flight = faults * load.slots
+    strict = mode.delivery is DeliveryMode.AT_MOST_ONCE
+    return Bound(in_flight, 0) if strict else Bound(0, in_flight)
+
+
+def wrongly_buried(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    return Bound(50 * faults, 0)
+
+
+def _until_it_rests(faults: int, load: Load) -> Bound:
+    return Bound(faults * (2 * load.slots + int(rests.PROBES_PER_S * load.outage_s) + 1), 0)
+
+
 @dataclass(frozen=True)
 class Fault:
     """`strike` makes it happen once, and returns the Unix time at which it was over."""
@@ -64,6 +93,7 @@ class Fault:
 
 
 _CERTAIN = (AT_LEAST_ONCE, ONCE)
+_PROMISED = (AT_LEAST_ONCE, AT_MOST_ONCE)
 
 FAULTS = (
     Fault("kill-random", kills.kill_at_random, 40, of_one_process, modes=MODES),
@@ -89,6 +119,14 @@ FAULTS = (
     Fault("sink-reset", outages.sink_reset, 8, modes=_CERTAIN),
     Fault("sink-hang", outages.sink_hang, 8, load=IMPATIENT, modes=_CERTAIN),
     Fault("sink-cut", outages.sink_cut, 8, what_was_cut, modes=_CERTAIN),
+    Fault("sink-down-503", rests.sink_503, 1, dead_by_promise, DOWN, modes=_PROMISED),
+    Fault("sink-down-refused", rests.sink_refuses, 1, cut_off, DOWN, modes=_PROMISED),
+    Fault("sink-down-silent", rests.sink_silent, 1, silent_ones, DOWN, modes=_PROMISED),
+    Fault("sink-down-silent-retried", rests.sink_silent, 1, nothing, DOWN_IMPATIENT),
+    Fault("sink-half-30", rests.sink_30_percent, 1, load=DOWN),
+    Fault("sink-half-60", rests.sink_60_percent, 1, load=DOWN),
+    Fault("sink-wrong", rests.sink_wrong, 1, wrongly_buried, DOWN),
+    Fault("kill-while-429", kills.kill_while_refused, 15, of_one_process),
     Fault("disk-full", outages.fill_disk, 4, places=SMALL_DISK, modes=_CERTAIN),
     Fault("topic-churn", outages.churn, 10, load=TINY_TASKS),
 )

@@ -23,7 +23,6 @@ from lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
 _AGAIN_S = 0.1
 _PUBLISH_AT_ONCE = 500
 _BODY = "x" * 150
-_MOST_ATTEMPTS = 100
 
 Result = TypeVar("Result")
 
@@ -41,11 +40,14 @@ class Mode:
 class Feeder:
     """Writes tasks of `pushes` each. `totals` holds every push that a task was sealed with."""
 
-    def __init__(self, backend: Backend, pool_lanes: int, mode: Mode, pushes: int) -> None:
+    def __init__(
+        self, backend: Backend, pool_lanes: int, mode: Mode, pushes: int, attempts: int
+    ) -> None:
         self._backend = backend
         self._pool_lanes = pool_lanes
         self._mode = mode
         self._pushes = pushes
+        self._attempts = attempts
         self._levels = cycle(Level)
         self.totals: dict[str, int] = {}
 
@@ -73,7 +75,7 @@ class Feeder:
             lane=lane,
             key=f"feed-{task_id}",  # so that it can be added again
             created_at_ms=life.now_ms(),
-            max_attempts=_MOST_ATTEMPTS,
+            max_attempts=self._attempts,
             delivery=self._mode.delivery,
             on_unknown=self._mode.on_unknown,
         )

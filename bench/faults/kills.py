@@ -56,6 +56,13 @@ async def kill_after_republish(stream: Stream) -> float:
     return _restarted(stream)
 
 
+async def kill_while_refused(stream: Stream) -> float:
+    """Of three pushes one is told to come again later."""
+    await stream.oracle.behave("429", share=0.3)
+    await stream.oracle.arrivals(random.randint(1, 20 * stream.load.slots))
+    return await _kill_and_restart(stream)
+
+
 async def restart_gently(stream: Stream) -> float:
     """SIGTERM to the one that runs longest; a new one takes its place."""
     await stream.stop(stream.forks[0])

@@ -66,6 +66,12 @@ class Oracle:
     async def hear(self) -> None:
         await self._do(Command("hear"))
 
+    async def refuse(self) -> None:
+        await self._do(Command("refuse"))
+
+    async def accept(self) -> None:
+        await self._do(Command("accept"))
+
     async def free(self) -> None:
         await self._do(Command("free"))
 

@@ -27,8 +27,10 @@ from bench.faults.commands import Command
 _KEPT = b"HTTP/1.1 204 No Content\r\n\r\n"
 _HALF_ANSWERS = (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal", b"HTTP/1.1")
 _REFUSALS = {
+    "404": b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
     "429": b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",
     "500": b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
+    "503": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
 }
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -183,6 +185,10 @@ class Desk:
         else:
             self._listen(command.do == "hear")
 
+    def cut_all(self) -> None:
+        for connection in list(self.connections):
+            connection.reset()
+
     def _listen(self, hears: bool) -> None:
         self.is_deaf = not hears
         for connection in list(self.connections):
@@ -198,17 +204,31 @@ def say(text: str) -> None:
 
 
 async def serve(log: Path, delay_ms: float, honour: bool) -> None:
-    loop = asyncio.get_running_loop()
     desk = Desk(log, delay_ms / 1000, honour)
-    server = await loop.create_server(lambda: Connection(desk), "127.0.0.1", 0, backlog=1024)
+    server = await _listening(desk, 0)
+    port = server.sockets[0].getsockname()[1]
     commands = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
+    )
     writing = asyncio.create_task(desk.write())
-    say(str(server.sockets[0].getsockname()[1]))
+    say(str(port))
     while line := await commands.readline():
-        desk.obey(msgspec.json.decode(line, type=Command))
+        command = msgspec.json.decode(line, type=Command)
+        if command.do == "refuse":
+            server.close()
+            desk.cut_all()
+        elif command.do == "accept":
+            server = await _listening(desk, port)
+        else:
+            desk.obey(command)
         say("done")
     writing.cancel()
+
+
+async def _listening(desk: Desk, port: int) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: Connection(desk), "127.0.0.1", port, backlog=1024)
 
 
 def main() -> None:

@@ -67,6 +67,7 @@ class _Measurement:
             recovery_s=self._worst_s,
             rate_per_s=rate,
             deaths=stream.deaths,
+            broken=tuple(stream.broken),
         )
 
     def _bound(self, tally: Tally) -> Bound:

@@ -36,8 +36,9 @@ _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_
 class Load:
     """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's.
 
-    It goes on within `recovery_deadline_s` of a fault, or is taken for stuck; in the end no task
-    ends for `finish_deadline_s` only if none will.
+    Each push is tried `attempts` times. The stream goes on within `recovery_deadline_s` of a fault,
+    or is taken for stuck; in the end no task ends for `finish_deadline_s` only if none will.
+    A sink that is down is so for `outage_s`.
     """
 
     slots: int = 20
@@ -45,6 +46,8 @@ class Load:
     pushes: int = 500
     backlog: int = 3_000
     processes: int = 1
+    attempts: int = 100
+    outage_s: float = 120.0
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     recovery_deadline_s: float = 60.0
@@ -54,7 +57,8 @@ class Load:
 class Stream:
     """`forks` are the dispatchers that run; a fault takes from them and gives back.
 
-    `deaths` counts those that ended by themselves, or badly when they were told to stop.
+    `deaths` counts those that ended by themselves, or badly when they were told to stop. `broken`
+    is what a fault saw broken of what is promised, in words.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Stream:
         self._fed_enough = False
         self._feeding: asyncio.Task[None]
         self.deaths = 0
+        self.broken: list[str] = []
 
     @property
     def services(self) -> Services:
@@ -207,7 +212,7 @@ async def streaming(world: World, mode: Mode, load: Load, folder: Path) -> Async
     ):
         named = {**environment(world.settings), **_CLAIMS_RUN_OUT_SOON, **load.environment}
         nursery = Nursery(named, said)
-        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes)
+        feeder = Feeder(backend, world.settings.pool_lanes, mode, load.pushes, load.attempts)
         stream = Stream(backend, feeder, oracle, nursery, load, world)
         try:
             for _ in range(load.processes):

@@ -97,7 +97,7 @@ class Row(NamedTuple):
 
     `recovery_s` is the worst, infinite when it never went on. `buried` pushes are on the
     dead-letter lane, `unfinished` tasks have not ended, and `deaths` are dispatchers that ended by
-    themselves, or badly when they were told to stop.
+    themselves, or badly when they were told to stop. `broken` is what a fault itself saw broken.
     """
 
     fault: str
@@ -113,11 +113,12 @@ class Row(NamedTuple):
     recovery_s: float
     rate_per_s: float
     deaths: int = 0
+    broken: tuple[str, ...] = ()
 
     @property
     def breaches(self) -> list[str]:
         """What it promised and did not keep, in words."""
-        found = []
+        found = list(self.broken)
         if self.lost > self.bound.lost:
             found.append(f"lost {self.lost:,} of {self.pushes:,}, bound {self.bound.lost:,}")
         if self.lost > self.buried:

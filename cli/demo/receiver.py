@@ -35,7 +35,7 @@ class _Received(msgspec.Struct):
 class Receiver:
     """An ASGI application that appends a line to `log` for each push it is sent.
 
-    It answers 500 to as many attempts at each push as it is to `refuse`.
+    It answers 500 to as many attempts at every second push as it is to `refuse`.
     """
 
     def __init__(self, log: Path, delay_s: float, *, honour: bool = False, refuse: int = 0) -> None:
@@ -57,7 +57,7 @@ class Receiver:
             self._write(push)
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
-        status = 204 if push.attempt > self._refuse else 500
+        status = 204 if push.seq % 2 or push.attempt > self._refuse else 500
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 

@@ -40,3 +40,15 @@ def test_kills_may_cost_what_is_in_flight_and_no_more(
 @pytest.mark.parametrize("mode", catalogue.MODES, ids=lambda mode: mode.name)
 def test_a_gentle_stop_costs_nothing_in_any_mode(mode: Mode, tally: Tally) -> None:
     assert catalogue.nothing(KILLS, mode, LOAD, tally) == Bound(lost=0, duplicates=0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "bound"),
+    [(catalogue.AT_LEAST_ONCE, Bound(0, 0)), (catalogue.AT_MOST_ONCE, Bound(3 * (40 + 37), 0))],
+    ids=lambda value: value.name if isinstance(value, Mode) else "",
+)
+def test_a_sink_that_is_down_costs_what_may_have_arrived_and_no_more(
+    mode: Mode, bound: Bound, tally: Tally
+) -> None:
+    """Twice the slots until it rests, then one for each probe of two minutes."""
+    assert catalogue.dead_by_promise(KILLS, mode, LOAD, tally) == bound

@@ -92,6 +92,7 @@ def test_a_row_within_its_bound_breaks_nothing() -> None:
         ({"duplicates": 21}, "repeated 21, bound 20"),
         ({"unfinished": 2}, "2 tasks did not end"),
         ({"deaths": 1}, "1 dispatchers ended by themselves, or badly"),
+        ({"broken": ("asked 90 times",)}, "asked 90 times"),
         ({"recovery_s": float("inf")}, "did not go on after a fault"),
     ],
 )

@@ -589,3 +589,21 @@ def test_whatever_happens_three_go_for_each_that_gets_an_answer(
             breaker.landed(now_s, flying.pop(0), flight(number), outcome)
         trickle = 1 + now_s / TRICKLE_EVERY_S
         assert went <= (100 + 2 * slots) + 3 * answers + trickle
+
+
+@given(st.lists(st.tuples(outcomes, st.integers(1, 5)), max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_the_short_way_of_deliveries_is_the_same_as_the_long_one(
+    history: list[tuple[Outcome, int]],
+) -> None:
+    short, long = (Breaker(SLOTS, PATIENCE_S, chance=random.Random(3).random) for _ in range(2))
+    for number, (outcome, count) in enumerate(history):
+        now_s = 0.3 * number
+        leaves = [breaker.admit(now_s, count) for breaker in (short, long)]
+        is_short = outcome is DELIVERED and short.landed_well(now_s, leaves[0], count)
+        for _ in range(count):
+            if not is_short:
+                short.landed(now_s, leaves[0], flight(number), outcome)
+            long.landed(now_s, leaves[1], flight(number), outcome)
+        assert short.view() == long.view()
+        assert short.room(now_s, SLOTS) == long.room(now_s, SLOTS)

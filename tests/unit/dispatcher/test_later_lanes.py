@@ -266,11 +266,11 @@ class NoMoreAcks(Watched):
 
 async def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        task = await add_task(backend, Level.HIGH, 20)
+        task = await add_task(backend, Level.HIGH, 15)
         broker = NoMoreAcks(backend.broker)
         lost = Dispatcher(with_other(backend, broker=broker), MemorySink(busy_at_first), settings)
         running = asyncio.create_task(lost.run())
-        await until(lambda: broker.published[later_lane(task.lane)] >= 20)
+        await until(lambda: broker.published[later_lane(task.lane)] >= 15)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         sink = MemorySink()
@@ -278,8 +278,8 @@ async def test_a_process_lost_between_republish_and_ack_loses_no_push(tmp_path: 
         await drain(backend, sink, settings)
 
         [progress] = await backend.registry.progress([task.id])
-        assert progress.delivered == 20
-        assert {seq for _, seq in sink.pushes(task)} == set(range(1, 21))
+        assert progress.delivered == 15
+        assert {seq for _, seq in sink.pushes(task)} == set(range(1, 16))
 
 
 @pytest.mark.parametrize("moves", [False, True])

@@ -61,7 +61,7 @@ async def test_a_lane_rests_while_too_many_of_its_pushes_wait(tmp_path: Path) ->
 
 async def test_a_lane_that_rested_goes_on_when_less_of_it_waits(tmp_path: Path) -> None:
     async with backend_in(tmp_path, later_max=5, slots=2) as (backend, settings):
-        task = await add_task(backend, Level.HIGH, 20)
+        task = await add_task(backend, Level.HIGH, 15)
         sink = MemorySink(
             lambda delivery: (
                 DELIVERED if delivery.push.attempt > 1 else Outcome.retry("busy", after_s=0.2)
@@ -71,4 +71,4 @@ async def test_a_lane_that_rested_goes_on_when_less_of_it_waits(tmp_path: Path) 
         async with dispatching(backend, sink, settings):
             await until_state(backend, task, State.DONE)
 
-        assert Counter(sink.pushes(task)) == {(task.id, seq): 2 for seq in range(1, 21)}
+        assert Counter(sink.pushes(task)) == {(task.id, seq): 2 for seq in range(1, 16)}

@@ -1,0 +1,91 @@
+"""A sink that is down, half down or wrong for long: what it is asked meanwhile, and what then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from bench.faults.stream import Stream
+
+PROBES_PER_S = 0.3
+_OPENING_S = 8.0  # with the pushes that wait for an answer until the sink is known to be silent
+_BACK_S = 5.0
+_WATCHED_S = 5.0
+_SETTLES_S = 3.0
+_FULL = 0.9
+
+
+async def sink_503(stream: Stream) -> float:
+    return await _down(stream, "503", stream.load.outage_s)
+
+
+async def sink_silent(stream: Stream) -> float:
+    return await _down(stream, "hang", stream.load.outage_s)
+
+
+async def sink_wrong(stream: Stream) -> float:
+    return await _down(stream, "404", stream.load.outage_s / 2)
+
+
+async def sink_refuses(stream: Stream) -> float:
+    """Nobody sees how often a closed port is tried."""
+    before_per_s = await _rate(stream)
+    await stream.oracle.refuse()
+    await asyncio.sleep(stream.load.outage_s)
+    await stream.oracle.accept()
+    return await _back(stream, before_per_s)
+
+
+async def sink_30_percent(stream: Stream) -> float:
+    return await _half(stream, 0.3)
+
+
+async def sink_60_percent(stream: Stream) -> float:
+    return await _half(stream, 0.6)
+
+
+async def _down(stream: Stream, how: str, lasting_s: float) -> float:
+    before_per_s = await _rate(stream)
+    await stream.oracle.behave(how)
+    await asyncio.sleep(_OPENING_S)
+    asked, since_s = stream.oracle.tally.arrivals, time.monotonic()
+    await asyncio.sleep(max(1.0, lasting_s - _OPENING_S))
+    asked = stream.oracle.tally.arrivals - asked
+    probed_s = time.monotonic() - since_s
+    if asked > 1 + PROBES_PER_S * probed_s:
+        stream.broken.append(f"asked {asked} times in {probed_s:.0f} s while the sink was down")
+    await stream.oracle.behave()
+    return await _back(stream, before_per_s)
+
+
+async def _back(stream: Stream, before_per_s: float) -> float:
+    """It is as fast as before after 5 s. Then the row measures the time to the first push."""
+    went_on_s = await stream.went_on(time.time())
+    await asyncio.sleep(max(0.0, _BACK_S - went_on_s))
+    _require_rate(stream, await _rate(stream), before_per_s, "once the sink was back for 5 s")
+    return time.time() - went_on_s
+
+
+async def _half(stream: Stream, share: float) -> float:
+    """What is accepted of a full rate still comes; that is the lower one before and after."""
+    before_per_s = await _rate(stream)
+    await stream.oracle.behave("503", share)
+    await asyncio.sleep(_SETTLES_S)
+    per_s = await _rate(stream, stream.load.outage_s / 4)
+    await stream.oracle.behave()
+    full_per_s = min(before_per_s, await _rate(stream))
+    _require_rate(stream, per_s, (1 - share) * full_per_s, f"while {share:.0%} were refused")
+    return time.time()
+
+
+async def _rate(stream: Stream, lasting_s: float = _WATCHED_S) -> float:
+    """New pushes a second that are kept meanwhile."""
+    tally = stream.oracle.tally
+    kept, since_s = len(tally.kept), time.monotonic()
+    await asyncio.sleep(lasting_s)
+    return (len(tally.kept) - kept) / (time.monotonic() - since_s)
+
+
+def _require_rate(stream: Stream, per_s: float, expected_per_s: float, when: str) -> None:
+    if per_s < _FULL * expected_per_s:
+        stream.broken.append(f"{per_s:,.0f} of {expected_per_s:,.0f}/s {when}")

@@ -1,0 +1,66 @@
+"""The next pushes of several lanes, while so few may go that it matters which.
+
+They come as jobs, off the lanes; whoever asks chooses one and gives the others back. No turn is
+charged: what goes then is a probe.
+"""
+
+from __future__ import annotations
+
+import time
+
+from dispatcher.admission import Admission
+from dispatcher.intake import STALE_S, Intake
+from dispatcher.job import Job
+from dispatcher.lane import OpenLane
+from dispatcher.roster import Roster
+from dispatcher.scheduler import Scheduler
+
+MOST_HEADS = 16
+_MOST_VOIDS = 256
+
+
+class Heads:
+    """Looks at one push of each ready lane, then at the next of each, until there are enough."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler[OpenLane],
+        roster: Roster,
+        intake: Intake,
+        admission: Admission,
+    ) -> None:
+        self._scheduler = scheduler
+        self._roster = roster
+        self._intake = intake
+        self._admission = admission
+
+    def gather(self) -> tuple[list[Job], int]:
+        """Those that may go, and how many were met that may not: these are taken care of."""
+        jobs: list[Job] = []
+        voids = 0
+        seen: list[OpenLane] = []
+        while len(jobs) < MOST_HEADS and voids < _MOST_VOIDS:
+            lane = self._scheduler.pick()
+            if lane is None:
+                if not seen:
+                    break
+                self._release(seen)
+                seen = []
+                continue
+            taken = lane.take(time.monotonic() - STALE_S)
+            if lane.is_low:
+                self._intake.fill(lane)
+            if taken is None:
+                self._roster.starve(lane)
+            elif (job := self._admission.admit(lane, taken)) is None:
+                voids += 1
+            else:
+                jobs.append(job)
+                self._scheduler.rest(lane)
+                seen.append(lane)
+        self._release(seen)
+        return jobs, voids
+
+    def _release(self, lanes: list[OpenLane]) -> None:
+        for lane in lanes:
+            self._roster.released(lane)

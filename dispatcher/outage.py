@@ -1,0 +1,211 @@
+"""What a dispatcher does about a sink that fails: how many pushes go, which, and what waits.
+
+The breaker decides (`dispatcher.breaker`); this tells it what happens. A push that the sink could
+not take loses nothing: it stays unacked in memory and goes back to its lane. In an outage that is
+at once, since nothing leaves the lane then. One that is refused while others get through waits for
+a while, and for a long while on its later lane. So nothing is written because of an outage.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from dispatcher.breaker import Breaker, Resting, View, resting
+from dispatcher.job import Job
+from dispatcher.lane import OpenLane
+from dispatcher.outcomes import Outcomes
+from dispatcher.stats import Stats
+from lanes.push import DELIVERED, Kind, Outcome
+
+log = logging.getLogger("pushlane.outage")
+
+MOST_WAITING = 10_000
+LONGEST_IN_MEMORY_S = 30.0
+_LOOK_EVERY_S = 1.0
+_SOONEST_S = 0.001
+_SAY_EVERY_S = 60.0
+
+
+class Outage:
+    """A dispatcher's breaker, with the pushes that wait because of it.
+
+    `released` hears that a lane may move again. With `drain` it says now and then that the end of
+    the dispatcher waits for the sink. `clock_s` is monotonic.
+    """
+
+    def __init__(
+        self,
+        breaker: Breaker,
+        sink: str,
+        outcomes: Outcomes,
+        released: Callable[[OpenLane], None],
+        stats: Stats,
+        *,
+        drain: bool = False,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._breaker = breaker
+        self._sink = sink
+        self._outcomes = outcomes
+        self._released = released
+        self._stats = stats
+        self._drain = drain
+        self._clock_s = clock_s
+        self._waiting: list[tuple[float, int, Job]] = []
+        self._order = itertools.count()
+        self._looked_at_s = clock_s()
+        self._is_short = False
+        self._rested_since_s: float | None = None
+        self._said_at_s = 0.0
+
+    @property
+    def rests(self) -> bool:
+        return self._breaker.rests
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether so few pushes may go that it matters which."""
+        return self._breaker.is_choosy
+
+    @property
+    def waiting(self) -> int:
+        """How many pushes wait in memory since they were refused while others got through."""
+        return len(self._waiting)
+
+    def view(self) -> View:
+        """How the breaker stands, in times of `clock_s`."""
+        return self._breaker.view()
+
+    def resting(self, now_ms: int) -> list[Resting]:
+        """What gets fewer pushes than there are, if anything."""
+        return resting(self.view(), self._clock_s(), now_ms)
+
+    def room(self, free: int) -> int:
+        """How many of the free slots may be filled now. Those whose wait is over go back first."""
+        now_s = self._clock_s()
+        self._end_waits(now_s)
+        room = self._breaker.room(now_s, free)
+        self._is_short = room == 0 < free
+        self._note(now_s)
+        return room
+
+    def wake_in_s(self) -> float | None:
+        """After so long there may be room, or a wait over, though nothing has landed."""
+        now_s = self._clock_s()
+        times_s = [self._waiting[0][0], self._looked_at_s + _LOOK_EVERY_S] if self._waiting else []
+        if self._is_short and (wake_at_s := self._breaker.wake_at_s()) is not None:
+            times_s.append(wake_at_s)
+        return max(_SOONEST_S, min(times_s) - now_s) if times_s else None
+
+    def choose(self, jobs: Sequence[Job]) -> Job:
+        """The one to try; the others go back to their lanes."""
+        chosen = jobs[self._breaker.choose([job.flight() for job in jobs])]
+        self.put_back([job for job in jobs if job is not chosen])
+        return chosen
+
+    def admit(self, jobs: Sequence[Job]) -> None:
+        """These are about to go."""
+        leave = self._breaker.admit(self._clock_s(), len(jobs))
+        self._stats.probes += self._breaker.rests
+        for job in jobs:
+            job.leave = leave
+
+    def holds(self, leave: int) -> bool:
+        """Whether pushes with this leave may go: the sink was not found down meanwhile."""
+        return self._breaker.holds(leave)
+
+    def give_back(self, leave: int, count: int) -> None:
+        """So many that were admitted did not go."""
+        if count:
+            self._breaker.give_back(leave, count)
+
+    def put_back(self, jobs: Sequence[Job]) -> None:
+        """They did not go: they are the next of their lanes."""
+        for job in jobs:
+            job.lane.give_back(job.taken)
+        for lane in {job.lane for job in jobs}:
+            self._released(lane)
+
+    def landed(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[float | None]:
+        """Hear what the sink answered to pushes with one leave.
+
+        Returns for each how long it is to wait, None if it is to be settled; nothing if all are.
+        """
+        now_s = self._clock_s()
+        breaker = self._breaker
+        if all(outcome is DELIVERED for outcome in outcomes) and breaker.landed_well(
+            now_s, jobs[0].leave, len(jobs)
+        ):
+            return []
+        waits_s = [
+            breaker.landed(now_s, job.leave, job.flight(), outcome)
+            for job, outcome in zip(jobs, outcomes, strict=True)
+        ]
+        self._note(now_s)
+        return waits_s
+
+    def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
+        """The sink did not take it, and it loses no attempt: it goes again after `wait_s`."""
+        self._stats.spared += 1
+        asked_s = outcome.after_s or 0.0
+        if wait_s <= 0:
+            self.put_back([job])
+        elif asked_s > LONGEST_IN_MEMORY_S or len(self._waiting) >= MOST_WAITING:
+            self._outcomes.later(job, max(wait_s, asked_s))
+        else:
+            job.lane.parked += 1
+            heapq.heappush(self._waiting, (self._clock_s() + wait_s, next(self._order), job))
+
+    def _end_waits(self, now_s: float) -> None:
+        if self._waiting and now_s >= self._looked_at_s + _LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._let_go_of_ended(now_s)
+        while self._waiting and self._waiting[0][0] <= now_s:
+            job = heapq.heappop(self._waiting)[2]
+            job.lane.parked -= 1
+            self.put_back([job])
+
+    def _let_go_of_ended(self, now_s: float) -> None:
+        """A lane whose task is over is not kept open by what waits."""
+        if any(job.lane.retired for _, _, job in self._waiting):
+            waiting = [
+                (now_s if job.lane.retired else due_s, number, job)
+                for due_s, number, job in self._waiting
+            ]
+            heapq.heapify(waiting)
+            self._waiting = waiting
+
+    def _note(self, now_s: float) -> None:
+        """Say when the sink rests and when it goes on."""
+        if self._breaker.rests:
+            if self._rested_since_s is None:
+                self._rested_since_s = self._said_at_s = now_s
+                self._say_rests(now_s)
+            elif self._drain and now_s >= self._said_at_s + _SAY_EVERY_S:
+                self._said_at_s = now_s
+                self._say_rests(now_s)
+        elif self._rested_since_s is not None:
+            rested_s = now_s - self._rested_since_s
+            self._rested_since_s = None
+            extra = {"action": "sink_goes_on"}
+            log.info("sink %s goes on after a rest of %.0f s", self._sink, rested_s, extra=extra)
+
+    def _say_rests(self, now_s: float) -> None:
+        view = self._breaker.view()
+        tried = "it is being tried"
+        if view.next_try_s is not None:
+            tried = f"it is tried again in {max(0.0, view.next_try_s - now_s):.1f} s"
+        end = "; --drain ends once it has gone on" if self._drain else ""
+        extra = {"action": "sink_rests"}
+        log.warning("sink %s rests: %s; %s%s", self._sink, view.reason, tried, end, extra=extra)
+
+
+def again(outcome: Outcome) -> Outcome:
+    """As a retry, of what may or may not have arrived: guards know whether it may go again."""
+    return outcome if outcome.kind is Kind.RETRY else replace(outcome, kind=Kind.RETRY)
