@@ -48,7 +48,13 @@ from pipeline.store import (
     store_root,
 )
 from pipeline.store.durable import sync_below
-from pipeline.store.layout import current, make_current, next_generation
+from pipeline.store.layout import (
+    batch_of,
+    current,
+    make_current,
+    new_batch_name,
+    next_generation,
+)
 from pipeline.store.manifest import write_checkpoint
 from pipeline.store.schema import TIME_COLUMN
 from pipeline.store.writing import locked, written_file
@@ -122,7 +128,7 @@ class _Rebuild:
         files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
         number = old.state.number + 1
         files["seen"] = self._carried_seen(old, generation, since_ms, start, number)
-        kept = {path for entries in files.values() for path in entries}
+        kept = {batch_of(path) for entries in files.values() for path in entries}
         return State(
             number=number,
             at_ms=now_ms(),
@@ -133,7 +139,7 @@ class _Rebuild:
             intervals={
                 batch: each
                 for batch, each in old.state.intervals.items()
-                if any(f"/batch={batch:09d}/" in path for path in kept)
+                if batch in kept
             },
         )
 
@@ -168,7 +174,7 @@ class _Rebuild:
         rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
         if not rows.num_rows:
             return {}
-        target = generation.table("seen") / f"batch={number:09d}" / "part-0.parquet"
+        target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
         target.parent.mkdir(parents=True)
         pq.write_table(rows, target, compression="zstd")
         entry = written_file(generation, "seen", target)
