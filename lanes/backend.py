@@ -7,7 +7,7 @@ whoever asks for the change.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from lanes import life
@@ -83,7 +83,7 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
     if settings.broker == "embedded":
         from lanes.embedded import connect_embedded_receipts
 
-        opening = connect_embedded_receipts(settings)
+        opening: AbstractAsyncContextManager[ReceiptLog] = connect_embedded_receipts(settings)
     else:
         from lanes.pulsar import connect_pulsar_receipts
 

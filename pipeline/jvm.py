@@ -149,7 +149,9 @@ def _start(conf: SparkConf) -> Jvm:
     except PySparkException as error:
         log.hand_over()
         log.end()
-        text = f"Spark's Java process does not start: {reason_in(log.path)} (what it said: {log.path})"
+        text = (
+            f"Spark's Java process does not start: {reason_in(log.path)} (what it said: {log.path})"
+        )
         raise PipelineFailed(text) from error
     log.hand_over()
     return Jvm(gateway, log)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from lanes.errors import ReceiptsGone
 from lanes.life import now_ms
 from lanes.settings import Settings
 from pipeline.receipts.batch import BatchDone, Batches
+from pipeline.receipts.columns import identities_of
 from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pipeline.receipts.identity import (
     Bits,
@@ -60,6 +62,9 @@ from pipeline.store.schema import TIME_COLUMN
 from pipeline.store.writing import locked, written_file
 
 _BEFORE_MS = HOUR_MS
+_OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
+_OF_EVENTS = ("task_id", "seq", "outcome")
+_NONE: Bits = np.empty(0, "uint8")
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,10 @@ class _Rebuild:
             return State(positions=start, at_ms=now_ms())
         files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
         number = old.state.number + 1
-        files["seen"] = self._carried_seen(old, generation, since_ms, start, number)
+        again = self._said_again(start, since_ms)
+        counted = _counted_before(generation, files, {group.task_id for group in again})
+        again = {g: without(bits, counted.get(g, _NONE)) for g, bits in again.items()}
+        files["seen"] = _carried_seen(old, generation, again, number)
         kept = {batch_of(path) for entries in files.values() for path in entries}
         return State(
             number=number,
@@ -136,11 +144,7 @@ class _Rebuild:
             files=files,
             counts=_counts(generation, files),
             gaps=old.state.gaps,
-            intervals={
-                batch: each
-                for batch, each in old.state.intervals.items()
-                if batch in kept
-            },
+            intervals={batch: each for batch, each in old.state.intervals.items() if batch in kept},
         )
 
     def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
@@ -157,28 +161,6 @@ class _Rebuild:
         while (end := self._log.advance(start, self._most_bodies)) != start:
             yield start, end
             start = end
-
-    def _carried_seen(
-        self, old: Store, generation: Generation, since_ms: int, start: list[str], number: int
-    ) -> dict[str, FileEntry]:
-        """What was seen, without what the log is going to say again."""
-        again = self._said_again(start, since_ms)
-        kept: dict[Group, Bits] = {}
-        for path in old.files("seen"):
-            for group, bits in bitmaps(read_seen(path)):
-                kept[group] = united(kept[group], bits) if group in kept else bits
-        left = {
-            group: without(bits, again[group]) if group in again else bits
-            for group, bits in kept.items()
-        }
-        rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
-        if not rows.num_rows:
-            return {}
-        target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
-        target.parent.mkdir(parents=True)
-        pq.write_table(rows, target, compression="zstd")
-        entry = written_file(generation, "seen", target)
-        return {entry.path: entry}
 
     def _said_again(self, start: list[str], since_ms: int) -> dict[Group, Bits]:
         """Identities that the log has of this time or later, and of no earlier one.
@@ -198,6 +180,43 @@ class _Rebuild:
             group: without(bits, older[group]) if group in older else bits
             for group, bits in newer.items()
         }
+
+
+def _carried_seen(
+    old: Store, generation: Generation, again: dict[Group, Bits], number: int
+) -> dict[str, FileEntry]:
+    """What was seen, without what the log is going to say again."""
+    kept: dict[Group, Bits] = {}
+    for path in old.files("seen"):
+        for group, bits in bitmaps(read_seen(path)):
+            kept[group] = united(kept[group], bits) if group in kept else bits
+    left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
+    rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
+    if not rows.num_rows:
+        return {}
+    target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
+    target.parent.mkdir(parents=True)
+    pq.write_table(rows, target, compression="zstd")
+    entry = written_file(generation, "seen", target)
+    return {entry.path: entry}
+
+
+def _counted_before(
+    generation: Generation, files: dict[str, dict[str, FileEntry]], tasks: set[str]
+) -> dict[Group, Bits]:
+    """Identities of these tasks whose rows were taken over: their counts were so, too.
+
+    However long before they were said, and whatever the log still has of that. Of rows that are a
+    sample nothing is known beyond it.
+    """
+    found: dict[Group, Bits] = {}
+    wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
+    for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
+        for path in files[table]:
+            rows = _read(generation.folder / path, columns, wanted)
+            for said in identities_of(rows):
+                _add(found, said)
+    return found
 
 
 def _add(groups: dict[Group, Bits], rows: pa.Table) -> None:
@@ -234,6 +253,9 @@ def _start(log: OpenedLog, since_ms: int, has_old: bool) -> list[str]:
 def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
     """A replay may not count less than what it replaces: then the log does not reach back.
 
+    What came after the old store was written is left out, as what was never seen before: it would
+    stand for what is missing.
+
     Raises:
         ReceiptsGone: it does not; the old generation stays.
     """
@@ -244,7 +266,7 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
     except CorruptStore as error:
         on_note(f"{error} - so what was counted before cannot be compared")
         return
-    after = _counted(new.counted())
+    after = _counted(new.counted()) - (_identities(new) - _identities(old))
     if after < before:
         raise ReceiptsGone(
             f"the log keeps only a part of what was counted since then: {after:,} receipts instead "
@@ -257,9 +279,18 @@ def _counted(paths: Sequence[str]) -> int:
     return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
-def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
+def _identities(store: Store) -> int:
+    """How many were seen; each file says only what no other one does."""
+    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
+    return sum(int(np.unpackbits(bits).sum()) for bits in found)
+
+
+def _read(
+    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
+) -> pa.Table:
     try:
-        return pq.read_table(path, columns=columns, partitioning=None)
+        names = list(columns) if columns else None
+        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise CorruptStore.of(path, "this file cannot be read") from error
 

@@ -51,7 +51,9 @@ def test_fifty_whole_batches_are_read_and_no_worker_dies(pushlane: Pushlane) -> 
     )
     code = job.wait(DEADLINE_S)
 
-    read = [line for line in job.text.splitlines() if f": {BODIES_A_BATCH * RECEIPTS_A_BODY:,} " in line]
+    read = [
+        line for line in job.text.splitlines() if f": {BODIES_A_BATCH * RECEIPTS_A_BODY:,} " in line
+    ]
     assert (code, len(read)) == (0, BATCHES), job.text
     counts = pushlane.json("pipeline", "status")["counts"]
     assert (counts["bodies"], counts["receipts"]) == (bodies, bodies * RECEIPTS_A_BODY)

@@ -26,8 +26,8 @@ Driver stacktrace:
 \tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:2935)
 """
 
-CRASH = """: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 24.0 \
-failed 1 times, most recent failure: Lost task 1.0 in stage 24.0 (TID 61) (localhost executor \
+CRASH = """: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 24.0\
+ failed 1 times, most recent failure: Lost task 1.0 in stage 24.0 (TID 61) (localhost executor \
 driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): Fatal \
 Python error: Segmentation fault
 

@@ -235,7 +235,9 @@ def test_what_a_manifest_names_is_on_the_disk_before_it(root, monkeypatch):
 
     generation = root / "gen-000001"
     file = generation / "seen" / f"batch={name}" / "part-0.parquet"
-    [manifest] = [at for at, path in enumerate(synced) if path.name.startswith(".000000000004.json.")]
+    [manifest] = [
+        at for at, path in enumerate(synced) if path.name.startswith(".000000000004.json.")
+    ]
     wanted = [file, file.parent, generation / "seen", generation]
     assert set(wanted) <= set(synced[:manifest])
 

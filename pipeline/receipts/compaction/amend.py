@@ -30,9 +30,7 @@ def find_amendments(
 ) -> Amendments:
     """Looks at no more of the detail rows than their task and seq."""
     entries = {
-        each.path: each
-        for each in store.entries("detail")
-        if batch_of(each.path) not in held
+        each.path: each for each in store.entries("detail") if batch_of(each.path) not in held
     }
     rows = read_table(spark, store.generation, "detail", list(entries))
     rows = rows.filter(F.col("outcome") != "retry").filter(_of_tasks(events))

@@ -131,7 +131,9 @@ def test_a_failed_job_tells_why_and_keeps_its_log_without_a_row(running, tmp_pat
     _, said = process.communicate(timeout=DEADLINE_S)
 
     [log] = tmp_path.glob("pushlane-spark-*")
-    told = rf"error: the work: Spark stopped with {why} \(what Spark said: {re.escape(str(log))}\)\n"
+    told = (
+        rf"error: the work: Spark stopped with {why} \(what Spark said: {re.escape(str(log))}\)\n"
+    )
     assert re.fullmatch(told, said)
     assert process.returncode == 1
     assert kept in log.read_text()
