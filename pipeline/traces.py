@@ -26,15 +26,17 @@ _SIGNALS = {
 }
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:,? in ([\w<>.]+))?', re.MULTILINE)
-_PYTHON = re.compile(r"^([A-Za-z_][\w.]*)(?=:|$)", re.MULTILINE)
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_UNINDENTED = re.compile(r"^\S.*$", re.MULTILINE)
+_PYTHON = re.compile(r"[A-Za-z_][\w.]*(?=:|$)")
+_NAMED = r"\[([A-Z]+(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)*)\]"
+_CONDITION = re.compile(rf"(?:\A|(?:Exception|Error): ){_NAMED}")
 _JAVA = re.compile(r"^(?:Caused by: |.*?: )?((?:\w+\.)+[\w$]+(?:Exception|Error)\b)", re.MULTILINE)
 _AT = re.compile(r"^\s+at [\w.$/<>@-]+\(([\w.$]+:\d+)\)", re.MULTILINE)
 
 _LOGGED = re.compile(r"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?:ERROR|FATAL) [\w.$]+): ")
 _RAISED = re.compile(
     r'^((?:Caused by: |Suppressed: |Exception in thread "[\w .-]+" )?'
-    r"(?:\w+\.)*[\w$]*(?:Exception|Error|Interrupt))(?=:|$)"
+    rf"(?:\w+\.)*[\w$]*(?:Exception|Error|Interrupt)(?:: {_NAMED})?)(?=:|\s|$)"
 )
 _KEPT = re.compile(
     r'^(?:\s+at [\w.$/<>@-]+\([\w.$: ]*\)|\s+\.\.\. \d+ more$|\s*File "[^"]+", line \d+[\w<>., ]*$|'
@@ -46,7 +48,7 @@ _PHRASE = re.compile(
     r"Task \d+ in stage [\d.]+ failed \d+ times; aborting job|"
     r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\)|Lost executor \w+|"
     r"Python worker (?:exited unexpectedly(?: \(crashed\))?|failed to connect back)|"
-    rf"{_EXIT.pattern}|{_FATAL.pattern}|{_CONDITION.pattern}"
+    rf"{_EXIT.pattern}|{_FATAL.pattern}"
 )
 
 
@@ -106,8 +108,11 @@ def _death(trace: str) -> str:
 
 def _python(block: str) -> str:
     frames = list(_FRAME.finditer(block))
-    name = _PYTHON.search(block, frames[-1].end() if frames else 0)
-    return f"{name[1] if name else 'an error'} at {_where(frames[-1])}" if frames else ""
+    if not frames:
+        return ""
+    raised = _UNINDENTED.search(block, frames[-1].end())
+    name = _PYTHON.match(raised[0]) if raised else None
+    return f"{name[0] if name else 'an error'} at {_where(frames[-1])}"
 
 
 def _java(trace: str) -> str:

@@ -26,8 +26,8 @@ Driver stacktrace:
 \tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:2935)
 """
 
-CRASH = """: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 24.0\
- failed 1 times, most recent failure: Lost task 1.0 in stage 24.0 (TID 61) (localhost executor \
+CRASH = """: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage \
+24.0 failed 1 times, most recent failure: Lost task 1.0 in stage 24.0 (TID 61) (localhost executor \
 driver): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): Fatal \
 Python error: Segmentation fault
 
@@ -61,6 +61,12 @@ SQLSTATE: P0001
 \tat org.apache.spark.sql.errors.Errors.raise(Errors.scala:2700)
 """
 
+BRACKETS = """: org.apache.spark.SparkException: Job aborted: [TOKEN_7] is device-7
+\tat org.apache.spark.sql.Writer.write(Writer.scala:12)
+Caused by: java.lang.IllegalStateException: of device-7 [TOKEN_7]
+\tat org.apache.spark.sql.Writer.check(Writer.scala:7)
+"""
+
 LOST = """: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 \
 failed 4 times, most recent failure: Lost task 0.3 in stage 1.0 (TID 9) (10.0.0.7 executor 2): \
 ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited \
@@ -82,6 +88,7 @@ TRACES = {
     KILLED: "a worker process died (no signal told; killed, or out of memory)",
     PYTHON: "KeyError at pulsar/receipts/extent.py:45 in of",
     CONDITION: "USER_RAISED_EXCEPTION",
+    BRACKETS: "java.lang.IllegalStateException at Writer.scala:7",
     LOST: "executor 2 was lost (exit code 137)",
     OWN: "pulsar://127.0.0.1:6650 does not answer: start it",
     "nothing of Java": "",
@@ -111,6 +118,7 @@ def test_of_a_trace_in_the_log_no_value_is_kept(trace):
     kept = [without_data(line) for line in trace.splitlines()]
 
     assert SECRET not in "\n".join(kept)
+    assert "TOKEN_7" not in "\n".join(kept)
     assert "Writer.scala:12" not in trace or any("Writer.scala:12" in line for line in kept)
 
 
@@ -127,7 +135,7 @@ def test_of_a_trace_in_the_log_no_value_is_kept(trace):
         ),
         (
             f"Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE] {SECRET}",
-            "Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE]",
+            "Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE]: …",
         ),
         ("java.io.EOFException", "java.io.EOFException"),
         (f"KeyError: '{SECRET}'", "KeyError: …"),
