@@ -28,7 +28,8 @@ class FanoutRequest:
     one of `exclude` (each a path or table, `:COLUMN` behind it where it has more than one) are left
     out. `zone` is that of the rule's days, the session's unless given. The same `key` with the same
     content is one task; it is made of the command unless given. More pushes than `most` are
-    refused. `frozen` goes on with what an earlier run had frozen, whatever the audience holds now. `master`, `memory` and `spark_options` are Spark's.
+    refused. `frozen` goes on with what an earlier run had frozen, whatever the audience holds now.
+    `master`, `memory` and `spark_options` are Spark's.
     """
 
     audience: str
