@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from lanes.errors import ReceiptsGone
 from lanes.life import now_ms
@@ -37,7 +36,7 @@ from pipeline.receipts.identity import (
 )
 from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.source import read_range
-from pipeline.receipts.work import SessionOptions, session_and_log
+from pipeline.receipts.work import SessionOptions, Tools, session_and_log
 from pipeline.store import (
     CorruptStore,
     Counts,
@@ -100,7 +99,7 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         since_ms = _rounded(options.since_ms, settings)
         start = _start(work.log, since_ms, old is not None)
         generation = next_generation(root)
-        rebuild = _Rebuild(work.spark, work.log, work.settings_path, options.most_bodies)
+        rebuild = _Rebuild(work, options)
         write_checkpoint(generation.manifests, rebuild.begun(old, generation, since_ms, start))
         writer = StoreWriter(generation)
         batches = Batches(work.spark, writer, work.log, settings, start)
@@ -113,13 +112,10 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
 
 
 class _Rebuild:
-    def __init__(
-        self, spark: SparkSession, log: OpenedLog, settings_path: Path, most_bodies: int
-    ) -> None:
-        self._spark = spark
-        self._log = log
-        self._settings_path = settings_path
-        self._most_bodies = most_bodies
+    def __init__(self, work: Tools, options: ReplayOptions) -> None:
+        self._spark, self._log, self._settings_path = work
+        self._most_bodies = options.most_bodies
+        self._on_note = options.on_note
 
     def begun(
         self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
@@ -133,7 +129,8 @@ class _Rebuild:
         files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
         number = old.state.number + 1
         again = self._said_again(start, since_ms)
-        counted = _counted_before(generation, files, {group.task_id for group in again})
+        tasks = {group.task_id for group in again}
+        counted = _counted_before(generation, files, tasks, self._on_note)
         again = {g: without(bits, counted.get(g, _NONE)) for g, bits in again.items()}
         files["seen"] = _carried_seen(old, generation, again, number)
         kept = {batch_of(path) for entries in files.values() for path in entries}
@@ -202,7 +199,10 @@ def _carried_seen(
 
 
 def _counted_before(
-    generation: Generation, files: dict[str, dict[str, FileEntry]], tasks: set[str]
+    generation: Generation,
+    files: dict[str, dict[str, FileEntry]],
+    tasks: set[str],
+    on_note: Callable[[str], None],
 ) -> dict[Group, Bits]:
     """Identities of these tasks whose rows were taken over: their counts were so, too.
 
@@ -213,7 +213,11 @@ def _counted_before(
     wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
     for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
         for path in files[table]:
-            rows = _read(generation.folder / path, columns, wanted)
+            try:
+                rows = _read(generation.folder / path, columns, wanted)
+            except CorruptStore as error:
+                on_note(f"{error} - so what it holds may be counted again")
+                continue
             for said in identities_of(rows):
                 _add(found, said)
     return found

@@ -117,6 +117,18 @@ def test_receipts_that_came_since_do_not_stand_for_those_that_are_lost(two_hours
     assert two_hours.snapshot.generation == "gen-000001"
 
 
+def test_a_damaged_file_of_before_is_named_and_stands_in_nobodys_way(two_hours):
+    counted = two_hours.counted()
+    [damaged, *_] = open_store(two_hours.root).files("detail", until_ms=NOON_MS + HOUR_MS)
+    Path(damaged).write_bytes(b"PAR1")
+
+    replayed(two_hours)
+
+    assert two_hours.counted() == counted
+    assert "this file cannot be read" in two_hours.notes[-1]
+    assert "may be counted again" in two_hours.notes[-1]
+
+
 def test_a_store_without_readable_manifests_is_rebuilt_from_all_that_the_log_has(two_hours):
     counted = two_hours.counted()
     for path in (two_hours.root / "gen-000001" / "manifests").iterdir():
