@@ -5,6 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -23,10 +24,10 @@ check: .venv/.dev ## Format, lint, types, import contracts, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/unit $(ARGS)
+	$(PYTEST) -q tests/unit $(ARGS)
 
 test: check ## All of check, contract and integration tests (on Docker, or Java and Maven)
-	$(BIN)/python -m pytest tests/contract tests/integration $(ARGS)
+	$(PYTEST) tests/contract tests/integration $(ARGS)
 
 acceptance: .venv/.dev ## Long tests
 	$(BIN)/python -m pytest tests/acceptance $(ARGS)

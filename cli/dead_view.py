@@ -11,7 +11,7 @@ import msgspec
 
 from cli.render import Column
 from cli.times import age_text, time_text
-from lanes.errors import MalformedPush
+from lanes.errors import MalformedPush, UnknownFormat
 from lanes.push import DeadPush, Push, decode
 from producers.dead import NO_TASK, push_id
 
@@ -75,7 +75,7 @@ def _message(dead: DeadPush) -> dict[str, Any]:
 def _decoded(dead: DeadPush) -> Push | None:
     try:
         return decode(dead.body)
-    except MalformedPush:
+    except (MalformedPush, UnknownFormat):
         return None
 
 

@@ -1,54 +1,81 @@
-"""The `pushlane` program: puts the command groups together and starts the one asked for.
+"""The `pushlane` program: knows which module holds which command, and loads only that one.
 
-It holds no command itself. A new group is a module with a `register(app)`, named in `_GROUPS`.
+It holds no command itself. A new group is a module with a `register(app)`, named in `_COMMANDS`
+with the commands that it registers.
 """
 
 from __future__ import annotations
 
-from importlib import metadata
-from typing import Annotated
+import functools
+import importlib
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from cli import (
-    alerts,
-    config,
-    dead,
-    demo,
-    dispatch,
-    fanout,
-    pipeline,
-    receipts,
-    replay,
-    report,
-    rules,
-    spool,
-    submit,
-    tasks,
-    up,
-)
+from lanes.presence import installed_version
 
-_GROUPS = (
-    demo,
-    submit,
-    fanout,
-    tasks,
-    replay,
-    dead,
-    spool,
-    dispatch,
-    pipeline,
-    receipts,
-    rules,
-    report,
-    alerts,
-    up,
-    config,
-)
+_COMMANDS = {
+    "demo": ("demo",),
+    "submit": ("submit",),
+    "fanout": ("fanout",),
+    "tasks": (
+        "tasks",
+        "task",
+        "pause",
+        "resume",
+        "cancel",
+        "promote",
+        "demote",
+        "quota",
+        "levels",
+    ),
+    "replay": ("replay", "clone"),
+    "dead": ("dead",),
+    "spool": ("spool",),
+    "dispatch": ("dispatch",),
+    "processes": ("processes", "formats"),
+    "pipeline": ("pipeline",),
+    "receipts": ("receipts",),
+    "rules": ("rules",),
+    "report": ("report",),
+    "alerts": ("alerts",),
+    "up": ("up", "down"),
+    "config": ("config",),
+}
+_MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
+
+
+class _Commands(TyperGroup):
+    """Imports a command's module when the command is asked for, as `--help` does for all."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        names: Any = dict.fromkeys(_MODULES)
+        self.commands = names  # typer looks for a name to suggest here
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        module = _MODULES.get(cmd_name)
+        return None if module is None else commands_of(module)[cmd_name]
+
+
+@functools.cache
+def commands_of(module: str) -> dict[str, Any]:
+    """The commands that a module of this package registers, by name."""
+    app = _typer()
+    importlib.import_module(f"cli.{module}").register(app)
+    return dict(typer.main.get_group(app).commands)
 
 
 def build() -> typer.Typer:
     """The application with all its commands."""
+    return _typer(cls=_Commands)
+
+
+def _typer(**options: Any) -> typer.Typer:
     app = typer.Typer(
         name="pushlane",
         help="Sends pushes by priority: every task has a lane, and the right message goes next.",
@@ -56,10 +83,9 @@ def build() -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
     )
     app.callback()(_root)
-    for group in _GROUPS:
-        group.register(app)
     return app
 
 
@@ -70,7 +96,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"pushlane {_installed_version()}")
+        typer.echo(f"pushlane {installed_version()}")
         raise typer.Exit
 
 
@@ -86,10 +112,3 @@ def _root(
     ] = False,
 ) -> None:
     """Takes the options that stand before a command."""
-
-
-def _installed_version() -> str:
-    try:
-        return metadata.version("pushlane")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.render import Column
 from cli.times import age_text, time_text
@@ -153,8 +154,8 @@ def _delivery_text(task: Task) -> str:
 
 
 def task_fields(task: Task) -> dict[str, Any]:
-    """A task for programs: all but the fingerprint, which means nothing to a reader."""
-    fields: dict[str, Any] = msgspec.to_builtins(task)
+    """A task for programs: all but the fingerprint, and what is not known of it here."""
+    fields: dict[str, Any] = msgspec.to_builtins(replace(task, unknown=msgspec.UNSET))
     del fields["fingerprint"]
     return fields
 

@@ -1,6 +1,7 @@
 """Whether a push may go out now: asked at the last moment, when it has a slot.
 
-What may not is taken care of here: buried, counted, forwarded, or kept for later.
+What may not is taken care of here: buried, counted, forwarded, kept for later, or left to a process
+that can read it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dispatcher.order import Order
 from dispatcher.roster import Roster
 from dispatcher.settle import Settler, dead_push
 from dispatcher.stats import Stats
-from lanes.errors import MalformedPush
+from lanes.errors import MalformedPush, UnknownFormat
 from lanes.life import now_ms
 from lanes.ports import Taken
 from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode
@@ -39,7 +40,11 @@ class Admission:
     def admit(self, lane: OpenLane, taken: Taken) -> Job | None:
         """The push as a job, or None when it is not to be sent now; then it is taken care of."""
         try:
-            push = decode(taken.body)
+            push = taken.push or decode(taken.body)
+        except UnknownFormat as error:
+            self._stats.unknown_format += 1
+            self._roster.leave(lane, error)
+            return None
         except MalformedPush as error:
             self._stats.malformed += 1
             start = taken.body[:MAX_PUSH_BYTES]  # all of it might not fit on the dead-letter lane

@@ -21,13 +21,14 @@ class Parked:
     """One copy of a push that waits for its predecessor.
 
     `is_asked`: the registry has said that the push itself is not finished. `is_next`: its
-    predecessor is.
+    predecessor is. `is_over`: another copy was finished here, whatever the registry said before.
     """
 
     __slots__ = (
         "after",
         "is_asked",
         "is_next",
+        "is_over",
         "lane",
         "place",
         "push",
@@ -48,6 +49,7 @@ class Parked:
         self.since_s = since_s
         self.is_asked = False
         self.is_next = push.after_seq == 0
+        self.is_over = False
 
 
 class Verdict(Enum):
@@ -106,7 +108,7 @@ class Chains:
             return Verdict.WAIT
         one.is_asked = True
         one.is_next = one.is_next or is_next
-        if is_over:
+        if is_over or one.is_over:
             self.remove(one)
             return Verdict.OVER
         return self._go(one, now_s)
@@ -114,6 +116,8 @@ class Chains:
     def finished(self, place: Place, now_s: float) -> list[Parked]:
         """This process has recorded an outcome of the push: those that may go now."""
         self._out.pop(place, None)
+        for copy in self._copies.get(place, ()):
+            copy.is_over = True
         followers = list(self._followers.get(place, ()))
         for one in followers:
             one.is_next = True

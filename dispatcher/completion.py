@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from dispatcher.backoff import Backoff, whenever
 from lanes import life
-from lanes.errors import TaskConflict, UnknownTask, Unreachable
+from lanes.errors import TaskConflict, UnknownFormat, UnknownTask, Unreachable
 from lanes.ports import Registry
 from lanes.task import Progress, State, Task
 
@@ -86,6 +86,8 @@ class Completion:
     async def _done(self, task_id: str) -> None:
         try:
             self._apply(await self._registry.change(task_id, life.finish(State.DONE)))
+        except UnknownFormat:  # a newer version ends it
+            return
         except UnknownTask:
             log.warning(
                 "task %s ended but is not in the registry", task_id, extra={"action": "task_lost"}

@@ -6,17 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 
-from dispatcher.gate import Gate, is_guarded
+from dispatcher.guard import Guard, Guards, admitted, concluded
 from dispatcher.job import Job
 from dispatcher.outcomes import Outcomes
-from dispatcher.sieve import Sieve, is_sieved
 from dispatcher.stats import Stats
-from dispatcher.suspects import Suspects
 from lanes.life import now_ms
 from lanes.ports import Delivery, Sink
-from lanes.push import DELIVERED, Arrival, Kind, Outcome
+from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 
 log = logging.getLogger("pushlane.flights")
 
@@ -25,18 +22,13 @@ _AT_ONCE = 64
 
 
 class Flights:
-    """Holds the slots. `wake` is called when some are free again.
-
-    There are `suspects` where the sink runs somebody's own code.
-    """
+    """Holds the slots. `wake` is called when some are free again."""
 
     def __init__(
         self,
         sink: Sink,
         slots: int,
-        suspects: Suspects | None,
-        sieve: Sieve,
-        gate: Gate,
+        guards: Guards,
         outcomes: Outcomes,
         stats: Stats,
         wake: Callable[[], None],
@@ -44,9 +36,7 @@ class Flights:
         self._sink = sink
         self._slots = slots
         self._free = slots
-        self._suspects = suspects
-        self._sieve = sieve
-        self._gate = gate
+        self._guards = guards
         self._outcomes = outcomes
         self._stats = stats
         self._wake = wake
@@ -69,8 +59,8 @@ class Flights:
 
     def launch(self, jobs: list[Job]) -> None:
         self._free -= len(jobs)
-        for batch in self._batches(jobs):
-            flight = asyncio.create_task(self._fly(batch))
+        for guards, batch in self._batches(jobs):
+            flight = asyncio.create_task(self._fly(guards, batch))
             self._flying.add(flight)
             flight.add_done_callback(self._on_landed)
 
@@ -92,64 +82,35 @@ class Flights:
             self._failure = error
         self._wake()
 
-    def _batches(self, jobs: list[Job]) -> Iterable[list[Job]]:
+    def _batches(self, jobs: list[Job]) -> Iterable[tuple[tuple[Guard, ...], list[Job]]]:
+        """Only jobs that may share a call: a push that needs no answer waits for none."""
         size = self._sink.batch_size
         if size == 1:
-            yield from ([job] for job in jobs)
+            yield from ((self._guards.of(job), [job]) for job in jobs)
             return
-        for group in self._groups(jobs):
+        groups: dict[tuple[object, ...], tuple[tuple[Guard, ...], list[Job]]] = {}
+        for job in jobs:
+            guards = self._guards.of(job)
+            groups.setdefault(self._shares_with(job, guards), (guards, []))[1].append(job)
+        for guards, group in groups.values():
             for start in range(0, len(group), size):
-                yield group[start : start + size]
+                yield guards, group[start : start + size]
 
-    def _groups(self, jobs: list[Job]) -> Iterable[list[Job]]:
-        """Only jobs that may share a call; a push that needs no answer waits for none."""
-        if self._suspects is not None:
-            yield from ([job] for job in jobs if job.push.strikes)
-            jobs = [job for job in jobs if not job.push.strikes]
-        if not jobs:
-            return
-        if len(jobs) == 1 or (self._sink.mixes_tasks and not any(map(_is_asked_about, jobs))):
-            yield jobs
-            return
-        key = self._shares_with
-        for _, batch in groupby(sorted(jobs, key=key), key=key):
-            yield list(batch)
-
-    def _shares_with(self, job: Job) -> tuple[bool, bool, str]:
+    def _shares_with(self, job: Job, guards: tuple[Guard, ...]) -> tuple[object, ...]:
+        """What jobs of one call have in common. One that may end the process goes alone."""
         task_id = "" if self._sink.mixes_tasks else job.task.id
-        return is_guarded(job), is_sieved(job), task_id
+        return (guards, task_id, id(job) if job.push.strikes else 0)
 
-    async def _fly(self, jobs: list[Job]) -> None:
+    async def _fly(self, guards: tuple[Guard, ...], jobs: list[Job]) -> None:
         slots = len(jobs)
         try:
-            suspects = self._suspects
-            if suspects is None or not suspects.watches(jobs):
-                await self._sift(jobs)
-            elif jobs := await suspects.admit(jobs):
-                await self._sift(jobs)
-                slots = self._give_back(slots)  # claims are let go of while the next ones fly
-                await suspects.conclude(jobs)
+            if not guards:
+                self._settle(jobs, await self._deliver(jobs))
+            elif jobs := await admitted(guards, jobs):
+                self._settle(jobs, await concluded(guards, jobs, await self._deliver(jobs)))
         finally:
-            self._give_back(slots)
-
-    def _give_back(self, slots: int) -> int:
-        """Returns how many are held still: none."""
-        self._free += slots
-        self._wake()
-        return 0
-
-    async def _sift(self, jobs: list[Job]) -> None:
-        if not is_sieved(jobs[0]):
-            await self._go(jobs)
-        elif jobs := await self._sieve.admit(jobs):
-            await self._go(jobs)
-            await self._sieve.conclude(jobs)
-
-    async def _go(self, jobs: list[Job]) -> None:
-        if not is_guarded(jobs[0]):
-            self._settle(jobs, await self._deliver(jobs))
-        elif jobs := await self._gate.admit(jobs):
-            self._settle(jobs, await self._gate.conclude(jobs, await self._deliver(jobs)))
+            self._free += slots
+            self._wake()
 
     async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
         started = time.monotonic()
@@ -161,10 +122,11 @@ class Flights:
         self._stats.delivery.add(time.monotonic() - started)
         return outcomes
 
-    def _settle(self, jobs: list[Job], outcomes: Sequence[Outcome]) -> None:
+    def _settle(self, jobs: list[Job], outcomes: Sequence[Outcome | None]) -> None:
         at_ms = now_ms()
         for job, outcome in zip(jobs, outcomes, strict=True):
-            self._outcomes.settle(job, outcome, at_ms)
+            if outcome is not None:
+                self._outcomes.settle(job, outcome, at_ms)
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """The sink's outcomes; a sink that fails as a whole means a retry of each."""
@@ -185,10 +147,6 @@ class Flights:
             log.error(fault, extra={"action": "sink_misanswered"})
             return [_unheard(fault)] * len(batch)
         return outcomes
-
-
-def _is_asked_about(job: Job) -> bool:
-    return is_guarded(job) or is_sieved(job)
 
 
 def _is_given_up() -> bool:
@@ -214,6 +172,8 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
             return f"sink answered a reason that is no valid text ({type(outcome.reason).__name__})"
         if not isinstance(outcome.after_s, int | float | None):
             return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
+        if not isinstance(outcome.scope, Scope | None):
+            return f"sink answered a scope that is none ({type(outcome.scope).__name__})"
     return ""
 
 

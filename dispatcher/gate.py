@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from dispatcher.gathered import Gathered
-from dispatcher.job import Job, parted
+from dispatcher.job import Job, by_owner, parted
 from dispatcher.outcomes import Outcomes
 from dispatcher.reach import Reach
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
 from lanes.ports import ClaimResult, Ledger
-from lanes.push import Arrival, Kind, Outcome, Push
+from lanes.push import Arrival, Kind, Outcome
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, OnUnknown, Task
 
@@ -30,13 +29,8 @@ _DELIVERED_BEFORE = "delivered before"
 _LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
-def is_guarded(job: Job) -> bool:
-    """Whether its task promises more than at least once."""
-    return job.task.delivery is not DeliveryMode.AT_LEAST_ONCE
-
-
 class Gate:
-    """`admit` before a delivery, `conclude` after it; both are answered while `run` runs."""
+    """The guard of tasks that promise more than at least once; answers while `run` runs."""
 
     def __init__(
         self,
@@ -58,6 +52,9 @@ class Gate:
         self._confirms = Gathered(self._confirm)
         self._releases = Gathered(self._release)
 
+    def applies(self, job: Job) -> bool:
+        return job.task.delivery is not DeliveryMode.AT_LEAST_ONCE
+
     async def run(self) -> None:
         await asyncio.gather(self._claims.run(), self._confirms.run(), self._releases.run())
 
@@ -69,7 +66,9 @@ class Gate:
         results = await self._claims.ask(firsts)
         return [job for job, result in zip(firsts, results, strict=True) if self._goes(job, result)]
 
-    async def conclude(self, jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    async def conclude(
+        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
+    ) -> list[Outcome | None]:
         """Tell the ledger how it went; returns what is to be settled now.
 
         A dead push keeps its claim: it may have arrived, and may come back until it is acked.
@@ -78,8 +77,9 @@ class Gate:
         ended: list[Job] = []
         failed: list[Job] = []
         for job, outcome in zip(jobs, final, strict=True):
-            if job.owner and outcome.kind is not Kind.DEAD:
-                (failed if outcome.kind is Kind.RETRY else ended).append(job)
+            if job.owner and (outcome is None or outcome.kind is not Kind.DEAD):
+                was_sent = outcome is not None and outcome.kind is not Kind.RETRY
+                (ended if was_sent else failed).append(job)
         if ended:
             await self._confirms.ask(ended)
         if failed:
@@ -121,13 +121,12 @@ class Gate:
         return [None] * len(jobs)
 
     async def _release(self, jobs: list[Job]) -> Sequence[None]:
-        owned: dict[str, list[Push]] = defaultdict(list)
-        for job in jobs:
-            owned[job.owner].append(job.push)
+        owned = by_owner(jobs, lambda job: job.owner)
         await asyncio.gather(*(self._release_of(owner, owned[owner]) for owner in owned))
         return [None] * len(jobs)
 
-    async def _release_of(self, owner: str, pushes: list[Push]) -> None:
+    async def _release_of(self, owner: str, jobs: list[Job]) -> None:
+        pushes = [job.push for job in jobs]
         await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
 
 
@@ -136,9 +135,13 @@ def _is_buried(task: Task) -> bool:
     return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
 
 
-def _final(job: Job, outcome: Outcome) -> Outcome:
+def _final(job: Job, outcome: Outcome | None) -> Outcome | None:
     """A retry of what may have arrived is none where that must not be sent again."""
-    if outcome.kind is not Kind.RETRY or _may_try_again(job.task, outcome.arrival):
+    if (
+        outcome is None
+        or outcome.kind is not Kind.RETRY
+        or _may_try_again(job.task, outcome.arrival)
+    ):
         return outcome
     is_strict = job.task.delivery is DeliveryMode.AT_MOST_ONCE
     why = "the task is at_most_once" if is_strict else "it may have arrived"

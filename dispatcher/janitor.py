@@ -17,7 +17,7 @@ from dispatcher.backoff import Backoff
 from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import Superseded, TaskConflict, UnknownTask, Unreachable
+from lanes.errors import Superseded, TaskConflict, UnknownFormat, UnknownTask, Unreachable
 from lanes.leader import Leader
 from lanes.naming import later_lane, own_lane
 from lanes.task import TERMINAL_STATES, State, Task
@@ -55,6 +55,12 @@ class Janitor:
             self._due.set()
         elif not task.state.is_terminal and task.expires_at_ms:
             self._expiring[task.id] = task
+
+    def on_unread(self, task_id: str) -> None:
+        """Only a newer version understands the task: its lanes are left alone."""
+        self._recovery.on_unread(task_id)
+        self._expiring.pop(task_id, None)
+        self._ended.pop(task_id, None)
 
     async def run(self) -> None:
         backoff = Backoff(log, "a service that the janitor needs")
@@ -136,6 +142,8 @@ class Janitor:
         except UnknownTask:
             self._expiring.pop(task.id, None)
             self._ended.pop(task.id, None)
+        except UnknownFormat:
+            self.on_unread(task.id)
 
     async def close(self) -> None:
         """Let another process take over at once."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -37,3 +38,11 @@ def parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
         if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
             repeats.append(job)
     return list(firsts.values()), repeats
+
+
+def by_owner(jobs: Sequence[Job], owner: Callable[[Job], str]) -> dict[str, list[Job]]:
+    """The jobs of each call that took something for them: only its own name gives that back."""
+    owned: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        owned[owner(job)].append(job)
+    return owned

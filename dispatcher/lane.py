@@ -13,44 +13,79 @@ from lanes.ports import LaneReader, Taken
 from lanes.task import Level
 
 ROOM = 1_000
+_ANSWER_WAIT_S = 0.1
 
 
 class Inlet:
-    """A reader, once it is open. `fed`: it has something to take."""
+    """A reader, once it is open, and what of it was asked about and may be taken.
 
-    __slots__ = ("fed", "name", "reader", "wanted")
+    `has_more`: the reader has something. `asking` counts the batches that are being asked about.
+    At most `most` messages are pulled off the reader at once, when half as many are left.
+    """
 
-    def __init__(self, name: str, *, wanted: bool) -> None:
+    __slots__ = ("asking", "at_hand", "has_more", "most", "name", "reader", "wanted")
+
+    def __init__(self, name: str, most: int, *, wanted: bool) -> None:
         self.name = name
+        self.most = most
         self.wanted = wanted
         self.reader: LaneReader | None = None
-        self.fed = False
+        self.at_hand: deque[Taken] = deque()
+        self.has_more = False
+        self.asking = 0
 
-    def take(self) -> Taken | None:
-        """The next message; after a None the reader says when there is something again."""
-        if not self.fed or self.reader is None:
+    @property
+    def is_low(self) -> bool:
+        """Whether it is time to pull more off the reader."""
+        return self.has_more and not self.asking and len(self.at_hand) <= self.most // 2
+
+    def pull(self) -> list[Taken]:
+        """The next few messages of the reader, which says when it has something again."""
+        pulled: list[Taken] = []
+        reader = self.reader
+        while self.has_more and reader is not None and len(pulled) < self.most:
+            if (taken := reader.take()) is None:
+                self.has_more = False
+            else:
+                pulled.append(taken)
+        return pulled
+
+    def take(self, oldest_s: float) -> Taken | None:
+        """The next message that was asked about since that time, on a monotonic clock."""
+        if not self.at_hand or self.at_hand[0].asked_s < oldest_s:
             return None
-        taken = self.reader.take()
-        self.fed = taken is not None
-        return taken
+        return self.at_hand.popleft()
+
+    def without(self, ended: list[Taken]) -> list[Taken]:
+        """Drop those of them that are still at hand; returns these."""
+        names = set(map(id, ended))
+        dropped = [one for one in self.at_hand if id(one) in names]
+        if dropped:
+            self.at_hand = deque(one for one in self.at_hand if id(one) not in names)
+        return dropped
 
     def refill_wait_s(self) -> float:
+        if self.asking:
+            return _ANSWER_WAIT_S
         return self.reader.refill_wait_s() if self.reader is not None else 0.0
 
 
 class OpenLane:
     """One lane that this process reads. The roster owns it; the loop only takes.
 
-    `held`: the task is paused or starts later. `brimful`: so many of its pushes wait for their
-    time that only those that come due may go; `deferred` counts those sent to wait since the last
-    look. `in_hand` counts messages taken but not settled: the readers are closed only when there
-    are none. `parked` counts those of them that wait for another push to be finished: no
-    more are taken while `room` are.
+    `held`: the task is paused or starts later. `foreign`: it has something that only a newer
+    version can read, so it is left to other processes until `again_at_ms`. `brimful`: so many of
+    its pushes wait for their time that only those that come due may go; `deferred` counts those
+    sent to wait since the last look. `in_hand` counts messages taken but not settled: the readers
+    are closed only when there are none. `parked` counts those of them that wait for another push
+    to be finished: no more are taken while `room` are.
     """
 
     __slots__ = (
+        "again_at_ms",
         "brimful",
         "deferred",
+        "foreign",
         "held",
         "in_hand",
         "later",
@@ -63,16 +98,18 @@ class OpenLane:
         "room",
     )
 
-    def __init__(self, name: str, level: Level) -> None:
+    def __init__(self, name: str, level: Level, pulled: int = 32) -> None:
         self.name = name
         self.level = level
-        self.main = Inlet(name, wanted=True)
-        self.later = Inlet(later_lane(name), wanted=False)
+        self.main = Inlet(name, pulled, wanted=True)
+        self.later = Inlet(later_lane(name), pulled, wanted=False)
         self.returned: deque[Taken] | None = None  # made when it is needed: most lanes never do
         self.in_hand = 0
         self.parked = 0
         self.room = ROOM
         self.held = False
+        self.foreign = False
+        self.again_at_ms = 0
         self.brimful = False
         self.deferred = 0
         self.retired = False
@@ -84,13 +121,20 @@ class OpenLane:
     @property
     def fed(self) -> bool:
         """Whether there is something new that may be taken."""
-        return (self.later.fed and self._takes_due) or (self.main.fed and self._takes_new)
+        return bool(
+            (self.later.at_hand and self._takes_due) or (self.main.at_hand and self._takes_new)
+        )
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is time to pull more off one of its readers."""
+        return self.main.is_low or self.later.is_low
 
     @property
     def is_blocked(self) -> bool:
         """Whether there is something new, but too much is parked to take it."""
-        has_new = self.later.fed or (self.main.fed and not self.brimful)
-        return has_new and not self.fed
+        has_new = self.later.at_hand or (self.main.at_hand and not self.brimful)
+        return bool(has_new) and not self.fed
 
     @property
     def _takes_new(self) -> bool:
@@ -106,18 +150,18 @@ class OpenLane:
         """What was taken and is neither settled nor given back."""
         return self.in_hand - len(self.returned or ())
 
-    def take(self) -> Taken | None:
+    def take(self, oldest_s: float = 0.0) -> Taken | None:
         """The next message at hand: first what was given back, then what came due, then the rest.
 
-        After a None the lane is not fed.
+        Only one that was asked about since `oldest_s`, on a monotonic clock.
         """
         if self.returned:
             return self.returned.popleft()
         taken = None
-        if self.later.fed and self._takes_due:
-            taken = self.later.take()
-        if taken is None and self.main.fed and self._takes_new:
-            taken = self.main.take()
+        if self.later.at_hand and self._takes_due:
+            taken = self.later.take(oldest_s)
+        if taken is None and self.main.at_hand and self._takes_new:
+            taken = self.main.take(oldest_s)
         if taken is not None:
             self.in_hand += 1
         return taken
@@ -128,6 +172,17 @@ class OpenLane:
             return 0.0
         inlets = (self.later,) if self.brimful else self.inlets
         return max(inlet.refill_wait_s() for inlet in inlets)
+
+    def let_go(self) -> list[LaneReader]:
+        """Its readers, to be closed: what was given back goes to others with them."""
+        self.in_hand -= len(self.returned or ())
+        self.returned = None
+        readers = [inlet.reader for inlet in self.inlets if inlet.reader is not None]
+        for inlet in self.inlets:
+            inlet.reader = None
+            inlet.has_more = False
+            inlet.at_hand.clear()
+        return readers
 
     def give_back(self, taken: Taken) -> None:
         """It could not go yet: it is the next to be taken."""

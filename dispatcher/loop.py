@@ -12,6 +12,7 @@ import time
 
 from dispatcher.admission import Admission
 from dispatcher.flights import Flights
+from dispatcher.intake import STALE_S, Intake
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.roster import Roster
@@ -31,6 +32,7 @@ class Loop:
         self,
         scheduler: Scheduler[OpenLane],
         roster: Roster,
+        intake: Intake,
         admission: Admission,
         flights: Flights,
         settler: Settler,
@@ -38,6 +40,7 @@ class Loop:
     ) -> None:
         self._scheduler = scheduler
         self._roster = roster
+        self._intake = intake
         self._admission = admission
         self._flights = flights
         self._settler = settler
@@ -74,11 +77,14 @@ class Loop:
         aside: list[OpenLane] = []
         voids = in_a_row = 0
         most = self._flights.room
+        oldest_s = time.monotonic() - STALE_S
         while len(jobs) < most and voids < _VOIDS_A_ROUND:
             lane = self._scheduler.pick()
             if lane is None:
                 break
-            taken = lane.take()
+            taken = lane.take(oldest_s)
+            if lane.is_low:
+                self._intake.fill(lane)
             if taken is None:
                 if self._starve(lane):
                     break
@@ -116,7 +122,8 @@ class Loop:
         lane = self._refilling
         if lane is not None and (lane.fed or time.monotonic() >= self._refill_by):
             self._refilling = None
-        return self._refilling is None and not self._settler.is_full
+        is_behind = self._settler.is_full or self._settler.is_late
+        return self._refilling is None and not is_behind
 
     async def _rest(self) -> None:
         """Until something has changed; no longer than a level may be waited for."""

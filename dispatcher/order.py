@@ -34,7 +34,7 @@ _CLEARED_FOR_S = 60.0
 class _Cleared(Taken, gc=False):
     """A message whose push may go, and since when."""
 
-    at_s: float
+    at_s: float = 0.0
 
 
 class Order:
@@ -162,7 +162,8 @@ class Order:
         for one in some:
             self._jams.went(one.lane)
             taken = one.taken
-            self._give_back(one, _Cleared(taken.body, taken.lane, taken.handle, now_s))
+            cleared = _Cleared(taken.body, taken.lane, taken.handle, push=one.push, at_s=now_s)
+            self._give_back(one, cleared)
 
     def _give_back(self, one: Parked, taken: Taken) -> None:
         one.lane.parked -= 1

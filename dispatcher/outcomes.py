@@ -58,7 +58,7 @@ class Outcomes:
 
     def later(self, job: Job, wait_s: float) -> None:
         """It was not sent: it comes again as it is."""
-        body = encode(job.push) if job.push.strikes else job.taken.body
+        body = encode(job.push, job.taken.body) if job.push.strikes else job.taken.body
         self._again(job, body, wait_s)
 
     def _retry(self, job: Job, outcome: Outcome, at_ms: int) -> None:
@@ -71,7 +71,8 @@ class Outcomes:
         wait_s = self._backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
         wait_s = min(wait_s, _WAIT_LONGEST_S)
         due_at_ms = now_ms() + int(wait_s * 1000)
-        body = encode(replace(job.push, attempt=job.push.attempt + 1, due_at_ms=due_at_ms))
+        again = replace(job.push, attempt=job.push.attempt + 1, due_at_ms=due_at_ms)
+        body = encode(again, job.taken.body)
         receipt = self._receipts.of(job, Kind.RETRY, outcome.reason, at_ms)
         return self._again(job, body, wait_s, receipt)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from dispatcher.backoff import Backoff, whenever
 from lanes.backend import Backend
-from lanes.errors import InvalidChange, UnknownTask
+from lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from lanes.task import State, Task
 
 log = logging.getLogger("pushlane.pauses")
@@ -50,6 +50,6 @@ class Pauses:
     async def _pause(self, task_id: str, reason: str) -> None:
         try:
             self._apply(await self._backend.pause(task_id, reason))
-        except (InvalidChange, UnknownTask):  # it has ended
+        except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
             return
         log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})

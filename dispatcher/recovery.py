@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from lanes import life
 from lanes.backend import Backend
-from lanes.errors import UnknownTask
+from lanes.errors import UnknownFormat, UnknownTask
 from lanes.naming import is_dead, later_lane, task_of
 from lanes.task import State, Task
 
@@ -51,6 +51,10 @@ class Recovery:
         else:
             self._active[task.id] = task
 
+    def on_unread(self, task_id: str) -> None:
+        """Only a newer version understands the task."""
+        self._active.pop(task_id, None)
+
     async def step(self) -> None:
         """What is due of it."""
         now = self._clock_ms()
@@ -85,7 +89,10 @@ class Recovery:
                 await self._change(task, life.finish(State.DONE))
 
     async def _reopen(self, task: Task, missing: list[str]) -> None:
-        known = await self._registered(task.id)
+        try:
+            known = await self._registered(task.id)
+        except UnknownFormat:
+            return
         if known is None or known.state.is_terminal:
             return
         for lane in missing:
@@ -100,12 +107,16 @@ class Recovery:
     async def _is_orphan(self, lane: str) -> bool:
         """Whether the lane belongs to no task, or to one whose lanes are said to be dropped.
 
-        Dead pushes stay for as long as their task is known.
+        Dead pushes stay for as long as their task is known; all, while only a newer version
+        understands it.
         """
         task_id = task_of(lane)
         if task_id is None or task_id in self._active:
             return False
-        task = await self._registered(task_id)
+        try:
+            task = await self._registered(task_id)
+        except UnknownFormat:
+            return False
         return task is None or (task.lane_dropped and not is_dead(lane))
 
     async def _registered(self, task_id: str) -> Task | None:

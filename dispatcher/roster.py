@@ -17,7 +17,7 @@ from dispatcher.lane import Inlet, OpenLane
 from dispatcher.schedule import Schedule
 from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
-from lanes.errors import PushlaneError, UnknownLane, UnknownTask, Unreachable
+from lanes.errors import PushlaneError, UnknownFormat, UnknownLane, UnknownTask, Unreachable
 from lanes.life import now_ms
 from lanes.naming import is_pool, own_lane, pool_lanes
 from lanes.ports import Changes, LaneReader, OnReady, Taken
@@ -28,6 +28,7 @@ log = logging.getLogger("pushlane.roster")
 OPENERS = 16
 _LOOKUPS = 16
 _FIRST_FEED_S = 0.05
+_AGAIN_MS = 60_000
 _ENDED_KEPT = 10_000
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
@@ -37,7 +38,9 @@ _Opening = tuple[int, int, OpenLane, Inlet]
 class Roster:
     """Tasks and lanes as this process knows them, at most a second behind the registry.
 
-    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed.
+    `wake` is called when a lane may have become ready; `on_task` when a task is new or changed;
+    `fill` when a lane's reader has something; `on_unread` with the id of a task that only a newer
+    version understands. `pulled` is how much of a reader is taken at once.
     """
 
     def __init__(
@@ -46,13 +49,21 @@ class Roster:
         scheduler: Scheduler[OpenLane],
         wake: Callable[[], None],
         on_task: Callable[[Task], None],
+        fill: Callable[[OpenLane], None],
+        on_unread: Callable[[str], None],
+        pulled: int,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._backend = backend
+        self._fill = fill
+        self._pulled = pulled
         self._scheduler = scheduler
         self._wake = wake
         self._on_task = on_task
+        self._on_unread = on_unread
         self._schedule = Schedule(clock_ms)
+        self._clock_ms = clock_ms
+        self._foreign: set[OpenLane] = set()
         self._opening: asyncio.PriorityQueue[_Opening] = asyncio.PriorityQueue()
         self._turn = itertools.count()
         self._strangers: dict[str, list[tuple[OpenLane, Taken]]] = {}
@@ -66,6 +77,12 @@ class Roster:
     def find(self, task_id: str) -> Task | None:
         """The task, if this process has heard of it."""
         return self.tasks.get(task_id) or self._ended.get(task_id)
+
+    def find_here(self, task_id: str) -> Task | None:
+        """The task, if this process has heard of it and its lane is not left to others."""
+        task = self.find(task_id)
+        lane = self.lanes.get(task.lane) if task is not None else None
+        return None if lane is not None and lane.foreign else task
 
     def open_pool(self, count: int) -> None:
         """Read every lane that low tasks share, with its later lane."""
@@ -92,6 +109,9 @@ class Roster:
             self._scheduler.set_weights(changes.weights)
         for task in changes.tasks:
             self.apply(task)
+        for task_id in changes.unread:
+            self._leave_task(task_id)
+        self._try_again()
         self._wake()
 
     def apply(self, task: Task) -> None:
@@ -107,6 +127,14 @@ class Roster:
             if not task.pooled and task.state is not State.SUBMITTED:
                 self._place(task)
         self._on_task(task)
+
+    def _leave_task(self, task_id: str) -> None:
+        """Only a newer version understands the task: it, and its lane, are left to that."""
+        self.tasks.pop(task_id, None)
+        self._ended.pop(task_id, None)
+        if lane := self.lanes.get(own_lane(task_id)):
+            self._retire(lane)
+        self._on_unread(task_id)
 
     def _open_shared(self, task: Task) -> None:
         """A task may have begun on a pool lane that by this process's settings there is none of."""
@@ -140,7 +168,7 @@ class Roster:
             self._wake()
 
     def _open(self, name: str, level: Level, quota: int) -> OpenLane:
-        lane = self.lanes[name] = OpenLane(name, level)
+        lane = self.lanes[name] = OpenLane(name, level, self._pulled)
         self._scheduler.add(lane, level, quota)
         self._read(lane, lane.main)
         return lane
@@ -169,7 +197,7 @@ class Roster:
 
     async def _open_reader(self, opening: _Opening, backoff: Backoff) -> None:
         rank, turn, lane, inlet = opening
-        if lane.retired:
+        if lane.retired or lane.foreign or inlet.reader is not None:
             return
         try:
             if is_pool(lane.name):
@@ -195,9 +223,8 @@ class Roster:
 
     def _feeder(self, lane: OpenLane, inlet: Inlet) -> OnReady:
         def feed(_: LaneReader) -> None:
-            inlet.fed = True
-            self._refresh(lane)
-            self._wake()
+            inlet.has_more = True
+            self._fill(lane)
 
         return feed
 
@@ -214,7 +241,7 @@ class Roster:
     def _refresh(self, lane: OpenLane) -> None:
         if lane.retired:
             return
-        if (lane.fed or lane.returned) and not lane.held:
+        if (lane.fed or lane.returned) and not (lane.held or lane.foreign):
             self._scheduler.ready(lane)
         else:
             self._scheduler.rest(lane)
@@ -236,19 +263,46 @@ class Roster:
             self.released(lane)
 
     def released(self, lane: OpenLane) -> None:
-        """Less of the lane is pending: it may move again, or close if it is retired."""
-        if not lane.retired:
+        """Less of the lane is pending: it may move again, or close if it is to be left."""
+        if not (lane.retired or lane.foreign):
             self._refresh(lane)
         elif not lane.pending:
             self._close(lane)
 
     def _close(self, lane: OpenLane) -> None:
-        for inlet in lane.inlets:
-            reader, inlet.reader = inlet.reader, None
-            if reader is not None:
-                closing = asyncio.create_task(_closed(reader))
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+        for reader in lane.let_go():
+            closing = asyncio.create_task(_closed(reader))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def leave(self, lane: OpenLane, error: UnknownFormat) -> None:
+        """A message was taken that only a newer version can read: leave the lane to others.
+
+        The message is not acked, so the broker gives it to another process when the readers close,
+        once what is in flight of the lane is settled. After a while the lane is tried again.
+        """
+        lane.in_hand -= 1
+        if not lane.again_at_ms:
+            log.warning("lane %s: %s", lane.name, error, extra={"action": "format_unknown"})
+        lane.again_at_ms = self._clock_ms() + _AGAIN_MS
+        lane.foreign = True
+        self._foreign.add(lane)
+        if not lane.retired:
+            self._scheduler.rest(lane)
+        self.released(lane)
+
+    def _try_again(self) -> None:
+        """Read lanes that were left, if it is time: a newer process may have emptied them."""
+        now = self._clock_ms()
+        for lane in [
+            lane for lane in self._foreign if lane.again_at_ms <= now and not lane.pending
+        ]:
+            self._foreign.discard(lane)
+            if not lane.retired:
+                lane.foreign = False
+                for inlet in lane.inlets:
+                    if inlet.wanted:
+                        self._read(lane, inlet)
 
     def ask(self, task_id: str, lane: OpenLane, taken: Taken) -> None:
         """A push surfaced of a task not heard of: look the task up, then offer the push again."""
@@ -264,7 +318,12 @@ class Roster:
             await asyncio.gather(*(self._look_up(task_id) for task_id in some))
 
     async def _look_up(self, task_id: str) -> None:
-        task = await self._found(task_id)
+        try:
+            task = await self._found(task_id)
+        except UnknownFormat as error:
+            for lane, _ in self._strangers.pop(task_id, ()):
+                self.leave(lane, error)
+            return
         if task is None:
             self._end(_forgotten(task_id))
         else:

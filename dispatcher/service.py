@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -15,11 +16,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
+from dispatcher.attendance import Attendance
 from dispatcher.brim import Brim
 from dispatcher.chains import Place
 from dispatcher.completion import Completion
 from dispatcher.flights import Flights
 from dispatcher.gate import Gate
+from dispatcher.guard import Guards
+from dispatcher.intake import Intake
 from dispatcher.janitor import Janitor
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
@@ -39,6 +43,8 @@ from lanes.errors import PushlaneError
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
+from lanes.presence import Process, installed_version
+from lanes.push import FORMAT
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 
@@ -75,13 +81,25 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
         self._scheduler: Scheduler[OpenLane] = Scheduler()
-        self._roster = Roster(backend, self._scheduler, self._wake, self._on_task, clock_ms)
+        self._roster = Roster(
+            backend,
+            self._scheduler,
+            self._wake,
+            self._on_task,
+            self._fill,
+            self._on_unread,
+            settings.pulled,
+            clock_ms,
+        )
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         self._receipts = Receipts(
             backend.receipts, settings, sink.name, self.weights, self._roster.find, self.stats
         )
         self._settler = self._new_settler()
+        self._intake = Intake(
+            backend.registry, self._settler, self._roster.find, self._on_movable, self.stats
+        )
         self._order = self._new_order()
         outcomes = Outcomes(
             self._settler,
@@ -92,14 +110,23 @@ class Dispatcher:
         )
         suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
         self._suspects = suspects if sink.hosts_code else None
-        self._sieve = Sieve(backend.marks, settings, outcomes, self._settler, self.stats)
-        self._gate = Gate(backend.ledger, settings, outcomes, self._settler, self.stats)
+        self._guards = Guards(
+            [
+                *([suspects] if sink.hosts_code else []),
+                Sieve(backend.marks, settings, outcomes, self._settler, self.stats),
+                Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
+            ]
+        )
         self._flights = self._new_flights(sink, outcomes)
         self._loop = self._new_loop()
         self._brim = Brim(
             backend.broker, settings.later_max, self._roster.lanes.values, self._on_movable
         )
-        self._janitor = Janitor(backend, f"dispatcher-{secrets.token_hex(4)}")
+        self._id = f"dispatcher-{secrets.token_hex(4)}"
+        self._started_at_ms = clock_ms()
+        self._sink_name = sink.name
+        self._janitor = Janitor(backend, self._id)
+        self._attendance = Attendance(backend, self._as_process)
         if registry is not None:
             registry.register(StatsCollector(self.stats, self._gauges(), sink.name))
 
@@ -132,9 +159,11 @@ class Dispatcher:
 
         Raises:
             Unreachable: broker or registry did not answer at the start.
+            UserError: lanes may hold messages of a format that this process does not read.
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
+        await self._attendance.enter()
         self._roster.open_pool(self._settings.pool_lanes)
         work = [
             _supervised(name, part)
@@ -145,18 +174,17 @@ class Dispatcher:
                 *((f"opener {n}", self._roster.run_opener()) for n in range(OPENERS)),
                 ("look-ups", self._roster.run_lookups()),
                 ("pauses", self._pauses.run()),
-                ("sieve", self._sieve.run()),
-                ("gate", self._gate.run()),
+                ("intake", self._intake.run(self._roster.lanes.values)),
+                ("guards", self._guards.run()),
                 ("settle moves", self._settler.run_moves()),
                 ("settle ends", self._settler.run_ends()),
                 ("order", self._order.run()),
                 ("completion", self._completion.run()),
                 ("brim", self._brim.run()),
                 ("janitor", self._janitor.run()),
+                ("presence", self._attendance.run()),
             )
         ]
-        if self._suspects is not None:
-            work.append(_supervised("suspects", self._suspects.run()))
         if self._drain:
             work.append(_supervised("drain", self._stop_when_drained()))
         try:
@@ -183,7 +211,7 @@ class Dispatcher:
         return Order(
             self._backend.registry,
             self._settler,
-            self._roster.find,
+            self._roster.find_here,  # what waits on a lane that is left goes to others with it
             self._on_movable,
             self.stats,
             self._settings.order_timeout_s,
@@ -194,9 +222,7 @@ class Dispatcher:
         return Flights(
             sink,
             self._settings.slots,
-            self._suspects,
-            self._sieve,
-            self._gate,
+            self._guards,
             outcomes,
             self.stats,
             self._wake,
@@ -206,6 +232,7 @@ class Dispatcher:
         return Loop(
             self._scheduler,
             self._roster,
+            self._intake,
             Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
             self._flights,
             self._settler,
@@ -240,6 +267,7 @@ class Dispatcher:
         await self._roster.close()
         try:
             async with asyncio.timeout(_RELEASE_S):
+                await self._attendance.close()
                 await self._janitor.close()
                 if self._suspects is not None:
                     await self._suspects.close()
@@ -266,10 +294,29 @@ class Dispatcher:
         self._roster.released(lane)
         self._wake()
 
+    def _fill(self, lane: OpenLane) -> None:
+        self._intake.fill(lane)
+
     def _on_task(self, task: Task) -> None:
         self._completion.on_task(task)
         self._janitor.on_task(task)
         self._changed.set()
+
+    def _on_unread(self, task_id: str) -> None:
+        self._janitor.on_unread(task_id)
+        self._changed.set()
+
+    def _as_process(self) -> Process:
+        return Process(
+            id=self._id,
+            kind="dispatcher",
+            pid=os.getpid(),
+            version=installed_version(),
+            format=FORMAT,
+            lanes=len(self._roster.lanes),
+            sinks=(self._sink_name,),
+            started_at_ms=self._started_at_ms,
+        )
 
     def _gauges(self) -> Gauges:
         return Gauges(

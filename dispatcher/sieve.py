@@ -9,30 +9,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections import defaultdict
 from collections.abc import Sequence
 
 from dispatcher.gathered import Gathered
-from dispatcher.job import Job, parted
+from dispatcher.job import Job, by_owner, parted
 from dispatcher.outcomes import Outcomes
 from dispatcher.reach import Reach
 from dispatcher.settle import Settler
 from dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
 from lanes.marks import Mark, collapse_mark, dedupe_mark
 from lanes.ports import Marks, Turn
-from lanes.push import Kind
+from lanes.push import Kind, Outcome
 from lanes.settings import Settings
 
 _BUSY_AGAIN_S = 1.0
 
 
-def is_sieved(job: Job) -> bool:
-    """Whether other pushes to the same recipient may stand in its way."""
-    return job.task.dedupe or bool(job.push.collapse)
-
-
 class Sieve:
-    """`admit` before a delivery, `conclude` after it; both are answered while `run` runs."""
+    """The guard of pushes that others to their recipient may make needless."""
 
     def __init__(
         self,
@@ -54,6 +48,9 @@ class Sieve:
         self._enters = Gathered(self._enter)
         self._leaves = Gathered(self._leave)
 
+    def applies(self, job: Job) -> bool:
+        return job.task.dedupe or bool(job.push.collapse)
+
     async def run(self) -> None:
         await asyncio.gather(self._firsts.run(), self._enters.run(), self._leaves.run())
 
@@ -70,10 +67,13 @@ class Sieve:
             jobs = [job for job in jobs if id(job) not in gone]
         return jobs
 
-    async def conclude(self, jobs: Sequence[Job]) -> None:
-        """They are no longer on their way."""
+    async def conclude(
+        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
+    ) -> list[Outcome | None]:
+        """They are no longer on their way: the next may enter."""
         if entered := [job for job in jobs if job.turn_of]:
             await self._leaves.ask(entered)
+        return list(outcomes)
 
     def _duplicates(self, jobs: list[Job], answers: Sequence[bool | None]) -> set[int]:
         """Takes care of those that are not the first, and names them."""
@@ -118,9 +118,7 @@ class Sieve:
         return turns
 
     async def _leave(self, jobs: list[Job]) -> Sequence[None]:
-        owned: dict[str, list[Job]] = defaultdict(list)
-        for job in jobs:
-            owned[job.turn_of].append(job)
+        owned = by_owner(jobs, lambda job: job.turn_of)
         await asyncio.gather(*(self._leave_of(owner, owned[owner]) for owner in owned))
         return [None] * len(jobs)
 

@@ -78,7 +78,10 @@ class Stats:
         self.delivery = Buckets()
         self.forwarded = 0
         self.malformed = 0
+        self.unknown_format = 0
         self.deferred = 0
+        self.repeats = 0
+        self.unasked = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
         self.receipts = Buckets()
@@ -139,8 +142,20 @@ class StatsCollector(Collector):
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
         malformed.add_metric([], stats.malformed)
+        unknown_format = CounterMetricFamily(
+            "pushlane_unknown_format", "Messages left to processes of a newer version"
+        )
+        unknown_format.add_metric([], stats.unknown_format)
         deferred = CounterMetricFamily("pushlane_deferred", "Pushes sent to wait for their time")
         deferred.add_metric([], stats.deferred)
+        repeats = CounterMetricFamily(
+            "pushlane_repeats_dropped", "Messages whose push had ended, or waited on another lane"
+        )
+        repeats.add_metric([], stats.repeats)
+        unasked = CounterMetricFamily(
+            "pushlane_unasked", "Pushes sent while the registry did not say whether they had ended"
+        )
+        unasked.add_metric([], stats.unasked)
         out_of_order = CounterMetricFamily(
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
@@ -152,7 +167,9 @@ class StatsCollector(Collector):
             dropped.add_metric([reason], count)
         receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
         receipts.add_metric([], stats.receipts_written)
-        return picked, outcomes, forwarded, malformed, deferred, out_of_order, dropped, receipts
+        moved = (forwarded, malformed, unknown_format, deferred)
+        yield from (picked, outcomes, *moved, repeats, unasked)
+        yield from (out_of_order, dropped, receipts)
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

@@ -14,14 +14,13 @@ import logging
 import random
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from dispatcher.alive import Alive
 from dispatcher.gathered import Gathered
-from dispatcher.job import Job, parted
+from dispatcher.job import Job, by_owner, parted
 from dispatcher.outcomes import Outcomes
 from dispatcher.reach import Reach
 from dispatcher.stats import Stats
@@ -38,7 +37,7 @@ _AGAIN_S = 1.0
 
 
 class Suspects:
-    """`admit` before a delivery, `conclude` after it; both are answered while `run` runs."""
+    """The guard against poison, where a sink runs somebody's own code."""
 
     def __init__(
         self,
@@ -70,9 +69,8 @@ class Suspects:
         """This process ends well. Raises Unreachable: the next one will not believe it."""
         await self._alive.take_away()
 
-    def watches(self, jobs: Sequence[Job]) -> bool:
-        """Whether these need to be admitted. One with strikes comes alone."""
-        if jobs[0].push.strikes:
+    def applies(self, job: Job) -> bool:
+        if job.push.strikes:
             return True
         return not self._alive.found_none and self._clock_s() < self._old_at_s
 
@@ -98,11 +96,14 @@ class Suspects:
         self._flying -= bool(strikes and not going)
         return going
 
-    async def conclude(self, jobs: Sequence[Job]) -> None:
+    async def conclude(
+        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
+    ) -> list[Outcome | None]:
         """They are no longer on their way, and this process lives."""
         self._flying -= bool(jobs[0].push.strikes)
         await self._releases.ask(jobs)
         self._held.difference_update(map(_place, jobs))
+        return list(outcomes)
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
         """A claim that is still there is that of a process which let go of the push: the broker
@@ -140,11 +141,8 @@ class Suspects:
         return [None] * len(jobs) if results is None else results
 
     async def _release(self, jobs: list[Job]) -> Sequence[None]:
-        claims: dict[str, list[Push]] = defaultdict(list)
-        for job in jobs:
-            claims[job.watched_by].append(_claim_of(job))
-        for owner, pushes in claims.items():
-            await self._release_of(owner, pushes)
+        for owner, owned in by_owner(jobs, lambda job: job.watched_by).items():
+            await self._release_of(owner, [_claim_of(job) for job in owned])
         return [None] * len(jobs)
 
     async def _release_of(self, owner: str, pushes: list[Push]) -> None:

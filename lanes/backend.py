@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lanes import life
 from lanes.naming import later_lane, own_lane
-from lanes.ports import Broker, Lease, Ledger, Marks, ReceiptLog, Registry, Shelf
+from lanes.ports import Broker, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
 from lanes.settings import Settings
 from lanes.task import Level, Task
 
@@ -26,6 +26,7 @@ class Backend:
     marks: Marks
     shelf: Shelf
     receipts: ReceiptLog
+    presence: Presence
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""

@@ -9,6 +9,7 @@
     │   └── OversizedPush      a push over the size limit
     ├── BufferFull             a producer takes no more for now: its buffer, and its spool, are full
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
+    ├── UnknownFormat          something stored in a newer format (left to who can read it)
     ├── ReceiptsGone           receipts that the log keeps no more (names what is left)
     ├── MalformedReceipts      bytes of the receipts log that are no receipts (set aside, counted)
     ├── Superseded             a leader's change that came after another had taken over
@@ -58,6 +59,21 @@ class BufferFull(PushlaneError):
 
 class MalformedPush(PushlaneError):
     """Bytes on a lane are not a push."""
+
+
+class UnknownFormat(PushlaneError):
+    """Something is stored in a format that this version of pushlane does not read.
+
+    `version` is its number; 0 where it has a known one, but a value that is not known.
+    """
+
+    def __init__(self, version: int, what: str = "a message on a lane") -> None:
+        self.version = version
+        holds = f"is of format {version}" if version else "holds something"
+        super().__init__(
+            f"{what} {holds} that this version of pushlane does not read: it is left as it is; "
+            "upgrade this process"
+        )
 
 
 class ReceiptsGone(PushlaneError):

@@ -32,6 +32,10 @@ def later_lane(lane: str) -> str:
     return lane + _LATER
 
 
+def is_later(lane: str) -> bool:
+    return lane.endswith(_LATER)
+
+
 def submit_lease(task_id: str) -> str:
     """The lease that a submit of the task holds while it runs."""
     return f"submit-{task_id}"

@@ -14,16 +14,24 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from lanes.marks import Mark
+from lanes.presence import Process
 from lanes.push import Outcome, Push
-from lanes.task import Finished, Level, Progress, State, Task, Weights
+from lanes.task import Finished, Level, Moved, Progress, Span, State, Task, Weights
 
 
 class Taken(msgspec.Struct, gc=False):
-    """A message in hand: its bytes, and what its adapter needs to ack it."""
+    """A message in hand: its bytes, and what its adapter needs to ack it.
+
+    `is_first` says that nobody can have had it before. `push` is what the bytes hold, once somebody
+    has read them, and `asked_s` when the registry was last asked about it, on a monotonic clock.
+    """
 
     body: bytes
     lane: str
     handle: Any
+    is_first: bool = False
+    push: Push | None = None
+    asked_s: float = 0.0
 
 
 class Source(NamedTuple):
@@ -122,11 +130,15 @@ class Broker(Protocol):
 
 
 class Changes(NamedTuple):
-    """What is new in the registry, up to `version`."""
+    """What is new in the registry, up to `version`.
+
+    `unread` are the ids of tasks that only a newer version of pushlane understands.
+    """
 
     version: int
     tasks: list[Task]
     weights: Weights
+    unread: Sequence[str] = ()
 
 
 Edit = Callable[[Task], Task]
@@ -146,17 +158,22 @@ class Registry(Protocol):
         """Keep a new task. When a task of the same non-empty key exists, that one is returned."""
 
     async def get(self, task_id: str) -> Task:
-        """Raises UnknownTask, naming the nearest id or name."""
+        """Raises UnknownTask, naming the nearest id or name; UnknownFormat for a newer one's."""
 
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        """Tasks in these states (all of them when none is named), oldest first."""
+        """Tasks in these states (all of them when none is named), oldest first.
+
+        Without those that only a newer version understands: each is named once in the log.
+        """
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
         """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
 
-        What `edit` raises is passed on. An edit that returns its argument changes nothing. With a
-        fence nothing is changed either, and Superseded raised, when the lease has been given out
-        under another number: that is decided in the same atomic step as the change.
+        What `edit` raises is passed on. An edit that returns its argument changes nothing. What a
+        newer version has added to the task is kept; one that only a newer version understands
+        raises UnknownFormat. With a fence nothing is changed either, and Superseded raised, when
+        the lease has been given out under another number: that is decided in the same atomic step
+        as the change.
         """
 
     async def weights(self) -> Weights:
@@ -184,6 +201,18 @@ class Registry(Protocol):
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
         """Whether each of these seqs was recorded, in the same order. It may name one twice."""
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        """Remember that these wait on another lane than the first one of their task.
+
+        A copy that is still on that first lane is then known as one. Harmless when repeated.
+        """
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        """Which seqs of each span have ended, or moved where that is asked.
+
+        Bit n of an answer is for the seq `first + n`.
+        """
 
     async def close(self) -> None: ...
 
@@ -380,6 +409,19 @@ class Shelf(Protocol):
 
     async def remove(self, kind: str, name: str) -> bool:
         """Whether there was one."""
+
+
+class Presence(Protocol):
+    """Which processes are there: each says so again before its time is over, or leaves."""
+
+    async def announce(self, process: Process, ttl_s: float) -> None:
+        """It is there for `ttl_s` from now on, and this is what it says of itself."""
+
+    async def list(self) -> list[Process]:
+        """Those whose time is not over, in the order of their starts."""
+
+    async def leave(self, process_id: str) -> None:
+        """It is gone. Harmless when it was not there."""
 
 
 class Delivery(msgspec.Struct, gc=False):

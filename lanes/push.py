@@ -1,7 +1,8 @@
 """A push, its outcome, and how both travel.
 
-The wire format is a msgpack array (fields may be added at the end, never moved). A push never
-shows its recipient or its content in a repr, so that none can slip into a log or a traceback.
+The wire format is a msgpack array (fields may be added at the end, never moved). One that begins
+with a text is of format 1; a later format begins with its number. A push never shows its recipient
+or its content in a repr, so that none can slip into a log or a traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from lanes.errors import MalformedPush
+from lanes.errors import MalformedPush, UnknownFormat
+
+FORMAT = 1
+"""The highest format of messages on a lane that this version reads."""
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
@@ -66,11 +70,21 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Push)
+_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_number_decoder = msgspec.msgpack.Decoder(int)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def encode(push: Push) -> bytes:
-    """The bytes that travel on a lane."""
-    return _encoder.encode(push)
+def encode(push: Push, before: bytes = b"") -> bytes:
+    """The bytes that travel on a lane.
+
+    A push that came in the bytes `before` keeps the fields at their end that are not known here.
+    """
+    body = _encoder.encode(push)
+    if not before:
+        return body
+    unknown = _array_decoder.decode(before)[len(Push.__struct_fields__) :]
+    return _encoder.encode([*_array_decoder.decode(body), *unknown]) if unknown else body
 
 
 _HIGHEST_SEQ_BYTES = len(_encoder.encode(MAX_SEQ))
@@ -98,14 +112,27 @@ def decode(body: bytes) -> Push:
     """The push in these bytes.
 
     Raises:
+        UnknownFormat: they are of a format that came later.
         MalformedPush: the bytes are not a push, or more than a push may have.
     """
     if len(body) > MAX_PUSH_BYTES:
+        require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane, over the limit of {MAX_PUSH_BYTES}")
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
+        require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane are not a push") from error
+
+
+def require_known(body: bytes, known: int, what: str = "a message on a lane") -> None:
+    """Raises UnknownFormat for a whole array that begins with a higher number than this."""
+    try:
+        first = _number_decoder.decode(_array_decoder.decode(body)[0])
+    except (*_UNREADABLE, IndexError):
+        return
+    if first > known:
+        raise UnknownFormat(first, what)
 
 
 class Kind(StrEnum):
@@ -119,7 +146,7 @@ class Kind(StrEnum):
 
 
 class Arrival(StrEnum):
-    """What a sink knows of a push that it wants to be tried again."""
+    """What a sink knows of a push that failed."""
 
     REFUSED = "refused"
     """It cannot have arrived."""
@@ -131,12 +158,33 @@ class Arrival(StrEnum):
     """It may have arrived: nothing was heard of it."""
 
 
+class Scope(StrEnum):
+    """The smallest thing that explains an outcome, from narrow to wide."""
+
+    PUSH = "push"
+    """This push alone: others to the same recipient may get through."""
+
+    RECIPIENT = "recipient"
+    """The recipient or token; other recipients are not concerned."""
+
+    APP = "app"
+    """The app that submitted the push, or its credentials."""
+
+    HOST = "host"
+    """The host that was asked, where a sink asks many."""
+
+    SINK = "sink"
+    """The sink: any other push would have fared the same."""
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a sink says of one push.
 
     `after_s` is a wait that the sink asked for (Retry-After), None for the task's own backoff.
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
-    and no attempt is counted. `arrival` is of a retry, for tasks that must not repeat what arrived.
+    and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat what
+    arrived. `scope` is what the outcome is about; None when the sink cannot tell whether the push
+    or the sink itself is at fault.
     """
 
     kind: Kind
@@ -144,6 +192,7 @@ class Outcome(msgspec.Struct, frozen=True):
     after_s: float | None = None
     pause_task: bool = False
     arrival: Arrival = Arrival.FAILED
+    scope: Scope | None = None
 
     @staticmethod
     def delivered() -> Outcome:
@@ -153,15 +202,36 @@ class Outcome(msgspec.Struct, frozen=True):
     def retry(
         reason: str, after_s: float | None = None, *, arrival: Arrival = Arrival.FAILED
     ) -> Outcome:
+        """It failed and may be tried again, which costs the push one of its attempts."""
         return Outcome(Kind.RETRY, reason, after_s, arrival=arrival)
+
+    @staticmethod
+    def throttled(
+        reason: str,
+        after_s: float | None = None,
+        scope: Scope = Scope.SINK,
+        *,
+        arrival: Arrival = Arrival.REFUSED,
+    ) -> Outcome:
+        """The failure is not about the push: `scope` cannot take any now, for `after_s` if known.
+
+        The push goes again without losing an attempt.
+        """
+        return Outcome(Kind.RETRY, reason, after_s, arrival=arrival, scope=scope)
 
     @staticmethod
     def pause(reason: str, *, arrival: Arrival = Arrival.REFUSED) -> Outcome:
         return Outcome(Kind.RETRY, reason, pause_task=True, arrival=arrival)
 
     @staticmethod
-    def dead(reason: str) -> Outcome:
-        return Outcome(Kind.DEAD, reason)
+    def dead(
+        reason: str,
+        *,
+        arrival: Arrival = Arrival.FAILED,
+        scope: Scope | None = Scope.PUSH,
+    ) -> Outcome:
+        """It is not tried again. A `scope` of None says that a broken sink may answer so, too."""
+        return Outcome(Kind.DEAD, reason, arrival=arrival, scope=scope)
 
     @staticmethod
     def expired() -> Outcome:
@@ -214,16 +284,18 @@ def encode_mark(mark: RetryMark) -> bytes:
 
 
 def decode_mark(body: bytes) -> RetryMark:
-    """Raises MalformedPush when the bytes are not a mark."""
+    """Raises MalformedPush when the bytes are not a mark, UnknownFormat for one that came later."""
     try:
         return _mark_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
+        require_known(body, FORMAT, "a mark on the lane of retries")
         raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
 
 
 def decode_dead(body: bytes) -> DeadPush:
-    """Raises MalformedPush when the bytes are not a dead push."""
+    """Raises MalformedPush when the bytes are no dead push, UnknownFormat for one of later."""
     try:
         return _dead_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
+        require_known(body, FORMAT, "a dead push")
         raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

@@ -2,7 +2,8 @@
 
 A batch is a msgpack array of columns, not of rows: the dispatcher fills it at the cost of a few
 appends a push, and a reader has Arrow arrays without touching a row. Fields may be added at the
-end, never moved. A receipt holds no recipient: only enough of it to recognise, and a keyed hash.
+end, never moved; all else is a higher version, at which a reader stops. A receipt holds no
+recipient: only enough of it to recognise, and a keyed hash.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from enum import StrEnum
 
 import msgspec
 
-from lanes.errors import MalformedReceipts
+from lanes.errors import MalformedReceipts, UnknownFormat
+from lanes.push import require_known
 
 VERSION = 1
+_WHAT = "a batch of the receipts log"
 
 
 class Event(StrEnum):
@@ -83,12 +86,16 @@ def decode_receipts(body: bytes) -> ReceiptBatch:
     """The batch in these bytes.
 
     Raises:
+        UnknownFormat: they are a batch of a higher version.
         MalformedReceipts: the bytes are no batch, or one whose columns are not of one length.
     """
     try:
         batch = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        require_known(body, VERSION, _WHAT)
         raise MalformedReceipts(f"{len(body)} bytes of the receipts log are no batch") from error
+    if batch.version > VERSION:
+        raise UnknownFormat(batch.version, _WHAT)
     if not _is_whole(batch):
         raise MalformedReceipts(f"the columns of {batch!r} do not fit together")
     return batch

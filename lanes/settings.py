@@ -71,6 +71,11 @@ class Settings(BaseSettings):
         le=86_400,
         description="longest wait before an attempt, unless the sink names one",
     )
+    outage_patience_s: float = Field(
+        86_400.0,
+        gt=0,
+        description="how long failures of a sink that is down cost no push an attempt",
+    )
     later_max: int = Field(
         1_000_000, ge=1, description="pushes of a lane that may wait for their time"
     )
@@ -145,6 +150,11 @@ class Settings(BaseSettings):
         90, ge=1, description="days that counts are kept by hour; then by day, for good"
     )
     log_format: Literal["text", "json"] = Field("text", description="how log lines look")
+
+    @property
+    def pulled(self) -> int:
+        """How many of the prefetched messages a dispatcher gets off a reader at once."""
+        return max(1, self.prefetch // 4)
 
     @field_validator("broker")
     @classmethod

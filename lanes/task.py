@@ -109,7 +109,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tells that its later lane is open, where pushes wait for their time.
     `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
-    `version` grows with every change.
+    `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
+    version has stored with it (`lanes.task_bytes`): never shown.
     """
 
     id: str
@@ -140,6 +141,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     finished_at_ms: int = 0
     lane_dropped: bool = False
     version: int = 0
+    format: int = 1
+    unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
+
+    def __repr__(self) -> str:
+        shown = (name for name in self.__struct_fields__ if name != "unknown")
+        return f"Task({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def pooled(self) -> bool:
@@ -186,6 +193,25 @@ class Finished(msgspec.Struct, frozen=True):
     task_id: str
     kind: Kind
     seqs: list[int]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Seqs of one task that left its first lane and wait on another."""
+
+    task_id: str
+    seqs: list[int]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The seqs from `first` to `last` of one task, to be asked about.
+
+    With `moves` those that left the task's first lane are asked for too.
+    """
+
+    task_id: str
+    first: int
+    last: int
+    moves: bool
 
 
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

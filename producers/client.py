@@ -12,6 +12,7 @@ from types import TracebackType
 from lanes import life
 from lanes.backend import Backend, connect
 from lanes.errors import PushlaneError
+from lanes.presence import Process
 from lanes.settings import Settings, load
 from lanes.task import Level, Progress, State, Task, Weights, settled
 from producers.events.event import PushEvent
@@ -107,6 +108,10 @@ class Client:
     async def demote(self, task_id: str, level: Level) -> Task:
         """To a lower level, with its backlog. Raises InvalidChange when it is finished."""
         return await self._open.registry.change(task_id, life.demote(level))
+
+    async def processes(self) -> list[Process]:
+        """What is known of the live dispatchers, in the order of their starts."""
+        return await self._open.presence.list()
 
     async def clone(self, task_id: str) -> Replayed:
         """All its pushes in a new task. Raises InvalidChange when not all are retained."""

@@ -7,6 +7,7 @@ Nothing here looks into a push; whoever asks for one decodes its body.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -15,11 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from lanes.backend import Backend
 from lanes.browse import MOST_HELD, Browser
-from lanes.errors import BadInput, MalformedPush, UnknownLane
+from lanes.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
 from lanes.naming import DEAD_LANE, dead_lane, is_dead
 from lanes.ports import Taken
 from lanes.push import DeadPush, decode_dead
 from producers.hold import Hold
+
+log = logging.getLogger("pushlane.dead")
 
 Result = TypeVar("Result")
 
@@ -98,6 +101,7 @@ class DeadLane:
         self._browser = browser
         self.name = browser.lane
         self.remove = browser.remove
+        self._has_told = False
 
     @property
     def is_cut(self) -> bool:
@@ -107,8 +111,20 @@ class DeadLane:
     async def pages(self, selection: Selection) -> AsyncIterator[list[DeadLetter]]:
         """What is meant, page by page, oldest first, as far as it can be looked at once."""
         while page := await self._browser.page():
-            letters = [DeadLetter(taken, _read(taken)) for taken in page]
+            letters = [DeadLetter(taken, dead) for taken in page if (dead := self._read(taken))]
             yield [letter for letter in letters if selection.takes(letter.dead)]
+
+    def _read(self, taken: Taken) -> DeadPush | None:
+        """None for one in a format that is not known: it stays, whatever is meant."""
+        try:
+            return decode_dead(taken.body)
+        except MalformedPush as error:
+            return DeadPush("", 0, 0, f"malformed: {error}", 0, taken.body)
+        except UnknownFormat as error:
+            if not self._has_told:
+                log.warning("lane %s: %s", self.name, error, extra={"action": "format_unknown"})
+            self._has_told = True
+            return None
 
 
 class DeadLetters:
@@ -185,10 +201,3 @@ class DeadLetters:
                 await lane.remove(taken)
                 purged += len(taken)
         return purged
-
-
-def _read(taken: Taken) -> DeadPush:
-    try:
-        return decode_dead(taken.body)
-    except MalformedPush as error:
-        return DeadPush("", 0, 0, f"malformed: {error}", 0, taken.body)

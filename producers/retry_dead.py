@@ -18,7 +18,14 @@ from msgspec.structs import replace
 from lanes import life
 from lanes.backend import Backend
 from lanes.browse import Browser
-from lanes.errors import BadInput, MalformedPush, UnknownLane, UnknownTask, UserError
+from lanes.errors import (
+    BadInput,
+    MalformedPush,
+    UnknownFormat,
+    UnknownLane,
+    UnknownTask,
+    UserError,
+)
 from lanes.naming import RETRIED_LANE, own_lane
 from lanes.ports import Taken
 from lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
@@ -128,7 +135,7 @@ class DeadRetry:
             old = await self._known(task_id)
             new = _new_task(old)
             bodies = _bodies(new.id, letters)
-        except (UserError, MalformedPush) as error:
+        except (UserError, MalformedPush, UnknownFormat) as error:
             return Retried(task_id, len(letters), problem=str(error))
         await self._mark(task_id, new.id, letters)
         await self._backend.registry.add(new)
@@ -207,7 +214,8 @@ def _begin(total: int) -> life.Edit:
 
 def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
     """The pushes, each once, numbered anew in their order, as if never tried."""
-    by_seq = {letter.dead.seq: decode(letter.dead.body) for letter in letters}
+    bodies = {letter.dead.seq: letter.dead.body for letter in letters}
+    by_seq = {seq: decode(body) for seq, body in bodies.items()}
     numbers = {seq: number for number, seq in enumerate(sorted(by_seq), start=1)}
     now = life.now_ms()
     return [
@@ -221,7 +229,8 @@ def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
                 due_at_ms=0,
                 submitted_at_ms=now,
                 after_seq=numbers.get(by_seq[seq].after_seq, 0),
-            )
+            ),
+            bodies[seq],
         )
         for seq, number in numbers.items()
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lanes.backend import connect
-from lanes.errors import BadInput, TaskConflict
+from lanes.errors import BadInput, TaskConflict, UnknownFormat
 from lanes.settings import Settings
 from lanes.task import Task
 from producers.feed.batch import Batch
@@ -89,7 +89,7 @@ async def _send(
         await sender.run()
     except Ended as error:
         ended = str(error)
-    except TaskConflict as error:
+    except (TaskConflict, UnknownFormat) as error:
         refused = str(error)
     is_sealed = stream.header.is_sealed and not (ended or refused)
     if ended or is_sealed:

@@ -16,12 +16,14 @@ from lanes.errors import (
     PushlaneError,
     StorageFull,
     TaskConflict,
+    UnknownFormat,
     UnknownTask,
     Unreachable,
     UserError,
 )
 from lanes.ports import Delivery, Sink
-from lanes.push import Arrival, Kind, Outcome, Push
+from lanes.presence import Process, Resting
+from lanes.push import Arrival, Kind, Outcome, Push, Scope
 from lanes.receipt import Event
 from lanes.settings import Settings
 from lanes.settings import load as load_settings
@@ -49,6 +51,7 @@ __all__ = [
     "OnUnknown",
     "Outcome",
     "OversizedPush",
+    "Process",
     "Producer",
     "ProducerOptions",
     "ProducerStats",
@@ -56,6 +59,8 @@ __all__ = [
     "Push",
     "PushEvent",
     "PushlaneError",
+    "Resting",
+    "Scope",
     "Settings",
     "Sink",
     "State",
@@ -65,6 +70,7 @@ __all__ = [
     "SubmitResult",
     "Task",
     "TaskConflict",
+    "UnknownFormat",
     "UnknownTask",
     "Unreachable",
     "UserError",

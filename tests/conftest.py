@@ -1,25 +1,39 @@
-"""What every test may ask for. A test that is a coroutine function runs in a loop of its own."""
+"""What every test may ask for. A test that is a coroutine function runs in a loop of its own.
+
+A law is tried on few examples, and on eight times as many with `HYPOTHESIS_PROFILE=thorough`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 
 import hypothesis
 import pytest
 
 pytest_plugins = [
+    "tests.command",
     "tests.services",
     "tests.processes",
     "tests.own_redis",
-    "tests.sparks",
+    "tests.spark",
     "tests.spark_cluster",
 ]
 
 DEADLINE_S = 60.0
 
-hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine breaks no law
-hypothesis.settings.load_profile("untimed")
+# No deadline for an example: a busy machine breaks no law.
+hypothesis.settings.register_profile("ordinary", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=200, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have all tests of the one Spark session run by one worker, where there are several."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,6 +27,8 @@ from cli.demo.receiver import running
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 60.0
+NOT_COUNTED_S = 0.05
+"""For how long the outcome of a push may wait to be counted: a kill repeats those."""
 _LOOK_EVERY_S = 0.01
 
 Push = tuple[str, int]
@@ -93,7 +95,10 @@ class Running:
 
     def wait(self, deadline_s: float = DEADLINE_S) -> int:
         """The exit code, once it and all its workers have ended."""
-        code = self._process.wait(deadline_s)
+        try:
+            code = self._process.wait(deadline_s)
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"it goes on after {deadline_s:g} s:\n{self.text}") from late
         self.workers_end()
         return code
 
@@ -215,6 +220,16 @@ class Received(Follower):
         """The same for one task's arrivals."""
         self._until(lambda: self.of(task), count, sending)
 
+    def busiest(self, window_s: float) -> int:
+        """The most arrivals within so many seconds."""
+        times = sorted(arrival.at_s for arrival in self.arrivals)
+        first = most = 0
+        for last, at_s in enumerate(times):
+            while times[first] < at_s - window_s:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
+
     def of(self, task: str) -> int:
         """Arrivals of one task up to now."""
         self.read()
@@ -247,13 +262,8 @@ def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlan
     """Commands on an empty backend whose low tasks share one lane."""
     settings = {"broker": "embedded", "data_dir": str(tmp_path / "store")}
     if request.param == "pulsar":
-        pulsar = request.getfixturevalue("pulsar_urls")
-        settings |= {
-            "broker": pulsar.broker,
-            "admin_url": pulsar.admin,
-            "redis_url": request.getfixturevalue("redis_url"),
-            "namespace": f"pushlane/t-{uuid.uuid4().hex[:12]}",
-        }
+        on_pulsar = request.getfixturevalue("pulsar_settings")
+        settings = on_pulsar.model_dump(include={"broker", "admin_url", "redis_url", "namespace"})
     commands = Pushlane(tmp_path, settings | {"pool_lanes": "1"})
     yield commands
     commands.end_all()
@@ -283,3 +293,10 @@ def webhook(tmp_path: Path) -> Iterator[Callable[..., Received]]:
             return Received(log, f"webhook:{url}")
 
         yield start
+
+
+@pytest.fixture
+def receiver(request: pytest.FixtureRequest, webhook: Callable[..., Received]) -> Received:
+    """A webhook that answers after 2 ms, or as many as the mark `answers_after` says."""
+    mark = request.node.get_closest_marker("answers_after")
+    return webhook(mark.args[0] if mark else 2)

@@ -1,32 +1,38 @@
 """A real Pulsar and a real Redis for tests: from the environment, in containers, or as processes.
 
-Each is started when a test first asks for it, and stopped at the end of the session. Absent, a
-test is skipped with the reasons; in CI (`CI` is set) it fails. PUSHLANE_TEST_SERVICES forces one
-way: env, docker or local.
+Each is started when a test first asks for it, once for all processes that run tests side by side,
+and stopped by the first of these at the end of the run. Absent, a test is skipped with the
+reasons; in CI (`CI` is set) it fails. PUSHLANE_TEST_SERVICES forces one way: env, docker or local.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 import pytest
 
 from cli.stack import Ports, default_cache_dir, docker, health
 from cli.stack.broker_conf import ENVIRONMENT, container_command
 from cli.stack.free_ports import settle
 from cli.stack.local import LocalWay
+from cli.stack.lock import alone
 from cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
 from lanes.errors import Unreachable, UserError
+from lanes.settings import Settings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-START_DEADLINE_S = 100.0  # less than pytest's own time-out
+START_DEADLINE_S = 100.0
 FREE = Ports(broker=0, admin=0, redis=0)
+_RUN_DIR = "PUSHLANE_TEST_RUN_DIR"
 
 
 class PulsarUrls(NamedTuple):
@@ -40,35 +46,82 @@ class Absent(Exception):
     """This way cannot give the service here."""
 
 
-Start = Callable[[ExitStack], tuple[str, ...]]
+class Started(msgspec.Struct):
+    """A service that answers; `container` is the id of the one it runs in, if it does."""
+
+    urls: tuple[str, ...]
+    container: str = ""
+
+
+Start = Callable[[Path], Started]
 
 
 @pytest.fixture(scope="session")
-def pulsar_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarUrls]:
-    run_dir = tmp_path_factory.mktemp("pulsar")
+def pulsar_urls() -> PulsarUrls:
     ways: dict[str, Start] = {
         "env": lambda _: _from_env("PUSHLANE_TEST_BROKER", "PUSHLANE_TEST_ADMIN"),
-        "docker": _pulsar_container,
-        "local": lambda ends: _pulsar_process(ends, run_dir),
+        "docker": lambda _: _pulsar_container(),
+        "local": _pulsar_process,
     }
-    with ExitStack() as ends:
-        yield PulsarUrls(*_first("Pulsar", ways, ends))
+    return PulsarUrls(*_shared("pulsar", ways).urls)
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    run_dir = tmp_path_factory.mktemp("redis")
+def redis_url() -> str:
     ways: dict[str, Start] = {
         "env": lambda _: _from_env("PUSHLANE_TEST_REDIS"),
-        "docker": _redis_container,
-        "local": lambda ends: _redis_process(ends, run_dir),
+        "docker": lambda _: _redis_container(),
+        "local": _redis_process,
     }
-    with ExitStack() as ends:
-        yield _first("Redis", ways, ends)[0]
+    return _shared("redis", ways).urls[0]
 
 
-def _first(service: str, ways: Mapping[str, Start], ends: ExitStack) -> tuple[str, ...]:
-    """The URLs from the first way that works; skips or fails the test when none does."""
+@pytest.fixture
+def pulsar_settings(pulsar_urls: PulsarUrls, redis_url: str, tmp_path: Path) -> Settings:
+    """A namespace of the test's own, on the services of all tests."""
+    return Settings(
+        broker=pulsar_urls.broker,
+        admin_url=pulsar_urls.admin,
+        redis_url=redis_url,
+        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
+        data_dir=tmp_path / "store",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder of the run's services; workers, which run some of its tests, inherit it."""
+    if not _is_worker(config):
+        os.environ[_RUN_DIR] = tempfile.mkdtemp(prefix="pushlane-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what any process of the run has started."""
+    if _is_worker(config):
+        return
+    run_dir = Path(os.environ.pop(_RUN_DIR))
+    for record in run_dir.glob("*.json"):
+        if container := msgspec.json.decode(record.read_bytes(), type=Started).container:
+            _remove_container(container)
+    _local_way(run_dir).stop(delete_data=True)
+    shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _shared(service: str, ways: Mapping[str, Start]) -> Started:
+    """The service of this run; whoever asks first starts it while the others wait."""
+    run_dir = Path(os.environ[_RUN_DIR])
+    record = run_dir / f"{service}.json"
+    with alone(run_dir / f"{service}.lock", lambda: None):
+        if not record.exists():
+            record.write_bytes(msgspec.json.encode(_first(service, ways, run_dir)))
+    return msgspec.json.decode(record.read_bytes(), type=Started)
+
+
+def _first(service: str, ways: Mapping[str, Start], run_dir: Path) -> Started:
+    """The service in the first way that works; skips or fails the test when none does."""
     forced = os.environ.get("PUSHLANE_TEST_SERVICES", "auto")
     assert forced in ("auto", *ways), (
         f"PUSHLANE_TEST_SERVICES={forced}: use auto, {', '.join(ways)}"
@@ -77,7 +130,7 @@ def _first(service: str, ways: Mapping[str, Start], ends: ExitStack) -> tuple[st
     for name, start in ways.items():
         if forced in ("auto", name):
             try:
-                return start(ends)
+                return start(run_dir)
             except (Absent, UserError, Unreachable) as reason:
                 reasons[name] = reason
     text = f"no {service} here: " + "; ".join(f"{name}: {why}" for name, why in reasons.items())
@@ -87,32 +140,32 @@ def _first(service: str, ways: Mapping[str, Start], ends: ExitStack) -> tuple[st
     pytest.skip(text)
 
 
-def _from_env(*names: str) -> tuple[str, ...]:
+def _from_env(*names: str) -> Started:
     found = tuple(os.environ.get(name, "") for name in names)
     if not all(found):
         raise Absent(f"{' and '.join(names)} not set")
-    return found
+    return Started(found)
 
 
-def _pulsar_container(ends: ExitStack) -> tuple[str, ...]:
+def _pulsar_container() -> Started:
     host = _container_host(PULSAR_IMAGE)
     ports = settle(FREE)
     command = container_command(ports, advertise=host)
     published = [ports.broker, ports.admin]
-    container = _run_container(ends, PULSAR_IMAGE, command, ENVIRONMENT, published)
+    container = _run_container(PULSAR_IMAGE, command, ENVIRONMENT, published)
     admin = f"http://{host}:{ports.admin}"
     _wait_for_container("Pulsar", container, lambda: health.pulsar_answers(admin))
-    return f"pulsar://{host}:{ports.broker}", admin
+    return Started((f"pulsar://{host}:{ports.broker}", admin), _id_of(container))
 
 
-def _redis_container(ends: ExitStack) -> tuple[str, ...]:
+def _redis_container() -> Started:
     host = _container_host(REDIS_IMAGE)
     port = settle(FREE).redis
     command = docker.redis_command(port, data_path="/tmp")
-    container = _run_container(ends, REDIS_IMAGE, command, {}, [port])
+    container = _run_container(REDIS_IMAGE, command, {}, [port])
     url = f"redis://{host}:{port}/0"
     _wait_for_container("Redis", container, lambda: health.redis_answers(url))
-    return (url,)
+    return Started((url,), _id_of(container))
 
 
 def _container_host(image: str) -> str:
@@ -126,12 +179,14 @@ def _container_host(image: str) -> str:
 
 
 def _run_container(
-    ends: ExitStack, image: str, command: list[str], env: Mapping[str, str], ports: list[int]
+    image: str, command: list[str], env: Mapping[str, str], ports: list[int]
 ) -> DockerContainer:
-    """Start a container that is removed at the end."""
+    """Start a container that nobody but us removes."""
     from docker.errors import DockerException
+    from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 
+    testcontainers_config.ryuk_disabled = True  # it removes them when this process ends
     container = DockerContainer(image).with_command(command)
     container.env = dict(env)
     host = _container_host(image)
@@ -141,8 +196,17 @@ def _run_container(
         container.start()
     except DockerException as error:
         raise Absent(f"the container {image} does not start: {error}") from error
-    ends.callback(container.stop)
     return container
+
+
+def _id_of(container: DockerContainer) -> str:
+    return str(container.get_wrapped_container().id)
+
+
+def _remove_container(name: str) -> None:
+    from testcontainers.core.docker_client import DockerClient
+
+    DockerClient().client.containers.get(name).remove(force=True, v=True)
 
 
 def _wait_for_container(what: str, container: DockerContainer, answers: Callable[[], bool]) -> None:
@@ -161,29 +225,27 @@ def _wait_for_container(what: str, container: DockerContainer, answers: Callable
     )
 
 
-def _pulsar_process(ends: ExitStack, run_dir: Path) -> tuple[str, ...]:
-    way = _local_way(ends, run_dir)
+def _pulsar_process(run_dir: Path) -> Started:
+    way = _local_way(run_dir)
     ports = settle(FREE)
     way.start_pulsar(ports, lambda _: None)
     _wait_for_process(way, "pulsar", lambda: health.pulsar_answers(ports.urls.admin))
-    return ports.urls.broker, ports.urls.admin
+    return Started((ports.urls.broker, ports.urls.admin))
 
 
-def _redis_process(ends: ExitStack, run_dir: Path) -> tuple[str, ...]:
-    way = _local_way(ends, run_dir)
+def _redis_process(run_dir: Path) -> Started:
+    way = _local_way(run_dir)
     ports = settle(FREE)
     way.start_redis(ports, lambda _: None)
     _wait_for_process(way, "redis", lambda: health.redis_answers(ports.urls.redis))
-    return (ports.urls.redis,)
+    return Started((ports.urls.redis,))
 
 
-def _local_way(ends: ExitStack, run_dir: Path) -> LocalWay:
-    """Its data goes at the end; the downloaded distribution stays for the next session."""
+def _local_way(run_dir: Path) -> LocalWay:
+    """Its data goes at the end; the downloaded distribution stays for the next run."""
     cache_dir = default_cache_dir()
     cache_dir.mkdir(parents=True, exist_ok=True)
-    way = LocalWay(run_dir, cache_dir)
-    ends.callback(way.stop, delete_data=True)
-    return way
+    return LocalWay(run_dir, cache_dir)
 
 
 def _wait_for_process(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.faults import kills, outages
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
-from bench.faults.verdict import Bound, Tally, unsent_acks
+from bench.faults.verdict import Bound, Tally
 from bench.faults.world import EMBEDDED, PULSAR, SMALL_DISK, SYNCED
 from lanes.task import DeliveryMode, OnUnknown
 
@@ -27,7 +27,6 @@ TWO = Load(processes=2)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
-_LANES = 8
 
 BOTH = EMBEDDED + PULSAR
 
@@ -37,10 +36,10 @@ def nothing(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
 
 
 def of_one_process(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
-    """What one process has in flight, and without a ledger the acks that it has not sent."""
+    """What one process has in flight, and without a ledger what it has not counted yet."""
     in_flight = faults * load.slots
     if mode.delivery is DeliveryMode.AT_LEAST_ONCE:
-        return Bound(0, in_flight + faults * unsent_acks(tally.busiest_window, _LANES))
+        return Bound(0, in_flight + faults * tally.busiest_window)
     if mode.delivery is DeliveryMode.AT_MOST_ONCE or mode.on_unknown is OnUnknown.BURY:
         return Bound(in_flight, 0)
     return Bound(0, 0 if mode.honour else in_flight)

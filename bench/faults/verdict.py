@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-ACKS_NOT_SENT_S = 0.1
-ACKS_NOT_SENT_A_LANE = 1_000
+NOT_COUNTED_S = 0.05
 
 Push = tuple[str, int]
 
@@ -72,7 +71,7 @@ class Tally:
     def _slide(self, at_s: float) -> None:
         window = self._window
         window.append(at_s)
-        while window[0] < at_s - ACKS_NOT_SENT_S:
+        while window[0] < at_s - NOT_COUNTED_S:
             window.popleft()
         self.busiest_window = max(self.busiest_window, len(window))
 
@@ -84,11 +83,6 @@ class Tally:
             for seq in range(1, total + 1)
             if (task, seq) not in self.kept
         ]
-
-
-def unsent_acks(busiest_window: int, lanes: int) -> int:
-    """Acks that one kill can take with it: those of 100 ms, at most 1,000 a lane."""
-    return min(busiest_window, ACKS_NOT_SENT_A_LANE * lanes)
 
 
 class Bound(NamedTuple):

@@ -3,6 +3,7 @@
 The function takes one `Push` (or, with `@batch(size)`, a list of them), sync or async. It answers
 None or True for delivered, False for dead, or an `Outcome`; for a batch one answer for all or a
 list of them. What it raises is retried; its messages are never kept, as they may hold a recipient.
+A function that finds its provider down answers `Outcome.throttled(reason)`: no push loses by it.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class ProcessorSink:
         self._is_async = _is_async(function)
         self._timeout_s = timeout_s
         timed_out = f"timed out after {timeout_s:g} s"
-        self._timed_out = _unheard(timed_out) if retry_timeouts else Outcome.dead(timed_out)
+        dead = Outcome.dead(timed_out, arrival=Arrival.UNKNOWN, scope=None)
+        self._timed_out = _unheard(timed_out) if retry_timeouts else dead
         self._most_hung = slots
         self._threads = Threads(2 * slots)
 

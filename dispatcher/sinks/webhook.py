@@ -3,6 +3,25 @@
 The Idempotency-Key is the push id, the same for every attempt. A push's trace id goes along as the
 header `traceparent` when it is one (W3C Trace Context), else as `X-Trace-Id`. It never follows a
 redirect, and never keeps or logs what the server answers.
+
+========================================  ==========================  ==========================
+what came back                            what it is about            what becomes of the push
+========================================  ==========================  ==========================
+2xx                                       the push                    delivered
+no connection: refused, no route, DNS,    the sink                    goes again, no attempt
+TLS, not connected in time
+429, 503, with or without Retry-After     the sink                    goes again, no attempt
+408, 425, 500, 502, 504, any other 5xx    the push or the sink        goes again, an attempt
+a connection that broke                   the push or the sink        goes again, an attempt
+no answer in time                         the push or the sink        dead, as it may have
+                                                                      arrived, or an attempt
+                                                                      (`--retry-timeouts`)
+3xx, 400, 404, any other 4xx              the push, or a sink that    dead
+                                          is being deployed
+410                                       the push                    dead
+401, 403                                  our credentials             goes again; its task is
+                                                                      paused
+========================================  ==========================  ==========================
 """
 
 from __future__ import annotations
@@ -23,14 +42,16 @@ from pyreqwest.response import Response
 
 from lanes.errors import BadInput
 from lanes.ports import Delivery
-from lanes.push import DELIVERED, Arrival, Outcome
+from lanes.push import DELIVERED, Arrival, Outcome, Scope
 
 MAX_RETRY_AFTER_S = 3600.0
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_CONNECT_S = 10.0
 _NOT_CONNECTED = "client error (Connect)"
-_RETRY = frozenset({408, 425, 429})
+_BUSY = frozenset({429, 503})
+_RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({425, 429})
+_GONE = 410
 _PAUSE = frozenset({401, 403})
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
@@ -114,7 +135,7 @@ class WebhookSink:
         """No answer came. Its cause, not its class, tells a failed connect from a lost answer."""
         causes = getattr(error, "details", {}).get("causes") or ()
         if any(cause["message"] == _NOT_CONNECTED for cause in causes):
-            return Outcome.retry("no connection to the webhook", arrival=Arrival.REFUSED)
+            return Outcome.throttled("no connection to the webhook")
         if isinstance(error, RequestTimeoutError):
             return self._timed_out
         return Outcome.retry("the webhook's connection broke", arrival=Arrival.UNKNOWN)
@@ -132,14 +153,16 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     if status >= 500 or status in _RETRY:
         after_s = _retry_after_s(retry_after, now_s)
         arrival = Arrival.REFUSED if status in _NOT_TAKEN else Arrival.FAILED
+        if status in _BUSY:
+            return Outcome.throttled(reason, after_s, arrival=arrival)
         return Outcome.retry(reason, after_s, arrival=arrival)
     if status in _PAUSE:
         return Outcome.pause(
             f"{reason}: the webhook refuses us; check its credentials, then resume"
         )
     if 300 <= status < 400:
-        return Outcome.dead(f"{reason}: redirects are not followed; give the final URL")
-    return Outcome.dead(reason)
+        reason = f"{reason}: redirects are not followed; give the final URL"
+    return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
 
 
 def _retry_after_s(header: str | None, now_s: float) -> float | None:
@@ -160,7 +183,7 @@ def _timed_out(timeout_s: float, retry_timeouts: bool) -> Outcome:
     reason = f"timed out after {timeout_s:g} s"
     if retry_timeouts:
         return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
-    return Outcome.dead(reason)
+    return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
 
 
 def _message(delivery: Delivery) -> _Message:

@@ -14,6 +14,7 @@ from lanes.embedded.database import Database
 from lanes.embedded.lease import EmbeddedLease
 from lanes.embedded.ledger import EmbeddedLedger
 from lanes.embedded.marks import EmbeddedMarks
+from lanes.embedded.presence import EmbeddedPresence
 from lanes.embedded.receipts import EmbeddedReceiptLog
 from lanes.embedded.registry import EmbeddedRegistry
 from lanes.embedded.shelf import EmbeddedShelf
@@ -40,6 +41,7 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedMarks(database, settings.recipient_window_s),
             EmbeddedShelf(database),
             receipts,
+            EmbeddedPresence(database),
         )
     finally:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +37,11 @@ class Haul(NamedTuple):
 
 
 class _Pick(NamedTuple):
-    """What a reader is to get: ids that came due or came back, then the fresh ones up to `head`."""
+    """What a reader is to get: ids that came due or came back, then `fresh` ones up to `head`."""
 
     want: Want
     ids: list[int]
+    fresh: int
     head: int
     more: bool
     due_at_ms: int | None
@@ -69,11 +70,19 @@ def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) ->
     return [
         Haul(
             pick.want.reader_id,
-            [Taken(next(bodies), pick.want.lane, number) for number in pick.ids],
+            _in_hand(pick, bodies),
             pick.more,
             pick.due_at_ms,
         )
         for pick in picks
+    ]
+
+
+def _in_hand(pick: _Pick, bodies: Iterator[bytes]) -> list[Taken]:
+    had = len(pick.ids) - pick.fresh
+    return [
+        Taken(next(bodies), pick.want.lane, number, place >= had)
+        for place, number in enumerate(pick.ids)
     ]
 
 
@@ -109,7 +118,8 @@ def _pick(
     last = min(tail, head + want.most - len(ids))
     base = want.lane_id << LANE_SHIFT
     ids.extend(range(base + head + 1, base + last + 1))
-    return _Pick(want, ids, last, came_due or tail > last, due_at_ms)
+    fresh = max(0, last - head)
+    return _Pick(want, ids, fresh, last, came_due or tail > last, due_at_ms)
 
 
 def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[int]:

@@ -1,6 +1,7 @@
 """How many distinct seqs of a task ended in which way: one bit a seq, so a repeat counts once.
 
-A seq counts as what it ended as first.
+A seq counts as what it ended as first. Pages of seqs that only left their task's first lane lie
+beside those of the finished ones, numbered from -1 downwards.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lanes.push import Kind
-from lanes.task import Finished, Progress
+from lanes.task import Finished, Moved, Progress, Span
 
 PAGE_SEQS = 8192
 """Seqs a page: 1 KiB at most, which SQLite keeps in one place; stored as far as it is used."""
@@ -46,6 +47,52 @@ def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) 
     return [_is_marked(pages.get(seq // PAGE_SEQS), seq % PAGE_SEQS) for seq in seqs]
 
 
+def move(connection: sqlite3.Connection, moved: Sequence[Moved]) -> None:
+    """From now on these are known to have left their task's first lane."""
+    for one in moved:
+        for page, places in _by_page(one.seqs).items():
+            _mark(connection, one.task_id, _of_moves(page), places)
+
+
+def gone(connection: sqlite3.Connection, spans: Sequence[Span]) -> list[int]:
+    """For each span the seqs that are marked, bit n for `first + n`."""
+    wanted = {(span.task_id, page) for span in spans for page in _pages(span)}
+    row = connection.execute(
+        "SELECT json_group_array(json_array(task_id, page, hex(bits))) "
+        "FROM json_each(?) AS wanted CROSS JOIN seen "
+        "ON task_id = json_extract(wanted.value, '$[0]') "
+        "AND page = json_extract(wanted.value, '$[1]')",
+        (json.dumps(list(wanted)),),
+    ).fetchone()
+    bits = {
+        (task_id, page): int.from_bytes(bytes.fromhex(found), "little")
+        for task_id, page, found in json.loads(row[0])
+    }
+    return [_gone_of(span, bits) for span in spans]
+
+
+def _gone_of(span: Span, bits: Mapping[tuple[str, int], int]) -> int:
+    marked = 0
+    for page in range(span.first // PAGE_SEQS, span.last // PAGE_SEQS + 1):
+        here = bits.get((span.task_id, page), 0)
+        if span.moves:
+            here |= bits.get((span.task_id, _of_moves(page)), 0)
+        offset = page * PAGE_SEQS - span.first
+        marked |= here << offset if offset >= 0 else here >> -offset
+    return marked & ((1 << (span.last - span.first + 1)) - 1)
+
+
+def _pages(span: Span) -> Iterator[int]:
+    for page in range(span.first // PAGE_SEQS, span.last // PAGE_SEQS + 1):
+        yield page
+        if span.moves:
+            yield _of_moves(page)
+
+
+def _of_moves(page: int) -> int:
+    return -1 - page
+
+
 def _is_marked(bits: bytes | None, place: int) -> bool:
     at = place >> 3
     return bits is not None and at < len(bits) and bool(bits[at] & 1 << (place & 7))
@@ -53,10 +100,15 @@ def _is_marked(bits: bytes | None, place: int) -> bool:
 
 def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
     """How many of these seqs were not marked yet; from now on they are."""
+    pages = _by_page(seqs)
+    return sum(_mark(connection, task_id, page, places) for page, places in pages.items())
+
+
+def _by_page(seqs: Iterable[int]) -> dict[int, list[int]]:
     pages: defaultdict[int, list[int]] = defaultdict(list)
     for seq in seqs:
         pages[seq // PAGE_SEQS].append(seq % PAGE_SEQS)
-    return sum(_mark(connection, task_id, page, places) for page, places in pages.items())
+    return pages
 
 
 def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[int]) -> int:

@@ -18,7 +18,8 @@ from lanes.embedded.database import Database
 from lanes.embedded.lease import check_fence
 from lanes.life import Edit
 from lanes.ports import Changes, Fence
-from lanes.task import Finished, Progress, State, Task, Weights
+from lanes.task import Finished, Moved, Progress, Span, State, Task, Weights
+from lanes.task_bytes import Understood
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class EmbeddedRegistry:
         self._database = database
         self._news = asyncio.Event()
         self._watching = False
+        self._understood = Understood()
 
     async def add(self, task: Task) -> Task:
         return await self._change(partial(tasks.add, task=task))
@@ -72,6 +74,13 @@ class EmbeddedRegistry:
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         return await self._database.read(partial(counts.finished, task_id=task_id, seqs=seqs))
 
+    async def move(self, moved: Sequence[Moved]) -> None:
+        if moved:
+            await self._database.write(partial(counts.move, moved=moved))
+
+    async def gone(self, spans: Sequence[Span]) -> list[int]:
+        return await self._database.read(partial(counts.gone, spans=spans))
+
     async def counted_since_ms(self) -> int:
         """Counts lie in the store beside the tasks: they are lost only with them."""
         return 0
@@ -85,7 +94,9 @@ class EmbeddedRegistry:
         return answer
 
     async def _look(self, since: int) -> Changes:
-        return await self._database.read(partial(tasks.newer_than, since=since))
+        return await self._database.read(
+            partial(tasks.newer_than, since=since, understood=self._understood)
+        )
 
     def _watch(self) -> None:
         if not self._watching:
@@ -98,4 +109,6 @@ class EmbeddedRegistry:
         self._news = asyncio.Event()
 
     async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        return await self._database.read(partial(tasks.in_states, states=states))
+        look = partial(tasks.in_states, states=states, understood=self._understood)
+        found, _ = await self._database.read(look)
+        return found

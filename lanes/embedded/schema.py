@@ -153,6 +153,11 @@ CREATE TABLE IF NOT EXISTS shelf (
     PRIMARY KEY (kind, name)
 );
 INSERT OR IGNORE INTO counters VALUES ('shelf', 0);
+CREATE TABLE IF NOT EXISTS presence (
+    id            TEXT PRIMARY KEY,
+    expires_at_ms INTEGER NOT NULL,
+    body          BLOB NOT NULL
+) WITHOUT ROWID;
 """
 
 
@@ -197,8 +202,10 @@ def _create(connection: sqlite3.Connection) -> None:
 
 def _is_older(connection: sqlite3.Connection) -> bool:
     """Whether it is of this version, and yet lacks what was added later."""
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'shelf'").fetchone()
-    return found is None and _version(connection) == SCHEMA_VERSION
+    found = connection.execute(
+        "SELECT count(*) FROM sqlite_master WHERE name IN ('shelf', 'presence')"
+    ).fetchone()
+    return found != (2,) and _version(connection) == SCHEMA_VERSION
 
 
 def _run(connection: sqlite3.Connection, statements: str) -> None:

@@ -9,7 +9,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from lanes.embedded.schema import bump, current
@@ -17,11 +16,9 @@ from lanes.life import Edit
 from lanes.nearest import ambiguous_task, unknown_task
 from lanes.ports import Changes
 from lanes.task import ACTIVE_STATES, State, Task, Weights
+from lanes.task_bytes import Understood, decode, encode
 
 _NEAREST_OF = 2000
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Task).decode
 
 
 def find(connection: sqlite3.Connection, word: str) -> Task:
@@ -31,17 +28,17 @@ def find(connection: sqlite3.Connection, word: str) -> Task:
         UnknownTask: there is none, or several of that name; says which are near.
     """
     row = connection.execute(
-        "SELECT body FROM tasks WHERE id = ?1 OR (key = ?1 AND key <> '')", (word,)
+        "SELECT id, body FROM tasks WHERE id = ?1 OR (key = ?1 AND key <> '')", (word,)
     ).fetchone()
     if row:
-        return _decode(row[0])
+        return decode(*row)
     named = connection.execute(
-        "SELECT body FROM tasks WHERE name = ? AND name <> '' LIMIT 4", (word,)
+        "SELECT id, body FROM tasks WHERE name = ? AND name <> '' LIMIT 4", (word,)
     ).fetchall()
     if len(named) == 1:
-        return _decode(named[0][0])
+        return decode(*named[0])
     if named:
-        raise ambiguous_task(word, (_decode(body).id for (body,) in named))
+        raise ambiguous_task(word, (task_id for task_id, _ in named))
     raise unknown_task(word, _words(connection))
 
 
@@ -55,9 +52,9 @@ def _words(connection: sqlite3.Connection) -> Iterable[str]:
 
 def add(connection: sqlite3.Connection, task: Task) -> Task:
     if task.key:
-        row = connection.execute("SELECT body FROM tasks WHERE key = ?", (task.key,)).fetchone()
+        row = connection.execute("SELECT id, body FROM tasks WHERE key = ?", (task.key,)).fetchone()
         if row:
-            return _decode(row[0])
+            return decode(*row)
     return _store(connection, task)
 
 
@@ -72,31 +69,39 @@ def _store(connection: sqlite3.Connection, task: Task) -> Task:
     connection.execute(
         "INSERT INTO tasks (id, key, name, state, version, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
         "ON CONFLICT (id) DO UPDATE SET key = ?2, name = ?3, state = ?4, version = ?5, body = ?6",
-        (task.id, task.key, task.name, task.state.value, task.version, _encode(task)),
+        (task.id, task.key, task.name, str(task.state), task.version, encode(task)),
     )
     return task
 
 
-def in_states(connection: sqlite3.Connection, states: Sequence[State]) -> list[Task]:
-    """Oldest first; all tasks when no state is named."""
+def in_states(
+    connection: sqlite3.Connection, states: Sequence[State], understood: Understood
+) -> tuple[list[Task], list[str]]:
+    """Oldest first; all tasks when no state is named.
+
+    Also the ids of those not understood: a state that is not known here may be any of these.
+    """
+    known = connection.execute("SELECT DISTINCT state FROM tasks").fetchall()
+    others = [state for state in State if states and state not in states]
+    wanted = [state for (state,) in known if state not in others]
     rows = connection.execute(
-        "SELECT body FROM tasks WHERE state IN (SELECT value FROM json_each(?)) ORDER BY n",
-        (json.dumps([state.value for state in states or State]),),
+        "SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?)) ORDER BY n",
+        (json.dumps(wanted),),
     )
-    return [_decode(body) for (body,) in rows]
+    return understood.read(rows)
 
 
-def newer_than(connection: sqlite3.Connection, since: int) -> Changes:
+def newer_than(connection: sqlite3.Connection, since: int, understood: Understood) -> Changes:
     """What has changed after version `since`; from 0 on, only what is not finished."""
     version = current(connection, "version")  # first: what comes in between is told twice
     if since == 0:
-        tasks = in_states(connection, ACTIVE_STATES)
+        tasks, unread = in_states(connection, ACTIVE_STATES, understood)
     else:
         rows = connection.execute(
-            "SELECT body FROM tasks WHERE version > ? ORDER BY version", (since,)
+            "SELECT id, body FROM tasks WHERE version > ? ORDER BY version", (since,)
         )
-        tasks = [_decode(body) for (body,) in rows]
-    return Changes(version, tasks, weights(connection))
+        tasks, unread = understood.read(rows)
+    return Changes(version, tasks, weights(connection), unread)
 
 
 def weights(connection: sqlite3.Connection) -> Weights:

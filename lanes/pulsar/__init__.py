@@ -60,6 +60,7 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
             redis.marks,
             redis.shelf,
             receipts,
+            redis.presence,
         )
 
 

@@ -218,7 +218,8 @@ def _configuration(prefetch: int) -> _pulsar.ConsumerConfiguration:
     """One for all readers (1 KiB less a reader): they hold at most `prefetch` messages untaken."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
-    configuration.receiver_queue_size(max(1, prefetch - _few(prefetch)))
+    at_hand = _few(prefetch) + prefetch * 3 // 8  # what readers and dispatcher have besides
+    configuration.receiver_queue_size(max(1, prefetch - at_hand))
     configuration.batch_index_ack_enabled(True)
     configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
     return configuration

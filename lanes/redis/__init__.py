@@ -16,6 +16,7 @@ from lanes.redis.keys import Keys
 from lanes.redis.lease import RedisLease
 from lanes.redis.ledger import RedisLedger
 from lanes.redis.marks import RedisMarks
+from lanes.redis.presence import RedisPresence
 from lanes.redis.rebuild import Rebuild
 from lanes.redis.registry import RedisRegistry
 from lanes.redis.shelf import RedisShelf
@@ -25,6 +26,7 @@ __all__ = [
     "RedisLease",
     "RedisLedger",
     "RedisMarks",
+    "RedisPresence",
     "RedisRegistry",
     "RedisShelf",
     "connect_redis",
@@ -39,6 +41,7 @@ class OnRedis(NamedTuple):
     ledger: RedisLedger
     marks: RedisMarks
     shelf: RedisShelf
+    presence: RedisPresence
 
 
 @asynccontextmanager
@@ -70,6 +73,7 @@ async def connect_redis(
             RedisLedger(client, keys, ledger_window_s),
             RedisMarks(client, keys, recipient_window_s),
             RedisShelf(client, keys, journal),
+            RedisPresence(client, keys),
         )
     finally:
         await registry.close()

@@ -19,6 +19,7 @@ class Keys:
         self.adding = self._base + "adding"  # hash: key → task whose add has begun
         self.shelf = self._base + "shelf"  # hash: kind:name → version, line end, body
         self.weights = self._base + "weights"
+        self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"
         self.notices = self._base + "notices"  # channel: the number of each change
 
@@ -28,6 +29,10 @@ class Keys:
     def seen(self, task_id: str) -> str:
         """Bitmap of the seqs that are finished."""
         return f"{self._base}seen:{task_id}"
+
+    def moved(self, task_id: str) -> str:
+        """Bitmap of the seqs that left the task's first lane and wait on another."""
+        return f"{self._base}moved:{task_id}"
 
     def counts(self, task_id: str) -> str:
         """Hash: kind → how many distinct seqs ended so."""
@@ -40,6 +45,10 @@ class Keys:
     def mark(self, key: str) -> str:
         """A token; with it, while somebody is in its turn, until when and who."""
         return f"{self._base}mark:{key}"
+
+    def process(self, process_id: str) -> str:
+        """What a process says of itself."""
+        return f"{self._base}process:{process_id}"
 
     def lease(self, name: str) -> str:
         return f"{self._base}lease:{name}"

@@ -16,6 +16,7 @@ from lanes.redis.keys import Keys
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
 # A key holds nothing when its push is confirmed, or else: end of the claim, its result, its owner.
+# What is neither is a newer version's claim: held, and never written over.
 _CLAIM = """
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -28,7 +29,8 @@ for at, key in ipairs(KEYS) do
     result = 'confirmed'
   elseif kept[at] then
     local ends_ms, got, owner = string.match(kept[at], '^(%d+) (%a+) (.*)$')
-    if owner == ARGV[1] then result = got
+    if not owner then result = 'held'
+    elseif owner == ARGV[1] then result = got
     elseif tonumber(ends_ms) > now_ms then result = 'held'
     else result = 'unknown' end
   end

@@ -11,11 +11,14 @@ from lanes.errors import UnknownTask
 from lanes.nearest import ambiguous_task, unknown_task
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
-from lanes.redis.stored import decode
 from lanes.task import State, Task
+from lanes.task_bytes import Understood, decode
 
 TASKS_A_CALL = 1_000
 NEAREST_AMONG = 1_000
+
+Found = tuple[list[Task], list[str]]
+"""Tasks, and the ids of those that only a newer version understands."""
 
 
 class Reads:
@@ -24,46 +27,49 @@ class Reads:
     def __init__(self, client: Client, keys: Keys) -> None:
         self._client = client
         self._keys = keys
+        self._understood = Understood()
 
     async def in_states(self, states: Sequence[State]) -> list[Task]:
         """Oldest first; all of them when no state is named."""
         if states and not any(state.is_terminal for state in states):
-            tasks = await self._active()
+            tasks, _ = await self._active()
         else:
             tasks = await self._everything()
         kept = [task for task in tasks if not states or task.state in states]
         return sorted(kept, key=lambda task: (task.created_at_ms, task.id))
 
-    async def _active(self) -> list[Task]:
+    async def _active(self) -> Found:
         return await self._tasks(await self._client.call("SMEMBERS", self._keys.active))
 
-    async def changed(self, since: int, version: int) -> list[Task]:
+    async def changed(self, since: int, version: int) -> Found:
         if since == version:
-            return []
+            return [], []
         if since == 0 or since > version:  # a first look, or a registry that was set back
             return await self._active()
         newer = await self._client.call("ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf")
         return await self._tasks(newer)
 
-    async def _tasks(self, ids: Iterable[bytes]) -> list[Task]:
+    async def _tasks(self, ids: Iterable[bytes]) -> Found:
         wanted = [*ids]
-        tasks: list[Task] = []
+        kept: list[tuple[str, bytes]] = []
         for start in range(0, len(wanted), TASKS_A_CALL):
             page = wanted[start : start + TASKS_A_CALL]
             bodies = await self._client.call("HMGET", self._keys.tasks, *page)
-            tasks += [decode(body) for body in bodies if body is not None]
-        return tasks
+            pairs = zip(page, bodies, strict=True)
+            kept += [(task_id.decode(), body) for task_id, body in pairs if body is not None]
+        return self._understood.read(kept)
 
     async def _everything(self) -> list[Task]:
-        tasks: dict[str, Task] = {}  # a scan may show one twice
+        kept: dict[str, bytes] = {}  # a scan may show one twice
         cursor, first = 0, True
         while cursor or first:
             first = False
             cursor, found = await self._client.call(
                 "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL
             )
-            tasks |= {task.id: task for task in map(decode, found.values())}
-        return [*tasks.values()]
+            kept |= {task_id.decode(): body for task_id, body in found.items()}
+        tasks, _ = self._understood.read(kept.items())
+        return tasks
 
     async def find(self, wanted: str) -> Task | None:
         """The task of this id, key or name."""
@@ -77,18 +83,17 @@ class Reads:
         with self._client.reach():
             body, keyed, names = await pipeline.execute()
         if body is not None:
-            return decode(body)
+            return decode(wanted, body)
         ids = {keyed} if keyed else {name.rpartition(b"\0")[2] for name in names}
         if len(ids) > 1:
             raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
-        return next(iter(await self._tasks(ids)), None)
+        for task_id in ids:
+            body = await self._client.call("HGET", self._keys.tasks, task_id)
+            return None if body is None else decode(task_id.decode(), body)
+        return None
 
     async def unknown(self, wanted: str) -> UnknownTask:
         latest = await self._client.call("ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1)
-        words = {
-            word
-            for task in await self._tasks(latest)
-            for word in (task.id, task.key, task.name)
-            if word
-        }
+        tasks, _ = await self._tasks(latest)
+        words = {word for task in tasks for word in (task.id, task.key, task.name) if word}
         return unknown_task(wanted, words)

@@ -16,8 +16,8 @@ from lanes.errors import Unreachable
 from lanes.ports import Journal
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
-from lanes.redis.stored import READY, SHELVE, STORE, decode, index_keys, store_args
-from lanes.task import Task
+from lanes.redis.stored import READY, SHELVE, STORE, index_keys, store_args
+from lanes.task_bytes import glimpse
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
 SHELF_KEY = ":shelf:"
@@ -121,18 +121,17 @@ class Rebuild:
         documents = {key.removeprefix(SHELF_KEY): records.pop(key) for key in shelved}
         if not await self._fill_shelf(token, documents):
             return False
-        tasks = [decode(body) for body in records.values()]
+        tasks = [*records.items()]
         for start in range(0, len(tasks), TASKS_A_CALL):
             if not await self._fill_some(token, tasks[start : start + TASKS_A_CALL]):
                 return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.server, self._keys.counted]
         return bool(await self._client.run(_OPEN, keys, [token, weights]))
 
-    async def _fill_some(self, token: str, tasks: Sequence[Task]) -> bool:
+    async def _fill_some(self, token: str, tasks: Sequence[tuple[str, bytes]]) -> bool:
+        """Each as the journal has it: it may be a newer version's."""
         args = [
-            arg
-            for task in tasks
-            for arg in (*store_args(task), "gone" if task.lane_dropped else "open")
+            arg for task_id, body in tasks for arg in (*store_args(task_id, body), _lane_is(body))
         ]
         return bool(await self._client.run(_FILL, self._filled_keys(), [token, GUARD_MS, *args]))
 
@@ -151,3 +150,7 @@ class Rebuild:
 
     def _filled_keys(self) -> list[str]:
         return [*index_keys(self._keys), self._keys.rebuilding]
+
+
+def _lane_is(body: bytes) -> str:
+    return "gone" if glimpse(body).lane_dropped else "open"

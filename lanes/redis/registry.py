@@ -18,7 +18,7 @@ from lanes.redis.rebuild import Rebuild
 from lanes.redis.stored import READY
 from lanes.redis.tallies import Tallies
 from lanes.redis.writes import Writes
-from lanes.task import Finished, Progress, State, Task, Weights
+from lanes.task import Finished, Moved, Progress, Span, State, Task, Weights
 
 _VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1])"
 
@@ -68,7 +68,8 @@ class RedisRegistry:
             await self._notices.wait(left_s)
             version = await self._version()
         # Tasks are read after the version: what changes in between comes again, and is not missed.
-        return Changes(version, await self._reads.changed(since, version), await self.weights())
+        tasks, unread = await self._reads.changed(since, version)
+        return Changes(version, tasks, await self.weights(), unread)
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         """Counts are in Redis alone: when it loses its data they start from zero."""
@@ -79,6 +80,12 @@ class RedisRegistry:
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
         return await self._tallies.finished(task_id, seqs)
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        await self._tallies.move(moved)
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        return await self._tallies.gone(spans)
 
     async def counted_since_ms(self) -> int:
         return int(await self._client.call("GET", self._keys.counted) or 0)

@@ -1,17 +1,12 @@
-"""How tasks and documents lie in Redis: their bytes, and the Lua that puts them there.
+"""How tasks and documents lie in Redis: the Lua that puts them there.
 
 Used by whatever writes tasks; never decides whether a write may happen.
 """
 
 from __future__ import annotations
 
-import msgspec
-
 from lanes.redis.keys import Keys
-from lanes.task import Task
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Task)
+from lanes.task_bytes import glimpse
 
 # KEYS begin with `index_keys`; from `at` on, ARGV holds what `store_args` gives.
 STORE = """
@@ -69,14 +64,6 @@ def index_keys(keys: Keys) -> list[str]:
     ]
 
 
-def store_args(task: Task) -> list[str | bytes]:
-    active = "" if task.state.is_terminal else "1"
-    return [task.id, encode(task), task.key, task.name, active]
-
-
-def encode(task: Task) -> bytes:
-    return _encoder.encode(task)
-
-
-def decode(body: bytes) -> Task:
-    return _decoder.decode(body)
+def store_args(task_id: str, body: bytes) -> list[str | bytes]:
+    kept = glimpse(body)
+    return [task_id, body, kept.key, kept.name, "1" if kept.is_active else ""]

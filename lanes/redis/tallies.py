@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from lanes.errors import BadInput
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
-from lanes.task import Finished, Progress
+from lanes.task import Finished, Moved, Progress, Span
 
 MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
@@ -47,6 +47,28 @@ end
 return table.concat(digits)
 """
 
+# KEYS: a bitmap of each group. ARGV: packed seqs of each group.
+_MARK = """
+for group = 1, #KEYS do
+  for at = 1, #ARGV[group], 4 do
+    redis.call('SETBIT', KEYS[group], struct.unpack('<I4', ARGV[group], at), 1)
+  end
+end
+"""
+
+# KEYS: the bitmaps of each span. ARGV: first and last byte of each.
+_BYTES = """
+local replies = {}
+for at, key in ipairs(KEYS) do
+  replies[at] = redis.call('GETRANGE', key, ARGV[2 * at - 1], ARGV[2 * at])
+end
+return replies
+"""
+
+# Redis counts the bits of a byte from its highest: ours from the lowest.
+_TURNED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_BITMAPS_A_CALL = 1_000
+
 _Group = tuple[str, str, bytes]  # task id, kind, seqs as packed 32-bit numbers
 
 
@@ -70,6 +92,27 @@ class Tallies:
             for (task_id, _, _), counts in zip(chunk, replies, strict=True):
                 progress[task_id] = _progress(task_id, counts)
         return list(progress.values())
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        for item in moved:
+            for start in range(0, len(item.seqs), SEQS_A_CALL):
+                packed = _packed(item.task_id, item.seqs[start : start + SEQS_A_CALL])
+                await self._client.run(_MARK, [self._keys.moved(item.task_id)], [packed])
+
+    async def gone(self, spans: Sequence[Span]) -> list[int]:
+        asked = [(span, key) for span in spans for key in self._bitmaps(span)]
+        gone: dict[Span, int] = dict.fromkeys(spans, 0)
+        for start in range(0, len(asked), _BITMAPS_A_CALL):
+            some = asked[start : start + _BITMAPS_A_CALL]
+            ends = [end for span, _ in some for end in (span.first >> 3, span.last >> 3)]
+            replies = await self._client.run(_BYTES, [key for _, key in some], ends)
+            for (span, _), reply in zip(some, replies, strict=True):
+                gone[span] |= _bits(span, reply)
+        return [gone[span] for span in spans]
+
+    def _bitmaps(self, span: Span) -> list[str]:
+        seen = self._keys.seen(span.task_id)
+        return [seen, self._keys.moved(span.task_id)] if span.moves else [seen]
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
         pipeline = self._client.pipeline()
@@ -110,6 +153,12 @@ def _packed(task_id: str, seqs: Sequence[int]) -> bytes:
         raise BadInput(
             f"a seq of task {task_id} is not from 1 to {MAX_SEQ}: publish it in several tasks"
         ) from error
+
+
+def _bits(span: Span, reply: bytes) -> int:
+    """Bit n is seq `first + n`; the bytes begin with the one that holds `first`."""
+    bits = int.from_bytes(reply.translate(_TURNED), "little") >> (span.first & 7)
+    return bits & ((1 << (span.last - span.first + 1)) - 1)
 
 
 def _progress(task_id: str, counts: Sequence[bytes | None]) -> Progress:

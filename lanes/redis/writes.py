@@ -17,8 +17,9 @@ from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
 from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
-from lanes.redis.stored import ANNOUNCE, READY, STORE, decode, encode, index_keys, store_args
+from lanes.redis.stored import ANNOUNCE, READY, STORE, index_keys, store_args
 from lanes.task import Task, Weights
+from lanes.task_bytes import decode, encode
 
 SEEN_KEPT_MS = 24 * 3600 * 1000  # which seqs were counted, once no lane can bring them again
 
@@ -114,9 +115,12 @@ class Writes:
             args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
             turn, *body = await self._client.run(_BEGIN_ADD, keys, args)
             if turn == b"kept":
-                return decode(body[0])
-            if turn == b"ours" and await self._write(lock, token, begun := decode(body[0])):
-                return begun
+                return decode(f"of key {task.key!r}", body[0])
+            if turn == b"ours":
+                async with unlocked_on_error(self._client, lock, token):
+                    begun = decode(f"of key {task.key!r}", body[0])
+                if await self._write(lock, token, begun):
+                    return begun
             if turn == b"unready":
                 await self._rebuild.until_ready()
         raise _unreached()
@@ -144,7 +148,7 @@ class Writes:
             if turn == b"ours":
                 if refused:
                     await self._append_locked(lock, token, task_id, body[0])
-                changed, kept = await self._edit(lock, token, decode(body[0]), edit, fence)
+                changed, kept = await self._edit(lock, token, task_id, body[0], edit, fence)
                 if kept:
                     return changed
                 refused = True
@@ -163,10 +167,11 @@ class Writes:
                 await self._rebuild.until_ready()
 
     async def _edit(
-        self, lock: str, token: str, task: Task, edit: Edit, fence: Fence | None
+        self, lock: str, token: str, task_id: str, body: bytes, edit: Edit, fence: Fence | None
     ) -> tuple[Task, bool]:
         """The edited task, and whether it is kept now."""
         async with unlocked_on_error(self._client, lock, token):
+            task = decode(task_id, body)
             edited = edit(task)
             if edited == task:
                 await unlock(self._client, lock, token)
@@ -177,10 +182,11 @@ class Writes:
     async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
         """False when the lock or the fence ended before the task was kept."""
         async with unlocked_on_error(self._client, lock, token):
-            await self._append(task.id, encode(task))
+            body = encode(task)
+            await self._append(task.id, body)
             keys = [*index_keys(self._keys), lock, self._keys.adding, self._keys.seen(task.id)]
             kept_ms = SEEN_KEPT_MS if task.lane_dropped else ""
-            args = [token, *store_args(task), kept_ms, *_fence_args(fence)]
+            args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
             return bool(
                 await self._client.run(_COMMIT_TASK, [*keys, *self._fence_keys(fence)], args)
             )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import msgspec
 
-from lanes.errors import BadInput, TaskConflict
+from lanes.errors import BadInput, TaskConflict, UnknownFormat
 from lanes.nearest import did_you_mean
+from lanes.once import Once
 from lanes.ports import Shelf
 from pipeline.alerts.law import State
 from pipeline.alerts.rule import AlertRule, decode_rule
+
+log = logging.getLogger("pushlane.shelf")
 
 _RULE = "alert"
 _STATE = "alert-state"
@@ -27,17 +31,24 @@ class Known(NamedTuple):
 class AlertBook:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
+        self._once = Once(log)
 
     async def rules(self) -> list[AlertRule]:
-        """All of them, by name."""
-        return [decode_rule(one.body) for one in await self._shelf.list(_RULE)]
+        """All of them, by name; but those that only a newer version understands."""
+        rules: list[AlertRule] = []
+        for name, _, body in await self._shelf.list(_RULE):
+            try:
+                rules.append(decode_rule(name, body))
+            except UnknownFormat as error:
+                self._once.tell(name, error)
+        return rules
 
     async def rule(self, name: str) -> AlertRule:
         """Raises BadInput when there is no such rule; says which is near."""
         found = await self._shelf.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
-        return decode_rule(found.body)
+        return decode_rule(name, found.body)
 
     async def add(self, rule: AlertRule, *, replace: bool = False) -> None:
         """A new rule begins without a past; so does one that is replaced.

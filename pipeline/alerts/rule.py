@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lanes.errors import BadInput
+from lanes.errors import BadInput, UnknownFormat
 from lanes.nearest import did_you_mean
 from pipeline.reports.conditions import Condition, parse_where
 from pipeline.reports.dimensions import Dimension, parse_by
@@ -107,8 +107,12 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self)
 
 
-def decode_rule(body: bytes) -> AlertRule:
-    return msgspec.json.decode(body, type=AlertRule)
+def decode_rule(name: str, body: bytes) -> AlertRule:
+    """Raises UnknownFormat for one that only a newer version understands."""
+    try:
+        return msgspec.json.decode(body, type=AlertRule)
+    except (msgspec.ValidationError, BadInput) as error:
+        raise UnknownFormat(0, f"alert {name!r}") from error
 
 
 def parse_metric(word: str) -> Metric:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lanes.errors import BadInput, TaskConflict
+from lanes.errors import BadInput, TaskConflict, UnknownFormat
 from lanes.nearest import did_you_mean
+from lanes.once import Once
 from lanes.ports import Shelf
 from pipeline.rules.history import History, decode_history
 from pipeline.rules.rule import Rule, decode_rule
+
+log = logging.getLogger("pushlane.shelf")
 
 _RULE = "rule"
 _HISTORY = "rule-history"
@@ -27,23 +31,31 @@ class Page(NamedTuple):
 class Book:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
+        self._once = Once(log)
 
     async def pages(self) -> list[Page]:
-        """All rules, by name."""
+        """All rules, by name; but those that only a newer version understands."""
         rules = await self._shelf.list(_RULE)
-        kept = {one.name: decode_history(one.body) for one in await self._shelf.list(_HISTORY)}
-        return [Page(decode_rule(one.body), kept.get(one.name, History())) for one in rules]
+        kept = {one.name: one.body for one in await self._shelf.list(_HISTORY)}
+        pages: list[Page] = []
+        for name, _, body in rules:
+            try:
+                history = decode_history(name, kept[name]) if name in kept else History()
+                pages.append(Page(decode_rule(name, body), history))
+            except UnknownFormat as error:
+                self._once.tell(name, error)
+        return pages
 
     async def page(self, name: str) -> Page:
         """Raises BadInput when there is no such rule; says which is near."""
         found = await self._shelf.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
-        return Page(decode_rule(found.body), await self.history(name))
+        return Page(decode_rule(name, found.body), await self.history(name))
 
     async def history(self, name: str) -> History:
         found = await self._shelf.get(_HISTORY, name)
-        return decode_history(found.body) if found else History()
+        return decode_history(name, found.body) if found else History()
 
     async def add(self, rule: Rule) -> None:
         """Raises BadInput when there is a rule of this name."""
@@ -68,7 +80,7 @@ class Book:
             found = await self._shelf.get(_RULE, name)
             if found is None:
                 raise await self._unknown(name)
-            old = decode_rule(found.body)
+            old = decode_rule(name, found.body)
             rule = edit(old)
             if rule == old or await self._shelf.put(_RULE, name, rule.encode(), found.version):
                 return rule
@@ -79,7 +91,7 @@ class Book:
         """What `edit` raises is passed on; it may run again on a newer history."""
         for attempt in range(_MOST_TRIES):
             found = await self._shelf.get(_HISTORY, name)
-            old = decode_history(found.body) if found else History()
+            old = decode_history(name, found.body) if found else History()
             new = edit(old)
             version = found.version if found else None
             if new == old or await self._shelf.put(_HISTORY, name, new.encode(), version):

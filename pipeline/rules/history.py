@@ -9,9 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lanes.document import MOST_BYTES
+from lanes.errors import UnknownFormat
 from pipeline.rules.rule import Rule
 
 MOST_OPEN = 50
@@ -44,7 +45,7 @@ class Run(BaseModel):
     skipped run stands for.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     at_ms: int
     state: RunState = RunState.DUE
@@ -82,7 +83,7 @@ class History(BaseModel):
     `spent` is how many pushes the ended runs of a day have put on lanes.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     handled_ms: int = 0
     runs: tuple[Run, ...] = ()
@@ -124,8 +125,12 @@ class History(BaseModel):
         return shown.model_dump_json(exclude_defaults=True).encode()
 
 
-def decode_history(body: bytes) -> History:
-    return History.model_validate_json(body)
+def decode_history(name: str, body: bytes) -> History:
+    """Raises UnknownFormat for one that only a newer version understands."""
+    try:
+        return History.model_validate_json(body)
+    except ValidationError as error:
+        raise UnknownFormat(0, f"the history of rule {name!r}") from error
 
 
 def run_key(rule: str, at_ms: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lanes.errors import BadInput
+from lanes.errors import BadInput, UnknownFormat
 from lanes.masking import MASK, masked
 from lanes.nearest import did_you_mean
 from pipeline.rules.schedule import Schedule, parse_schedule
@@ -33,7 +33,7 @@ class Rule(BaseModel):
     rule was not there, was paused, or had another schedule. `revision` grows with every change.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")  # what a newer version has added is kept
 
     name: str
     audience: str = Field(min_length=1)
@@ -80,14 +80,18 @@ class Rule(BaseModel):
         }
         hidden = {"options": options, "audience": masked(self.audience)}
         hidden["exclude"] = [masked(source) for source in self.exclude]
-        return {**self.model_dump(mode="json"), **hidden}
+        return {**self.model_dump(mode="json", include=set(Rule.model_fields)), **hidden}
 
     def encode(self) -> bytes:
         return self.model_dump_json().encode()
 
 
-def decode_rule(body: bytes) -> Rule:
-    return Rule.model_validate_json(body)
+def decode_rule(name: str, body: bytes) -> Rule:
+    """Raises UnknownFormat for one that only a newer version understands."""
+    try:
+        return Rule.model_validate_json(body)
+    except ValidationError as error:
+        raise UnknownFormat(0, f"rule {name!r}") from error
 
 
 def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
@@ -101,8 +105,9 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
             f"rule name {name[:80]!r} cannot be used; take up to 64 letters, digits, dots, dashes "
             "and underscores, like weekly-news"
         )
-    if ours := next((field for field in fields if field in _OURS), None):
-        raise _no_field(name, ours)
+    known = Rule.model_fields.keys() - set(_OURS)
+    if other := next((field for field in fields if field not in known), None):
+        raise _no_field(name, other)
     try:
         rule = Rule(name=name, since_ms=now_ms, **fields)
     except ValidationError as error:
@@ -120,8 +125,6 @@ def _bad_field(name: str, error: ValidationError) -> BadInput:
     """Names the field; of its value nothing, since it may be a text for people or a password."""
     found = error.errors(include_input=False)[0]
     field = str(found["loc"][0])
-    if found["type"] == "extra_forbidden":
-        return _no_field(name, field)
     if found["type"] == "missing":
         return BadInput(f"rule {name!r} has no {field!r}; add it")
     return BadInput(f"rule {name!r}: {field!r}: {found['msg'][:1].lower()}{found['msg'][1:]}")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from lanes.errors import PushlaneError, TaskConflict
+from lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from lanes.settings import Settings
 from producers.feed.batch import Batch
 from producers.feed.buffer import Buffer
@@ -191,7 +191,7 @@ class Background:
         """Send an earlier task. What keeps it from being sent keeps no other."""
         try:
             await self._send(stream, lambda: True)
-        except TaskConflict as error:
+        except (TaskConflict, UnknownFormat) as error:
             log.error("%s", error, extra={"action": "producer_task_refused"})
             if isinstance(error, Ended):
                 await self._work(folder.remove, stream)

@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from lanes.durable import sync_folder, write_durably
-from lanes.errors import BadInput, StorageFull, TaskConflict
+from lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
 from lanes.task import Task
+from producers.feed import records
 from producers.feed.batch import Batch
 from producers.feed.options import MAX_SPOOL_BYTES
 from producers.feed.segment import CORRUPT
@@ -40,13 +41,14 @@ class Header(msgspec.Struct, frozen=True):
     """What a spool knows of its task: the task as it was made, and the size of a broker's batch.
 
     `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
-    that pushes may replace others that wait.
+    that pushes may replace others that wait. `format` is of what the folder holds.
     """
 
     task: Task
     batch: int
     is_sealed: bool = False
     collapses: bool = False
+    format: int = 1
 
 
 class Stream:
@@ -73,6 +75,8 @@ class SpooledStream(Stream):
 
 class SpoolFolder:
     """Open until closed; for at most so many bytes. `corrupt` names the files that were set aside.
+
+    What a newer version has spooled is said, and left as it is for a process of that version.
 
     Raises:
         TaskConflict: another producer has it.
@@ -171,7 +175,9 @@ class SpoolFolder:
 
     def _open(self, folder: Path) -> None:
         try:
-            header = msgspec.json.decode((folder / _HEADER).read_bytes(), type=Header)
+            self.streams.append(self._stream(_header(folder), folder))
+        except UnknownFormat as error:
+            log.error("%s", error, extra={"action": "format_unknown"})
         except (msgspec.DecodeError, UnicodeDecodeError):
             aside = self._set_aside(folder)
             log.error(
@@ -179,21 +185,35 @@ class SpoolFolder:
                 aside,
                 extra={"action": "spool_corrupt"},
             )
-        else:
-            self.streams.append(self._stream(header, folder))
 
     def _stream(self, header: Header, folder: Path) -> SpooledStream:
         holder = f"{gethostname()}:{self.path.resolve()}"
         return SpooledStream(header, self._spool(folder), holder)
 
     def _spool(self, folder: Path) -> Spool:
-        return Spool(folder, self._set_aside, self._segment_bytes)
+        try:
+            return Spool(folder, self._set_aside, self._segment_bytes)
+        except UnknownFormat as error:
+            raise UnknownFormat(error.version, str(folder)) from error
 
     def _set_aside(self, path: Path) -> Path:
         name = path.name if path.parent == self.path else f"{path.parent.name}-{path.name}"
         aside = path.rename(self.path / (name + CORRUPT))
         self.corrupt.append(str(aside))
         return aside
+
+
+def _header(folder: Path) -> Header:
+    """Raises UnknownFormat for one of a newer version, DecodeError for what is none at all."""
+    content = (folder / _HEADER).read_bytes()
+    try:
+        header = msgspec.json.decode(content, type=Header)
+    except msgspec.ValidationError as error:  # it is whole, and yet not what we know
+        raise UnknownFormat(0, str(folder)) from error
+    newest = max(header.format, header.task.format)
+    if newest > records.FORMAT:
+        raise UnknownFormat(newest, str(folder))
+    return header
 
 
 def _locked(path: Path) -> int:

@@ -1,7 +1,8 @@
 """How a batch stands in a spool's file: a head that says how long it is, then the bodies.
 
 Head and bodies have a checksum each. So a flipped byte is noticed wherever it is, and told from a
-record that a kill has cut short: that one has a good head, or not all of one.
+record that a kill has cut short: that one has a good head, or not all of one. Every later format
+begins with such a head, its number in the magic.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from lanes.errors import UnknownFormat
 from producers.feed.batch import Batch
 
-_MAGIC = b"PLR1"
+FORMAT = 1
+_NAME = b"PLR"
+_MAGIC = b"%b%d" % (_NAME, FORMAT)
 _HEAD = struct.Struct("<4sIIII")  # magic, first seq, pushes, bytes of bodies, their checksum
 _SUM = struct.Struct("<I")
 HEAD_BYTES = _HEAD.size + _SUM.size
@@ -59,7 +63,10 @@ def pack(batch: Batch) -> bytes:
 
 
 def scan(data: bytes, next_seq: int = 1) -> Iterator[Found]:
-    """What is in these bytes, whose first seq is `next_seq`; a Torn is the last."""
+    """What is in these bytes, whose first seq is `next_seq`; a Torn is the last.
+
+    Raises UnknownFormat at a record of a later format.
+    """
     start = 0
     while start < len(data):
         found = _record(data, start, next_seq)
@@ -91,6 +98,9 @@ def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
     if len(checksum) < _SUM.size or _SUM.unpack(checksum)[0] != zlib.crc32(packed):
         return None
     fields: tuple[bytes, int, int, int, int] = _HEAD.unpack(packed)
+    name, number = fields[0][: len(_NAME)], fields[0][len(_NAME) :]
+    if name == _NAME and number.isdigit() and int(number) > FORMAT:
+        raise UnknownFormat(int(number), "a file of the spool")
     return fields if fields[0] == _MAGIC else None
 
 
@@ -104,7 +114,7 @@ def _no_head(data: bytes, start: int, next_seq: int) -> Found:
 
 def _next_head(data: bytes, start: int) -> int:
     """Where the next good head is, or the end."""
-    while (start := data.find(_MAGIC, start)) >= 0:
+    while (start := data.find(_NAME, start)) >= 0:
         if _head(data, start):
             return start
         start += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from lanes.durable import sync_folder
@@ -42,8 +43,8 @@ class Segment:
             raise
         self.size += len(content)
 
-    def read(self, start: int) -> bytes:
-        return os.pread(self._handle, self.size - start, start)
+    def read(self, start: int, most_bytes: int = sys.maxsize) -> bytes:
+        return os.pread(self._handle, min(most_bytes, self.size - start), start)
 
     def cut(self, size: int) -> None:
         os.ftruncate(self._handle, size)

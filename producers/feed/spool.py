@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lanes.errors import UnknownFormat
 from producers.feed.batch import Batch
 from producers.feed.cursor import Cursor, Sent
-from producers.feed.records import Bad, Good, Torn, pack, scan
+from producers.feed.records import HEAD_BYTES, Bad, Good, Torn, pack, scan
 from producers.feed.segment import SUFFIX, Segment
 from producers.feed.store import READ_BYTES, Store
 
@@ -29,7 +30,8 @@ class Spool(Store):
     """The spool of one task, in a folder of its own. Nobody else may have it open.
 
     `set_aside` moves a corrupt file away, and says where to. `lost` counts the seqs that corrupt
-    records have taken, since it was opened. A file is ended when it has `segment_bytes`.
+    records have taken, since it was opened. A file is ended when it has `segment_bytes`. Raises
+    UnknownFormat when a newer version has written it.
     """
 
     holds_room = False
@@ -44,7 +46,11 @@ class Spool(Store):
         self._segments = deque(map(Segment, paths)) or deque([Segment.create(folder, 1)])
         self._offset = 0
         self.lost = 0
-        self._restore()
+        try:
+            self._restore()
+        except UnknownFormat:
+            self.close()
+            raise
 
     @property
     def bytes(self) -> int:
@@ -122,6 +128,8 @@ class Spool(Store):
 
     def _restore(self) -> None:
         """Where it stopped: what is sent, and which seq is the next."""
+        for segment in self._segments:
+            next(scan(segment.read(0, HEAD_BYTES)), None)
         sent = self._cursor.read()
         missing = max(0, self._segments[0].first_seq - 1 - sent.acked_seq)  # sent with files gone
         self.acked_seq = sent.acked_seq + missing

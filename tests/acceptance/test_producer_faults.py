@@ -15,8 +15,8 @@ from lanes.settings import Settings
 from lanes.task import Level
 from producers.feed.options import ProducerOptions
 from producers.producer import Producer
+from tests.lane_content import pushes_of, task_of
 from tests.processes import until
-from tests.producing import pushes_of, task_of
 
 DEADLINE_S = 280
 EVERY_S = 0.002

@@ -12,7 +12,7 @@ import pytest
 from lanes.settings import Settings
 from pipeline.receipts.opened import OpenedLog
 from tests.processes import Pushlane
-from tests.receipts import body
+from tests.receipt_bodies import body
 
 BATCHES = 50
 BODIES_A_BATCH = 4_000

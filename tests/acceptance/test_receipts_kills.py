@@ -16,7 +16,7 @@ from lanes.settings import Settings
 from pipeline.receipts.opened import OpenedLog
 from pipeline.store import open_store, store_root
 from tests.processes import Pushlane, Running, each_once, until
-from tests.receipts import body
+from tests.receipt_bodies import body
 
 KILLS = 3
 TASKS = ("a", "b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from contextlib import AsyncExitStack
 
 import pytest
@@ -18,14 +17,7 @@ def settings(request: pytest.FixtureRequest, tmp_path) -> Settings:
     sizes = {"batch": BATCH, "prefetch": 2 * BATCH}
     if request.param == "embedded":
         return Settings(broker="embedded", data_dir=tmp_path / "store", **sizes)
-    pulsar = request.getfixturevalue("pulsar_urls")
-    return Settings(
-        broker=pulsar.broker,
-        admin_url=pulsar.admin,
-        redis_url=request.getfixturevalue("redis_url"),
-        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
-        **sizes,
-    )
+    return request.getfixturevalue("pulsar_settings").model_copy(update=sizes)
 
 
 class Connections:

@@ -19,7 +19,7 @@ from lanes.push import Push
 from lanes.settings import Settings
 from lanes.task import Level
 from producers.producer import Producer
-from tests.producing import pushes_of, task_of
+from tests.lane_content import pushes_of, task_of
 
 KILLS = 3
 

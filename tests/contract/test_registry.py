@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import InvalidChange, Superseded, UnknownTask
+from lanes.errors import InvalidChange, Superseded, UnknownFormat, UnknownTask
 from lanes.naming import own_lane
-from lanes.ports import Fence
+from lanes.ports import Fence, Registry
 from lanes.push import Kind
-from lanes.task import Finished, Level, Progress, State, Task, Weights, new_task_id
+from lanes.task import (
+    ACTIVE_STATES,
+    Finished,
+    Level,
+    Moved,
+    Progress,
+    Span,
+    State,
+    Task,
+    Weights,
+    new_task_id,
+)
 
 
 def a_task(**fields) -> Task:
@@ -327,6 +340,51 @@ async def test_it_tells_of_many_seqs_in_the_order_asked(connections):
         assert await registry.finished("t", range(1, 5_001)) == [False, True] * 2_500
 
 
+def seqs_of(span: Span, bits: int) -> list[int]:
+    return [seq for seq in range(span.first, span.last + 1) if bits >> (seq - span.first) & 1]
+
+
+async def test_what_has_ended_is_gone_and_what_has_moved_for_who_asks_for_it(connections):
+    async with connections:
+        here, there = await connections.two()
+        await here.registry.record([Finished("t", Kind.DELIVERED, [3, 5])])
+        await here.registry.move([Moved("t", [4]), Moved("u", [1])])
+        spans = [Span("t", 2, 6, moves=True), Span("t", 2, 6, moves=False)]
+
+        answers = await there.registry.gone([*spans, Span("u", 2, 9, moves=True)])
+
+        assert [seqs_of(*pair) for pair in zip(spans, answers, strict=False)] == [
+            [3, 4, 5],
+            [3, 5],
+        ]
+        assert answers[2] == 0
+        assert await there.registry.finished("t", [4]) == [False]
+        assert await there.registry.progress(["t"]) == [Progress("t", delivered=2)]
+
+
+async def test_spans_may_begin_and_end_anywhere(connections):
+    async with connections:
+        registry = (await connections.one()).registry
+        ended = [1, 7, 8, 15, 16, 8_190, 8_191, 8_192, 8_193, 16_384, 40_000]
+        moved = [2, 8_194, 8_200]
+        await registry.record([Finished("t", Kind.DELIVERED, ended)])
+        await registry.move([Moved("t", moved)])
+        places = [1, 2, 3, 7, 8, 9, 16, 17, 8_185, 8_191, 8_192, 8_195, 20_000]
+        spans = [
+            Span("t", first, last, moves=moves)
+            for first in places
+            for last in places
+            if first <= last
+            for moves in (False, True)
+        ]
+
+        answers = await registry.gone(spans)
+
+        for span, bits in zip(spans, answers, strict=True):
+            known = {*ended, *moved} if span.moves else set(ended)
+            assert seqs_of(span, bits) == sorted(s for s in known if span.first <= s <= span.last)
+
+
 async def test_a_leaders_change_is_made(connections):
     async with connections:
         backend = await connections.one()
@@ -369,3 +427,75 @@ async def test_a_refused_leader_keeps_nobody_from_changing_the_task(connections)
             await backend.registry.change(task.id, raise_quota, Fence("janitor", 1))
 
         assert (await backend.registry.change(task.id, raise_quota)).quota == 2
+
+
+LATER = msgspec.msgpack.encode({"later": {"a": [1, 2]}})
+
+NEWER = pytest.mark.parametrize(
+    "fields",
+    [{"format": 2}, {"state": "resting"}, {"delivery": "twice"}, {"format": 2, "state": "resting"}],
+)
+
+
+async def add_newer(registry: Registry, fields: dict[str, Any], **more: Any) -> Task:
+    """A task as a newer version might store it."""
+    task = await registry.add(a_task(**more))
+    return await registry.change(task.id, lambda known: replace(known, **fields))
+
+
+async def test_what_a_newer_version_added_to_a_task_is_kept_and_not_shown(connections):
+    async with connections:
+        here, there = await connections.two()
+        task = await add_newer(here.registry, {"unknown": LATER})
+
+        changed = await there.registry.change(task.id, raise_quota)
+
+        assert (await here.registry.get(task.id)).unknown == LATER
+        assert (changed.quota, changed.unknown) == (2, LATER)
+        assert ", unknown=" not in repr(changed)
+        assert (await here.registry.add(a_task())).unknown is msgspec.UNSET
+
+
+@NEWER
+async def test_a_task_that_only_a_newer_version_understands_is_refused_by_name(connections, fields):
+    async with connections:
+        here, there = await connections.two()
+        task = await add_newer(here.registry, fields, key="a-key", name="a name")
+
+        for word in (task.id, "a-key", "a name"):
+            with pytest.raises(UnknownFormat, match=f"{task.id}.*upgrade this process"):
+                await there.registry.get(word)
+        with pytest.raises(UnknownFormat, match=task.id):
+            await there.registry.change(task.id, raise_quota)
+        with pytest.raises(UnknownFormat):
+            await there.registry.add(a_task(key="a-key"))
+
+
+@NEWER
+async def test_such_a_task_keeps_no_other_from_being_listed(connections, caplog, fields):
+    async with connections:
+        registry = (await connections.one()).registry
+        before = await registry.add(a_task())
+        newer = await add_newer(registry, fields)
+        after = await registry.add(a_task())
+
+        for states in ((), ACTIVE_STATES, ACTIVE_STATES):
+            listed = await registry.list(states)
+            assert sorted(task.id for task in listed) == sorted([before.id, after.id])
+
+        told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert [newer.id in text for text in told] == [True]
+
+
+@NEWER
+async def test_such_a_task_is_named_among_the_changes(connections, fields):
+    async with connections:
+        here, there = await connections.two()
+        known = await there.registry.changes(0, timeout_s=30)
+        newer = await add_newer(here.registry, fields)
+
+        first = await there.registry.changes(0, timeout_s=30)
+        later = await there.registry.changes(known.version, timeout_s=30)
+
+        assert (first.tasks, [*first.unread]) == ([], [newer.id])
+        assert (later.tasks, [*later.unread]) == ([], [newer.id])

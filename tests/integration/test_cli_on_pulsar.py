@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from tests.processes import Pushlane, Received, each_once, until
+from tests.processes import Pushlane, each_once, until
 
 pytestmark = [
     pytest.mark.pulsar,
     pytest.mark.parametrize("pushlane", ["pulsar"], indirect=True),
 ]
-
-
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(1)
 
 
 def test_what_was_submitted_is_listed_then_delivered_then_done(pushlane, receiver) -> None:

@@ -11,11 +11,6 @@ import pytest
 from tests.processes import Pushlane, Received, each_once
 
 
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(1)
-
-
 def file_of(pushlane: Pushlane, header: str, rows: list[str]) -> Path:
     path = pushlane.folder / "delays.csv"
     path.write_text("\n".join([header, *rows, ""]))

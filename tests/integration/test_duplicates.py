@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from tests.processes import Pushlane, Received, Running
 
 SLOTS = 20
 PUSHES = 2_400
 RECIPIENTS = 400
-
-
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(2)
 
 
 def rows(pushlane: Pushlane, count: int) -> Path:

@@ -18,7 +18,7 @@ class Leading:
 
     def __init__(self, pushlane: Pushlane, holder: str, task: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.leading", holder, task],
+            [sys.executable, "-m", "tests.integration.leader_process", holder, task],
             env={**os.environ, **_environment(pushlane.settings)},
             cwd=ROOT,
             stdin=subprocess.PIPE,

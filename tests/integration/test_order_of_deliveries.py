@@ -12,14 +12,11 @@ import pytest
 
 from tests.processes import Pushlane, Received, Running
 
+pytestmark = pytest.mark.answers_after(10)
+
 SLOTS = 20
 A_SECOND = 2_000
 TURNS = 10
-
-
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(10)
 
 
 def start(pushlane: Pushlane, receiver: Received) -> Running:

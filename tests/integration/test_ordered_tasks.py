@@ -14,11 +14,6 @@ PUSHES = 3_000
 KEYS = 60
 
 
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(2)
-
-
 def rows(pushlane: Pushlane) -> Path:
     """A file whose row n is of key n modulo KEYS."""
     path = pushlane.folder / "ordered.csv"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,8 +13,8 @@ from lanes.settings import Settings
 from lanes.task import Level
 from producers.feed.options import ProducerOptions
 from producers.producer import Producer
+from tests.lane_content import pushes_of, task_of
 from tests.processes import until
-from tests.producing import pushes_of, task_of
 
 pytestmark = pytest.mark.pulsar
 
@@ -31,14 +30,10 @@ def redis_proxy(redis_url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def settings(pulsar_urls, redis_url: str, redis_proxy: Proxy) -> Settings:
+def settings(pulsar_settings: Settings, redis_url: str, redis_proxy: Proxy) -> Settings:
     """Pulsar, with the registry behind a proxy that can be cut."""
-    return Settings(
-        broker=pulsar_urls.broker,
-        admin_url=pulsar_urls.admin,
-        redis_url=redis_url.replace(urlsplit(redis_url).hostname, LISTEN),
-        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
-    )
+    proxied = redis_url.replace(urlsplit(redis_url).hostname, LISTEN)
+    return pulsar_settings.model_copy(update={"redis_url": proxied})
 
 
 def test_pushes_of_an_outage_wait_in_the_spool_and_arrive_in_order(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from lanes.pulsar.link import connect_link
 from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from lanes.pulsar.producers import ProducerKey, Producers
 from lanes.settings import Settings
-from tests.services import PulsarUrls
 
 pytestmark = pytest.mark.pulsar
 
@@ -50,16 +48,9 @@ Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 
 @pytest.fixture
-def play(pulsar_urls: PulsarUrls, redis_url: str) -> Play:
+def play(pulsar_settings: Settings) -> Play:
     def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
-        settings = Settings(
-            broker=pulsar_urls.broker,
-            admin_url=pulsar_urls.admin,
-            redis_url=redis_url,
-            namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
-            batch=BATCH,
-            prefetch=2 * BATCH,
-        )
+        settings = pulsar_settings.model_copy(update={"batch": BATCH, "prefetch": 2 * BATCH})
 
         async def scene() -> None:
             async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,20 +14,13 @@ from lanes.ports import ReceiptLog
 from lanes.pulsar.admin import Admin, topic_path
 from lanes.pulsar.policies import ensure_namespace, receipt_policies
 from lanes.settings import Settings
-from tests.services import PulsarUrls
 
 pytestmark = pytest.mark.pulsar
 
 
 @pytest.fixture
-def settings(pulsar_urls: PulsarUrls, redis_url: str) -> Settings:
-    return Settings(
-        broker=pulsar_urls.broker,
-        admin_url=pulsar_urls.admin,
-        redis_url=redis_url,
-        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
-        receipts_partitions=1,
-    )
+def settings(pulsar_settings: Settings) -> Settings:
+    return pulsar_settings.model_copy(update={"receipts_partitions": 1})
 
 
 @asynccontextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-import pytest
-
 from lanes.backend import Backend, connect
 from lanes.push import Kind
 from lanes.receipt import ReceiptBatch, decode_receipts
@@ -15,11 +13,6 @@ from tests.processes import Push, Pushlane, Received
 
 TOTAL = 6_000
 KILLED_AT = 2_000
-
-
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(1)
 
 
 async def batches(backend: Backend) -> list[ReceiptBatch]:

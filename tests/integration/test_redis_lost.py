@@ -11,7 +11,7 @@ import pytest
 from tests.own_redis import OwnRedis
 from tests.processes import Pushlane, Received, until
 
-pytestmark = pytest.mark.pulsar
+pytestmark = [pytest.mark.pulsar, pytest.mark.answers_after(5)]
 
 PUSHES = 3_000
 
@@ -28,11 +28,6 @@ def pushlane(pulsar_urls, own_redis: OwnRedis, tmp_path: Path) -> Iterator[Pushl
     commands = Pushlane(tmp_path, settings)
     yield commands
     commands.end_all()
-
-
-@pytest.fixture
-def receiver(webhook) -> Received:
-    return webhook(5)
 
 
 def lose_all(redis: OwnRedis) -> None:

@@ -12,7 +12,7 @@ from lanes.push import Kind
 from lanes.redis import OnRedis, connect_redis
 from lanes.task import Finished, Level, State, Task, Weights, new_task_id
 from tests.own_redis import OwnRedis
-from tests.unit.journals import MemoryJournal
+from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 WINDOW_S = 600.0
 

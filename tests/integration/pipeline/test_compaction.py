@@ -16,9 +16,9 @@ from pipeline.receipts.work import SessionOptions, opened
 from pipeline.store import CorruptStore, open_store
 from pipeline.store.layout import make_current, next_generation
 from pipeline.store.writing import locked
-from tests.integration.pipeline.piping import Pipe
-from tests.receipts import NOON_MS, body
-from tests.stores import make_store
+from tests.integration.pipeline.receipts_support import Pipe
+from tests.receipt_bodies import NOON_MS, body
+from tests.receipt_stores import make_store
 
 MINUTE_MS = 60_000
 

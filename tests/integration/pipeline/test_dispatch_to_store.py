@@ -10,8 +10,8 @@ from lanes.ports import Delivery
 from lanes.push import DELIVERED, Outcome
 from lanes.settings import Settings
 from lanes.task import Level, Progress, Task
-from tests.integration.pipeline.piping import Pipe
-from tests.unit.dispatching import MemorySink, add_task, drain
+from tests.integration.pipeline.receipts_support import Pipe
+from tests.unit.dispatcher.support import MemorySink, add_task, drain
 
 KINDS = ("delivered", "dead", "expired", "dropped")
 

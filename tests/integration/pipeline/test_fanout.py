@@ -31,7 +31,7 @@ from pipeline.fanout.stage import Stage
 from producers.newtask import new_task
 from producers.request import SubmitRequest
 from producers.submit import submit
-from tests.integration.pipeline.fanning import (
+from tests.integration.pipeline.fanout_support import (
     Broken,
     Torn,
     asked,
@@ -57,14 +57,8 @@ def embedded(tmp_path: Path) -> Settings:
 def settings(request: pytest.FixtureRequest, embedded: Settings) -> Settings:
     if request.param == "embedded":
         return embedded
-    pulsar = request.getfixturevalue("pulsar_urls")
-    urls = {
-        "broker": pulsar.broker,
-        "admin_url": pulsar.admin,
-        "redis_url": request.getfixturevalue("redis_url"),
-        "namespace": f"pushlane/t-{uuid.uuid4().hex[:12]}",
-    }
-    return embedded.model_copy(update=urls)
+    on_pulsar = request.getfixturevalue("pulsar_settings")
+    return on_pulsar.model_copy(update={"batch": BATCH, "prefetch": 2 * BATCH})
 
 
 async def task_of(settings: Settings, key: str) -> Task:

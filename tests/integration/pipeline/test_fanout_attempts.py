@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,15 +19,8 @@ COUNT = 40
 
 
 @pytest.fixture
-def settings(pulsar_urls, redis_url: str, tmp_path: Path) -> Settings:
-    return Settings(
-        broker=pulsar_urls.broker,
-        admin_url=pulsar_urls.admin,
-        redis_url=redis_url,
-        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
-        data_dir=tmp_path,
-        batch=8,
-    )
+def settings(pulsar_settings: Settings) -> Settings:
+    return pulsar_settings.model_copy(update={"batch": 8})
 
 
 def bodies(first: int, end: int) -> list[bytes]:

@@ -14,8 +14,8 @@ from pipeline.receipts import backfill
 from pipeline.receipts import batch as batch_module
 from pipeline.receipts.opened import OpenedLog
 from pipeline.store import StoreWriter
-from tests.integration.pipeline.piping import Pipe
-from tests.receipts import NOON_MS, body
+from tests.integration.pipeline.receipts_support import Pipe
+from tests.receipt_bodies import NOON_MS, body
 
 
 @pytest.fixture
@@ -75,18 +75,32 @@ def test_repeats_are_dropped_within_a_batch_and_over_batches(pipe):
 
 
 def test_bodies_that_cannot_be_used_are_set_aside_and_counted(pipe):
-    newer = body("a", [9]).replace(b"\x01", b"\x02", 1)
-    pipe.append(b"no receipts", body("a", [1]), newer, body("a", [2], "sublimated"))
+    pipe.append(b"no receipts", body("a", [1]), body("a", [2], "sublimated"))
     pipe.run()
 
     assert pipe.seqs("a") == [1]
-    assert pipe.snapshot.rows_quarantined == 3
+    assert pipe.snapshot.rows_quarantined == 2
     reasons = sorted(row["why"] for row in pipe.rows("quarantine"))
     assert [reason.split(";")[0] for reason in reasons] == [
         "11 bytes of the receipts log are no batch",
-        "receipts of version 2",
         "receipts with an outcome that there is not",
     ]
+
+
+def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
+    pipe.append(body("a", [1]))
+    pipe.run()
+    newer = body("a", [9]).replace(b"\x01", b"\x02", 1)
+    pipe.append(body("a", [2]), newer)
+
+    for _ in range(2):
+        with pytest.raises(PipelineFailed, match=r"receipts log is of format 2.*upgrade"):
+            pipe.run()
+
+    assert pipe.seqs("a") == [1]
+    assert pipe.snapshot.rows_quarantined == 0
+    with OpenedLog(pipe.settings) as log:
+        assert log.lag(pipe.snapshot.positions) == 2
 
 
 @pytest.mark.parametrize(
@@ -135,8 +149,8 @@ def test_what_a_full_log_drops_in_mid_run_ends_the_job_and_the_next_goes_on(spar
 
 @pytest.mark.parametrize("damage", ["gone", "torn", "older"])
 def test_a_job_without_its_checkpoint_goes_on_from_the_manifest(pipe, damage):
-    pipe.append(body("a", range(1, 11)))
-    pipe.run()
+    pipe.append(body("a", range(1, 6)), body("a", range(6, 11)))
+    pipe.run(most_bodies=1)  # one batch alone may be planned and not yet committed when it stops
     checkpoint = pipe.root / "gen-000001" / "checkpoint"
     older = checkpoint.with_name("older")
     shutil.copytree(checkpoint, older)

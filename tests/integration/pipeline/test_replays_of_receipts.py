@@ -15,8 +15,8 @@ from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.replay import ReplayOptions, replay
 from pipeline.receipts.work import SessionOptions
 from pipeline.store import open_store
-from tests.integration.pipeline.piping import Pipe
-from tests.receipts import NOON_MS, body
+from tests.integration.pipeline.receipts_support import Pipe
+from tests.receipt_bodies import NOON_MS, body
 
 
 def replayed(pipe, since_ms=NOON_MS + HOUR_MS + 5, **changes):

@@ -6,9 +6,9 @@ import pytest
 
 from pipeline.reports.latency import lateness
 from pipeline.reports.recipients import recipients
-from tests.integration.pipeline.piping import Pipe
-from tests.receipts import NOON_MS, body
-from tests.reporting import counted, engine_on, query
+from tests.integration.pipeline.receipts_support import Pipe
+from tests.receipt_bodies import NOON_MS, body
+from tests.report_queries import counted, engine_on, query
 
 
 @pytest.fixture

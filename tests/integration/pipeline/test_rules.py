@@ -14,10 +14,9 @@ from pipeline.rules.expand import SparkExpander
 from pipeline.rules.history import RunState, run_key
 from pipeline.rules.rule import make_rule
 from pipeline.rules.runner import Expanded, Order
-from tests.integration.pipeline.fanning import on_lane, people, seqs
-from tests.unit.command import Command
-from tests.unit.rules.leading import Clock, Leading
-from tests.unit.rules.making import ms
+from tests.command import Command
+from tests.integration.pipeline.fanout_support import on_lane, people, seqs
+from tests.rules import Clock, Leading, ms
 
 NINE = ms("2026-01-01T09:00")
 

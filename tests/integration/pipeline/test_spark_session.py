@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from pipeline.errors import PipelineFailed, spark_errors
 from pipeline.session import spark_session
-from tests.sparks import DRIVER_MEMORY, MASTER
+from tests.spark import DRIVER_MEMORY, MASTER
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60.0

@@ -1,0 +1,92 @@
+"""`processes` and `formats`: who is there, what each reads, and what may be written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cli.errors import note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import Column, print_fields, print_json, print_table
+from cli.run import on_backend
+from cli.times import age_text, time_text
+from lanes.backend import Backend
+from lanes.formats import min_format, set_min_format
+from lanes.life import now_ms
+from lanes.presence import Process
+from lanes.push import FORMAT
+
+_COLUMNS = (
+    Column("PROCESS"),
+    Column("KIND"),
+    Column("PID", number=True),
+    Column("VERSION"),
+    Column("FORMAT", number=True),
+    Column("SINKS", elastic=True),
+    Column("LANES", number=True),
+    Column("UP", number=True),
+    Column("RESTING", elastic=True, from_width=100),
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_flags(processes))
+    app.command()(with_flags(formats))
+
+
+def processes(flags: Flags, as_json: JsonFlag = False) -> None:
+    """List the processes that dispatch now."""
+    found = on_backend(flags.settings(), lambda backend: backend.presence.list())
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    elif found:
+        now = now_ms()
+        print_table(_COLUMNS, (_row(process, now) for process in found))
+    else:
+        note("no process dispatches")
+
+
+def formats(
+    flags: Flags,
+    lowest: Annotated[
+        int | None,
+        typer.Option("--min", metavar="N", help="Let producers write up to this format."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show which formats of messages are read and may be written, or raise what may be."""
+
+    async def apply(backend: Backend) -> dict[str, Any]:
+        if lowest is not None:
+            await set_min_format(backend, lowest)
+        live = [process.format for process in await backend.presence.list()]
+        return {
+            "min_format": await min_format(backend.shelf),
+            "this_reads": FORMAT,
+            "all_read": min(live, default=None),
+        }
+
+    shown = on_backend(flags.settings(), apply)
+    if as_json:
+        print_json(shown)
+    else:
+        print_fields((name, "-" if value is None else str(value)) for name, value in shown.items())
+
+
+def _row(process: Process, now: int) -> list[str]:
+    resting = (
+        f"{one.what}: {one.why}, next try {time_text(one.again_at_ms)}" for one in process.resting
+    )
+    return [
+        process.id,
+        process.kind,
+        str(process.pid),
+        process.version,
+        str(process.format),
+        ", ".join(process.sinks),
+        f"{process.lanes:,}",
+        age_text(process.started_at_ms, now),
+        "; ".join(resting) or "-",
+    ]

@@ -1,0 +1,563 @@
+"""Decides how many pushes may go to a sink that fails, and whose fault a failure is.
+
+Pure: no I/O and no clock of its own; it is told what takes off and what came of it. It is made for
+a whole sink, and serves a narrower scope (a host, an app) as well. It never sees a recipient or a
+payload.
+
+Three laws, of which each holds by itself:
+
+*Throttling.* At most three pushes go for each that gets through. `_balance` is what may be lost
+yet: a failure takes one, a success brings two, and no more may be in flight than it holds. That is
+the client-side throttling of Google's SRE book (chapter 21) with the bookkeeping of gRPC's retry
+throttling (proposal A6). The book's factor is 2; with 60 % random failures a factor of 2 dies out,
+as each push brings only 2 x 0.4 others, so it is 3 here: stable down to a third of success. A sink
+that accepts 100/s and refuses the rest is asked about 300 times a second, evenly, once what was
+spared in good times is used up; and it is asked for all that it accepts.
+
+*Opening.* Ten failures in a row that are about the sink, or under a tenth of success among 20 first
+attempts (more of both where failures are usual), first let only a trickle through (`OPENING`). If
+nothing was heard of the sink for 2 s, or less than a tenth of what trickles succeeds, it is taken
+for down: nothing goes. So a sink that is only overloaded, and accepts something each second, is
+throttled and keeps its capacity, and one that fails at random rests not at all. A storm of final
+answers, as an ingress gives during a deployment, opens it too. Failures that are not surely about
+the sink count only on a first attempt: else what is left of a task, when only its bad pushes are
+left, would open it for ever.
+
+*Probing.* One push every 3.4 to 4 s, so that probes are under 0.3/s and a sink is in use again
+within 5 s of its return, however long it was away. A Retry-After makes it longer, up to 60 s. The
+first that gets through opens up: as many in flight as doubles with each round of successes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from enum import Enum, StrEnum, auto
+
+import msgspec
+
+from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
+
+PROBE_EVERY_S = (3.4, 4.0)
+LONGEST_REST_S = 60.0
+TRICKLE_EVERY_S = 0.25
+QUIET_S = 2.0
+RISE_S = 5.0
+STORM_PATIENCE_S = 7_200.0
+
+_GAIN = 2.0  # with the success itself: three pushes for one
+_SPARE = 100  # losses by chance that do not throttle, beside what is in flight
+_ROW = 20  # failures that open; one that is surely about the sink counts for two of them
+_SUCCESS_OUTWEIGHS = 9  # failures: under a tenth of success they add up
+_TRIED = 20
+_ENOUGH = 2  # of those tried: a tenth
+_CHANCE = math.log(1e-9)
+_HIGHEST_SHARE = 0.9
+_LANDINGS_KNOWN = 200
+_LATELY_S = 0.5
+_ROUNDING = 1e-6
+_SAME_PROBES = 5
+_WAIT_FIRST_S = 1.0
+_WAIT_LONGEST_S = 30.0
+_REFUSED_KNOWN = 10_000
+_PROBED_KNOWN = 1_000
+_WIDTH = {scope: width for width, scope in enumerate(Scope)}
+
+
+class Sign(Enum):
+    """What an outcome says of the breaker's scope."""
+
+    SUCCESS = auto()
+    REFUSED = auto()
+    """It cannot take pushes now: surely its own fault, so the push loses no attempt."""
+    FAILED = auto()
+    """A failure that may be the push's own."""
+    SILENT = auto()
+    """No answer in time, and the push is dead by promise: it may have arrived."""
+    FINAL = auto()
+    """A final answer that a broken sink may give as well."""
+    OWN = auto()
+    """About the push itself: who says so is there."""
+    ELSEWHERE = auto()
+    """Something narrower cannot take pushes now; the push loses no attempt."""
+
+
+class State(StrEnum):
+    """How a breaker stands, for people."""
+
+    CLOSED = "closed"
+    THROTTLED = "throttled"
+    OPEN = "open"
+    PROBING = "probing"
+    RISING = "rising"
+
+
+class _Phase(Enum):
+    CLOSED = auto()
+    OPENING = auto()
+    OPEN = auto()
+    RISING = auto()
+
+
+class Flight(msgspec.Struct, frozen=True, gc=False):
+    """A push, as far as a breaker has to know it.
+
+    `is_charged`: an attempt was counted against it before. `may_repeat`: a failure does not bury it
+    (it is not of an at_most_once task).
+    """
+
+    push_id: str
+    task_id: str
+    app: str
+    is_charged: bool = False
+    may_repeat: bool = True
+
+
+class View(msgspec.Struct, frozen=True):
+    """A breaker for people: its times are those of the clock that it is told of.
+
+    `reason` is empty when it is closed; `next_try_s` is when the next probe is due, if it rests.
+    """
+
+    state: State
+    since_s: float
+    reason: str = ""
+    next_try_s: float | None = None
+
+
+def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:
+    """Read an outcome as a breaker of this scope has to: one about more counts as about it."""
+    if outcome.kind is Kind.DELIVERED:
+        return Sign.SUCCESS
+    about = outcome.scope
+    is_ours = about is None or _WIDTH[about] >= _WIDTH[scope]
+    if outcome.kind is Kind.DEAD and is_ours:
+        return Sign.SILENT if outcome.arrival is Arrival.UNKNOWN else Sign.FINAL
+    if outcome.kind is not Kind.RETRY or outcome.pause_task or about is Scope.PUSH:
+        return Sign.OWN
+    if about is None:
+        return Sign.FAILED
+    return Sign.REFUSED if is_ours else Sign.ELSEWHERE
+
+
+class Breaker:
+    """One for each sink, or narrower scope, of a process.
+
+    `room` says how many pushes may be taken now; `admit` counts them and returns their leave. Just
+    before they go, `holds` says whether that leave still stands: if not, or if a push does not go
+    for another reason, it is given back. Each that went is reported to `landed`.
+
+    `slots` is the most that is in flight. Failures are free of an attempt for `patience_s`.
+    `quotes`: a sink's reasons may be shown to people, as they cannot hold a recipient. `chance`
+    returns a random number from 0 up to 1.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        patience_s: float,
+        *,
+        scope: Scope = Scope.SINK,
+        quotes: bool = False,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._slots = slots
+        self._patience_s = patience_s
+        self._scope = scope
+        self._quotes = quotes
+        self._chance = chance
+        self._phase = _Phase.CLOSED
+        self._since_s = 0.0
+        self._epoch = 0
+        self._in_flight = 0
+        self._went_at_s = -math.inf
+        self._answers = 0
+        self._answers_per_s = 0.0
+        self._paced_at_s = -math.inf
+        self._gap_s = TRICKLE_EVERY_S
+        self._most = float(_SPARE + 2 * slots)
+        self._balance = self._most
+        self._throttled_since_s: float | None = None
+        self._doubt = 0
+        self._failures = _Share()
+        self._finals = _Share()
+        self._storm: set[str] = set()
+        self._has_succeeded = False
+        self._heard_at_s: float | None = None
+        self._tries = self._wins = 0
+        self._down_since_s = 0.0
+        self._cause = ""
+        self._is_storm = False
+        self._asked_until_s = -math.inf
+        self._probe_at_s = math.inf
+        self._is_probing = False
+        self._step = 0.0
+        self._believes_until_s = -math.inf
+        self._refused: dict[str, tuple[float, int]] = {}
+        self._rotation = _Rotation()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._phase is _Phase.CLOSED
+
+    def room(self, now_s: float, free: int) -> int:
+        """How many of `free` slots may be filled now."""
+        self._pass_time(now_s)
+        if self._phase is _Phase.OPEN:
+            return min(free, 1) if not self._is_probing and now_s >= self._probe_at_s else 0
+        may_fly = self._balance
+        if self._phase is _Phase.RISING:
+            may_fly = min(may_fly, self._step)
+        more = int(may_fly) - self._in_flight
+        if more > 0 and self._is_paced:
+            more = min(more, int((now_s - self._went_at_s) / self._gap_s + _ROUNDING))
+        if more < 1 and now_s >= self._went_at_s + TRICKLE_EVERY_S:
+            more = 1
+        return max(0, min(free, more))
+
+    @property
+    def _is_paced(self) -> bool:
+        """True while pushes go evenly: a small sink takes less of what comes in bursts."""
+        return self._throttled_since_s is not None and self._phase is not _Phase.RISING
+
+    def _pace(self, now_s: float) -> None:
+        """Three for each answer that came lately."""
+        past_s = max(1e-9, now_s - self._paced_at_s)
+        kept = math.exp(-past_s / _LATELY_S)
+        rate_per_s = self._answers / past_s
+        self._answers_per_s = rate_per_s + (self._answers_per_s - rate_per_s) * kept
+        self._answers = 0
+        self._paced_at_s = now_s
+        self._gap_s = 1 / max((1 + _GAIN) * self._answers_per_s, 1 / TRICKLE_EVERY_S)
+
+    def wake_at_s(self) -> float | None:
+        """When `room` may have grown though nothing has landed; None if it cannot.
+
+        To be asked only after `room` left slots free: it may lie in the past while nothing is sent.
+        """
+        if self._phase is _Phase.OPEN:
+            return None if self._is_probing else self._probe_at_s
+        if self.is_closed and self._throttled_since_s is None:
+            return None
+        is_next = self._is_paced and int(self._balance) > self._in_flight
+        return self._went_at_s + (self._gap_s if is_next else TRICKLE_EVERY_S)
+
+    def choose(self, candidates: Sequence[Flight]) -> int:
+        """The index of the one to try, while few may go.
+
+        First what may be repeated, then what was tried least, then what no attempt was counted
+        against, then of the app and the task that were not tried for longest: so a push, task or
+        app that fails by itself does not keep the others waiting.
+        """
+        return min(range(len(candidates)), key=lambda at: self._rotation.rank(candidates[at]))
+
+    def admit(self, now_s: float, count: int) -> int:
+        """So many of `room` were taken. Returns their leave, which ends when the sink is down."""
+        if self._heard_at_s is None:
+            self._heard_at_s = now_s
+        self._in_flight += count
+        self._went_at_s = now_s
+        self._is_probing = self._phase is _Phase.OPEN
+        if self._throttled_since_s is not None:
+            self._pace(now_s)
+        return self._epoch
+
+    def holds(self, leave: int) -> bool:
+        """True as long as pushes with this leave may go: the sink was not found down meanwhile."""
+        return leave == self._epoch
+
+    def give_back(self, leave: int, count: int) -> None:
+        """So many that were admitted do not go."""
+        if self.holds(leave):
+            self._in_flight -= count
+            self._is_probing = False
+
+    def landed(self, now_s: float, leave: int, flight: Flight, outcome: Outcome) -> float | None:
+        """Hear of a push that went.
+
+        Returns None when it is to be settled as its outcome says. Else it loses nothing: its
+        outcome is not settled, it stays unacked, and may be taken again after so many seconds.
+        """
+        if self._is_well and outcome is DELIVERED and leave == self._epoch:
+            self._land_well(now_s, flight)
+            return None
+        self._pass_time(now_s)
+        sign = sign_of(outcome, self._scope)
+        if sign is Sign.FINAL and now_s < self._believes_until_s:
+            sign = Sign.OWN
+        if leave == self._epoch:
+            self._in_flight -= 1
+            if sign in (Sign.SUCCESS, Sign.OWN, Sign.ELSEWHERE):
+                self._on_answer(now_s, sign)
+            else:
+                sign = self._on_failure(now_s, sign, flight, outcome)
+        is_troubled = not (self.holds(leave) and self.is_closed)
+        if self._is_free(now_s, sign, flight, is_troubled):
+            return self._wait_s(now_s, flight, outcome, is_troubled)
+        if outcome.kind is not Kind.RETRY:
+            self._refused.pop(flight.push_id, None)
+        return None
+
+    @property
+    def _is_well(self) -> bool:
+        """True while nothing has failed for long enough that a success tells nothing new."""
+        return self._phase is _Phase.CLOSED and self._balance == self._most and not self._doubt
+
+    def _land_well(self, now_s: float, flight: Flight) -> None:
+        """The short way of nearly all pushes: the same as the long one, with less to do."""
+        self._in_flight -= 1
+        self._heard_at_s = now_s
+        self._has_succeeded = True
+        self._answers += 1
+        if now_s >= self._paced_at_s + _LATELY_S:
+            self._pace(now_s)
+        self._failures.add(False)
+        self._finals.add(False)
+        if self._storm:
+            self._storm.clear()
+        if self._refused:
+            self._refused.pop(flight.push_id, None)
+
+    def view(self) -> View:
+        """How it stands, for people."""
+        if self._phase is _Phase.OPEN:
+            state = State.PROBING if self._is_probing else State.OPEN
+            next_try_s = None if self._is_probing else self._probe_at_s
+            return View(state, self._down_since_s, self._cause, next_try_s)
+        if self._phase is _Phase.RISING:
+            return View(State.RISING, self._since_s, self._cause)
+        if self._phase is _Phase.OPENING:
+            return View(State.THROTTLED, self._since_s, self._cause)
+        if self._throttled_since_s is not None:
+            reason = "under a third of the pushes get through"
+            return View(State.THROTTLED, self._throttled_since_s, reason)
+        return View(State.CLOSED, self._since_s)
+
+    def _pass_time(self, now_s: float) -> None:
+        if self._phase is _Phase.OPENING and self._is_quiet(now_s):
+            self._open(now_s)
+        elif self._phase is _Phase.RISING and now_s >= self._since_s + RISE_S and not self._doubt:
+            self._enter(_Phase.CLOSED, now_s)
+
+    def _is_quiet(self, now_s: float) -> bool:
+        return self._heard_at_s is not None and now_s >= self._heard_at_s + QUIET_S
+
+    def _on_answer(self, now_s: float, sign: Sign) -> None:
+        """Somebody is there, who took the push or said that it is at fault itself."""
+        self._heard_at_s = now_s
+        self._answers += 1
+        self._pace(now_s)
+        self._balance = min(self._most, self._balance + _GAIN)
+        if self._balance >= self._most:
+            self._throttled_since_s = None
+        self._doubt = max(0, self._doubt - _SUCCESS_OUTWEIGHS)
+        self._failures.add(False)
+        if sign is Sign.SUCCESS:
+            self._has_succeeded = True
+            self._finals.add(False)
+            self._storm.clear()
+        if self._phase is _Phase.OPEN:
+            self._rise(now_s)
+        elif self._phase is _Phase.RISING:
+            self._step += 0.5 + self._chance()
+            if self._step >= self._slots:
+                self._throttled_since_s = None
+                self._enter(_Phase.CLOSED, now_s)
+        elif self._phase is _Phase.OPENING:
+            self._wins += 1
+            if self._wins >= _ENOUGH:
+                self._enter(_Phase.CLOSED, now_s)
+
+    def _on_failure(self, now_s: float, sign: Sign, flight: Flight, outcome: Outcome) -> Sign:
+        """Returns the sign as it is to be taken."""
+        if not self.is_closed:
+            self._rotation.add(flight)
+        if sign is Sign.REFUSED:
+            self._heed(now_s, outcome.after_s)
+        if self._phase is _Phase.OPEN:
+            return self._on_failed_probe(now_s, sign)
+        if flight.is_charged and sign in (Sign.FAILED, Sign.SILENT):
+            return sign  # it failed before, when others did not
+        if sign is Sign.FINAL and self._phase is not _Phase.OPENING:
+            self._finals.add(True)
+            if self._has_succeeded:
+                self._storm.add(flight.push_id)
+            if len(self._storm) >= max(_ROW, self._finals.row):
+                self._suspect(now_s, sign, outcome)
+            return sign
+        self._lose(now_s, sign)
+        if self._phase is _Phase.OPENING:
+            self._tries += 1
+            if self._tries > _TRIED - _ENOUGH:
+                self._open(now_s)
+        elif self._doubt >= max(_ROW, 2 * self._failures.row):
+            self._suspect(now_s, sign, outcome)
+        return sign
+
+    def _on_failed_probe(self, now_s: float, sign: Sign) -> Sign:
+        """It rests on; but a sink that says no for so long is believed."""
+        is_old = now_s >= self._down_since_s + STORM_PATIENCE_S
+        if sign is Sign.FINAL and self._is_storm and is_old:
+            self._believes_until_s = now_s + STORM_PATIENCE_S
+            self._rise(now_s)
+            return Sign.OWN
+        self._is_probing = False
+        self._rest(self._went_at_s, now_s)
+        return sign
+
+    def _lose(self, now_s: float, sign: Sign) -> None:
+        self._balance = max(0.0, self._balance - 1.0)
+        if self._balance < self._slots and self._throttled_since_s is None:
+            self._throttled_since_s = now_s
+        self._doubt += 2 if sign is Sign.REFUSED else 1
+        self._failures.add(True)
+
+    def _suspect(self, now_s: float, sign: Sign, outcome: Outcome) -> None:
+        """It may be down: only a trickle goes until that is known."""
+        if self.is_closed:
+            self._down_since_s = now_s
+        self._cause = _CAUSES[sign]
+        if self._quotes and outcome.reason:
+            self._cause = f"{self._cause}: {outcome.reason}"
+        self._is_storm = sign is Sign.FINAL
+        self._recall()
+        self._balance = 0.0
+        self._throttled_since_s = now_s
+        self._enter(_Phase.OPENING, now_s)
+        self._pass_time(now_s)
+
+    def _open(self, now_s: float) -> None:
+        self._recall()
+        self._enter(_Phase.OPEN, now_s)
+        self._rest(now_s, now_s)
+
+    def _recall(self) -> None:
+        """End the leave of all that were admitted; what comes of them says nothing new."""
+        self._epoch += 1
+        self._in_flight = 0
+        self._is_probing = False
+
+    def _rest(self, after_s: float, now_s: float) -> None:
+        """Until the next probe: so long after the last push went, and as long as was asked for."""
+        first_s, last_s = PROBE_EVERY_S
+        due_s = after_s + first_s + (last_s - first_s) * self._chance()
+        self._probe_at_s = min(max(due_s, self._asked_until_s), now_s + LONGEST_REST_S)
+
+    def _rise(self, now_s: float) -> None:
+        self._is_probing = False
+        self._balance = self._step = 1.0
+        self._enter(_Phase.RISING, now_s)
+
+    def _enter(self, phase: _Phase, now_s: float) -> None:
+        self._phase = phase
+        self._since_s = now_s
+        self._doubt = self._tries = self._wins = 0
+        self._storm.clear()
+        if phase is _Phase.CLOSED:
+            self._asked_until_s = -math.inf
+            self._rotation = _Rotation()
+
+    def _heed(self, now_s: float, after_s: float | None) -> None:
+        """A wait that the sink asks for; a failed probe that names none takes it back."""
+        if after_s is not None and after_s > 0:
+            wait_s = min(after_s, LONGEST_REST_S)
+            self._asked_until_s = now_s + wait_s * (1 + self._chance() / 10)
+        elif self._phase is _Phase.OPEN:
+            self._asked_until_s = -math.inf
+
+    def _is_free(self, now_s: float, sign: Sign, flight: Flight, is_troubled: bool) -> bool:
+        if sign in (Sign.SUCCESS, Sign.OWN, Sign.SILENT):
+            return False
+        if sign is Sign.FAILED and (flight.is_charged or not is_troubled):
+            return False
+        if sign is Sign.FINAL and not is_troubled:
+            return False
+        if not self.is_closed and now_s >= self._down_since_s + self._patience_s:
+            return False
+        since_s, _ = self._refused.get(flight.push_id, (now_s, 0))
+        return now_s < since_s + self._patience_s
+
+    def _wait_s(self, now_s: float, flight: Flight, outcome: Outcome, is_troubled: bool) -> float:
+        """Zero in an outage, when the breaker itself rests, so that a push is there to probe with.
+
+        Else longer each time, so that a push that is refused alone is not tried all the time.
+        """
+        since_s, times = self._refused.pop(flight.push_id, (now_s, 0))
+        self._refused[flight.push_id] = (since_s, times + (not is_troubled))
+        if len(self._refused) > _REFUSED_KNOWN:
+            del self._refused[next(iter(self._refused))]
+        if is_troubled:
+            return 0.0
+        wait_s = min(_WAIT_LONGEST_S, _WAIT_FIRST_S * 2.0 ** min(times, 30))
+        asked_s = outcome.after_s if outcome.after_s is not None and outcome.after_s > 0 else 0.0
+        return max(wait_s * (0.5 + self._chance() / 2), min(asked_s, LONGEST_REST_S))
+
+
+_CAUSES = {
+    Sign.REFUSED: "it cannot be reached, or says that it is too busy",
+    Sign.FAILED: "nearly all first attempts fail",
+    Sign.SILENT: "it does not answer in time",
+    Sign.FINAL: "nearly all pushes get a final answer, as from a sink that is being deployed",
+}
+
+
+class _Share:
+    """The share of failures among the last landings, as it was when the last row of them began."""
+
+    __slots__ = ("_count", "_known", "_share")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._share = self._known = 0.0
+
+    def add(self, failed: bool) -> None:
+        if self._count == _LANDINGS_KNOWN and not failed and not self._share:
+            return
+        self._count = min(self._count + 1, _LANDINGS_KNOWN)
+        self._share += (failed - self._share) / self._count
+        if not failed:
+            self._known = self._share
+
+    @property
+    def row(self) -> float:
+        """How many failures in a row chance does not make."""
+        share = min(self._known, _HIGHEST_SHARE)
+        return _CHANCE / math.log(share) if share > 0 else 0.0
+
+
+class _Rotation:
+    """Remembers what failed in this outage and when, so that all have their turn as a probe."""
+
+    def __init__(self) -> None:
+        self._order = itertools.count(1)
+        self._times: dict[str, int] = {}
+        self._tasks: dict[str, int] = {}
+        self._apps: dict[str, int] = {}
+
+    def add(self, flight: Flight) -> None:
+        at = next(self._order)
+        _remember(self._times, flight.push_id, self._times.get(flight.push_id, 0) + 1)
+        _remember(self._tasks, flight.task_id, at)
+        _remember(self._apps, flight.app, at)
+
+    def rank(self, flight: Flight) -> tuple[bool, bool, int, bool, int, int]:
+        """The lowest is next. A push that failed five times is no better for being repeatable."""
+        times = self._times.get(flight.push_id, 0)
+        return (
+            times >= _SAME_PROBES,
+            not flight.may_repeat,
+            times,
+            flight.is_charged,
+            self._apps.get(flight.app, 0),
+            self._tasks.get(flight.task_id, 0),
+        )
+
+
+def _remember(known: dict[str, int], key: str, value: int) -> None:
+    """Keep it as the newest; the oldest is forgotten."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > _PROBED_KNOWN:
+        del known[next(iter(known))]

@@ -1,0 +1,84 @@
+"""The lowest format of messages that every process must read: `min_format`, 1 until it is raised.
+
+Producers write no higher one, so that messages which an older process cannot read are on lanes only
+once no such process is left. It is kept on the shelf, which every backend has, and so outlives a
+loss of Redis.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lanes.backend import Backend
+from lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
+from lanes.ports import Document, Shelf
+from lanes.presence import Process
+from lanes.push import FORMAT
+
+_KIND = "format"
+_NAME = "min"
+
+
+async def min_format(shelf: Shelf) -> int:
+    """Raises UnknownFormat when it is kept in a way that only a newer version understands."""
+    return _number(await shelf.get(_KIND, _NAME))
+
+
+async def require_format(shelf: Shelf, reads: int) -> None:
+    """Raises UserError when lanes may hold messages over the format that a process reads."""
+    lowest = await min_format(shelf)
+    if reads < lowest:
+        raise UserError(
+            f"lanes may hold messages of format {lowest}, and this version of pushlane reads up to "
+            f"{reads}: upgrade this process (`pushlane formats` shows who reads what)"
+        )
+
+
+async def set_min_format(backend: Backend, number: int, reads: int = FORMAT) -> None:
+    """Let producers write messages of this format, once every live process reads it.
+
+    `reads` is the highest format of this process.
+
+    Raises:
+        BadInput: there is no such format, or this process does not read it.
+        TaskConflict: a live process does not read it, or another has changed it meanwhile.
+    """
+    if not 1 <= number <= reads:
+        raise BadInput(
+            f"format {number} is not one from 1 to {reads}, which is what this version of pushlane "
+            "reads; upgrade first, then raise it"
+        )
+    _refuse_older(await backend.presence.list(), number)
+    before = await backend.shelf.get(_KIND, _NAME)
+    version = await _put(backend.shelf, number, before.version if before else None)
+    try:
+        _refuse_older(await backend.presence.list(), number)  # one that has just come
+    except TaskConflict:
+        await _put(backend.shelf, _number(before), version)
+        raise
+
+
+async def _put(shelf: Shelf, number: int, expected: int | None) -> int:
+    version = await shelf.put(_KIND, _NAME, msgspec.json.encode(number), expected)
+    if version is None:
+        raise TaskConflict("min_format is being changed elsewhere; look at it, then try again")
+    return version
+
+
+def _number(found: Document | None) -> int:
+    if found is None:
+        return 1
+    try:
+        return msgspec.json.decode(found.body, type=int)
+    except msgspec.DecodeError as error:
+        raise UnknownFormat(0, "min_format") from error
+
+
+def _refuse_older(processes: list[Process], number: int) -> None:
+    older = [process for process in processes if process.format < number]
+    if older:
+        names = ", ".join(f"{process.id} (pid {process.pid})" for process in older[:5])
+        raise TaskConflict(
+            f"{len(older)} live processes do not read format {number}, like {names}; upgrade them "
+            "first (`pushlane processes` lists them)"
+        )

@@ -1,0 +1,70 @@
+"""What a process says of itself while it lives: what it is, what it reads, and what rests in it.
+
+Nothing personal: a process is told by a random id and its pid. Fields may be added; what a newer
+version has added is not shown here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from importlib import metadata
+
+import msgspec
+
+log = logging.getLogger("pushlane.presence")
+
+
+class Resting(msgspec.Struct, frozen=True):
+    """What gets no pushes for now: since when (Unix ms), why, and when it is tried next."""
+
+    what: str
+    since_ms: int
+    why: str
+    again_at_ms: int
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One live process. `format` is the highest format of messages that it reads.
+
+    `lanes` is how many lanes it reads, `sinks` names where it delivers to.
+    """
+
+    id: str
+    kind: str
+    pid: int
+    version: str
+    format: int = 1
+    lanes: int = 0
+    sinks: tuple[str, ...] = ()
+    started_at_ms: int = 0
+    resting: tuple[Resting, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(Process)
+
+
+def encode(process: Process) -> bytes:
+    return msgspec.json.encode(process)
+
+
+def decode_all(bodies: Iterable[bytes]) -> list[Process]:
+    """Those that can be read, oldest first."""
+    processes: list[Process] = []
+    for body in bodies:
+        try:
+            processes.append(_decoder.decode(body))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            log.warning(
+                "a process of a newer version is there, of which this one cannot read more",
+                extra={"action": "format_unknown"},
+            )
+    return sorted(processes, key=lambda process: (process.started_at_ms, process.id))
+
+
+def installed_version() -> str:
+    """The version of pushlane that runs here."""
+    try:
+        return metadata.version("pushlane")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"

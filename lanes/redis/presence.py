@@ -1,0 +1,55 @@
+"""The presence port on Redis: a key with an expiry for each process, and an index of them.
+
+The index drops what has expired whenever anybody announces or looks.
+"""
+
+from __future__ import annotations
+
+from lanes.presence import Process, decode_all, encode
+from lanes.redis.client import Client
+from lanes.redis.keys import Keys
+
+_PRUNE = """
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))
+"""
+
+_ANNOUNCE = (
+    _PRUNE
+    + """
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+redis.call('ZADD', KEYS[1], string.format('%.0f', now_ms + ARGV[3]), ARGV[1])
+"""
+)
+
+_LIST = _PRUNE + "return redis.call('ZRANGE', KEYS[1], 0, -1)"
+
+_LEAVE = """
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('DEL', KEYS[2])
+"""
+
+
+class RedisPresence:
+    """See `lanes.ports.Presence`."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client
+        self._keys = keys
+
+    async def announce(self, process: Process, ttl_s: float) -> None:
+        keys = [self._keys.processes, self._keys.process(process.id)]
+        ttl_ms = max(1, round(ttl_s * 1000))
+        await self._client.run(_ANNOUNCE, keys, [process.id, encode(process), ttl_ms])
+
+    async def list(self) -> list[Process]:
+        ids = await self._client.run(_LIST, [self._keys.processes])
+        if not ids:
+            return []
+        keys = [self._keys.process(process_id.decode()) for process_id in ids]
+        return decode_all(body for body in await self._client.call("MGET", *keys) if body)
+
+    async def leave(self, process_id: str) -> None:
+        keys = [self._keys.processes, self._keys.process(process_id)]
+        await self._client.run(_LEAVE, keys, [process_id])

@@ -1,0 +1,91 @@
+"""Runs `pushlane` commands in this process, on an embedded store of the test's own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from cli.main import build
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output, which must be one document and nothing else."""
+        return json.loads(self.stdout)
+
+
+class Command:
+    """`command("tasks", "--json")` runs it; `--data-dir` comes from the environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str | Path, given: str = "") -> Ran:
+        with CliRunner().isolation(input=given) as (stdout, stderr, _):
+            exit_code = _exit_code(*map(str, arguments))
+            return Ran(exit_code, stdout.getvalue().decode(), stderr.getvalue().decode())
+
+    def file(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def submit(self, level: str = "high", rows: int = 3, *more: str) -> str:
+        """A task of so many rows; its id."""
+        lines = "".join(f"user-{number}\n" for number in range(rows))
+        path = self.file("rows.csv", f"recipient\n{lines}")
+        ran = self("submit", path, "--level", level, *more)
+        assert ran.exit_code == 0, ran.stderr
+        return ran.stdout.strip()
+
+
+@pytest.fixture
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps out what the environment says of settings."""
+    for name in os.environ:
+        if name.startswith("PUSHLANE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def command(own_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs commands in an empty folder, with a store and no settings but its own."""
+    monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers])
+    return Command(tmp_path)
+
+
+@cache
+def _program() -> Any:
+    """Holds no state of a run; to put it together takes longer than most commands do."""
+    return get_command(build())
+
+
+def _exit_code(*arguments: str) -> int:
+    try:
+        _program().main(arguments, prog_name="pushlane")
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    raise AssertionError("a command ends with an exit code")

@@ -1,0 +1,48 @@
+"""A process that leads: changes a task, waits for a line on stdin, and changes it again.
+
+It asks for no new lease in between, as one that was stopped just before a change.
+
+python -m tests.integration.leader_process HOLDER TASK      (settings from the environment)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from msgspec.structs import replace
+
+from lanes import life
+from lanes.backend import connect
+from lanes.errors import Superseded
+from lanes.leader import Leader
+from lanes.settings import load
+from lanes.task import Task
+
+TTL_S = 0.5
+
+
+def signed(holder: str) -> life.Edit:
+    def edit(task: Task) -> Task:
+        return replace(task, reason=holder, quota=task.quota + 1)
+
+    return edit
+
+
+async def work(holder: str, task_id: str) -> None:
+    async with connect(load()) as backend:
+        leader = Leader(backend.lease, "test", holder, ttl_s=TTL_S)
+        while (fence := await leader.fence()) is None:
+            await asyncio.sleep(TTL_S / 10)
+        await backend.registry.change(task_id, signed(holder), fence)
+        print("leads", flush=True)
+        sys.stdin.readline()
+        try:
+            await backend.registry.change(task_id, signed(holder), fence)
+            print("changed", flush=True)
+        except Superseded:
+            print("superseded", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], sys.argv[2]))

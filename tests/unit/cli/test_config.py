@@ -1,0 +1,71 @@
+"""`config`, `--version` and the texts that hide secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from lanes.masking import masked
+from tests.command import Command
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.file("pushlane.toml", 'batch = 16\nslots = 7\nnamespace = "a/b"\n')
+    monkeypatch.setenv("PUSHLANE_SLOTS", "8")
+    monkeypatch.setenv("PUSHLANE_NAMESPACE", "c/d")
+
+    shown = command("config", "--json", "--namespace", "e/f").json
+
+    assert shown["namespace"] == {"value": "e/f", "from": "flag"}
+    assert shown["slots"] == {"value": 8, "from": "PUSHLANE_SLOTS"}
+    assert shown["batch"] == {"value": 16, "from": "pushlane.toml"}
+    assert shown["prefetch"]["from"] == "default"
+
+
+def test_no_form_shows_a_secret(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUSHLANE_PULSAR_TOKEN", "s3cret")
+    monkeypatch.setenv("PUSHLANE_REDIS_URL", "redis://me:s3cret@127.0.0.1:6379/0")
+    monkeypatch.setenv("PUSHLANE_SINK", "webhook:https://example.com/hook?key=s3cret")
+
+    text, document = command("config"), command("config", "--json")
+
+    assert "s3cret" not in text.stdout + document.stdout
+    assert document.json["pulsar_token"]["value"] == "***"
+    assert document.json["redis_url"]["value"] == "redis://me:***@127.0.0.1:6379/0"
+
+
+def test_a_setting_that_cannot_be_used_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUSHLANE_SLOTS", "none")
+
+    ran = command("config")
+
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("error: setting slots='none'")
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("redis://:pw@host:1/0", "redis://:***@host:1/0"),
+        ("redis://user:p@w@host", "redis://user:***@host"),
+        ("https://token@host/path", "https://***@host/path"),
+        ("webhook:http://host/a?b=c&d=e", "webhook:http://host/a?b=***&d=***"),
+        ("pulsar://127.0.0.1:6650", "pulsar://127.0.0.1:6650"),
+    ],
+)
+def test_passwords_and_query_values_of_urls_are_masked(text: str, hidden: str) -> None:
+    assert masked(text) == hidden
+
+
+def test_version_prints_one_line(command: Command) -> None:
+    ran = command("--version")
+
+    assert ran.exit_code == 0
+    assert ran.stdout.startswith("pushlane ")
+
+
+def test_an_unknown_command_is_wrong_usage(command: Command) -> None:
+    assert command("sumbit").exit_code == 2

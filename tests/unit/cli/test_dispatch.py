@@ -1,0 +1,56 @@
+"""`dispatch` in this process: it drains, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+
+from cli.workers import Crew
+from tests.command import Command
+
+
+def test_drain_delivers_everything_once_and_ends(command: Command) -> None:
+    task = command.submit("high", 200)
+    log = command.folder / "out.jsonl"
+
+    ran = command("dispatch", "--drain", "--sink", f"log:{log}")
+
+    assert ran.exit_code == 0, ran.stderr
+    delivered = Counter((line["task"], line["seq"]) for line in map(json.loads, log.open()))
+    assert delivered == Counter((task, seq) for seq in range(1, 201))
+    assert command("task", "show", task, "--json").json["state"] == "done"
+
+
+def test_a_metrics_port_in_use_is_an_error(command: Command) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        ran = command("dispatch", "--metrics-port", str(port))
+
+    assert ran.exit_code == 1
+    assert f"127.0.0.1:{port}" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_unknown_sink_is_an_error(command: Command) -> None:
+    ran = command("dispatch", "--sink", "webhok:http://127.0.0.1:1")
+
+    assert ran.exit_code == 1
+    assert ran.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() -> None:
+    url = "redis://:secret@127.0.0.1:1/0"
+    crew = Crew(2, {"redis_url": url, "slots": None}, "127.0.0.1", 9000, True, False)
+
+    assert crew.environment()["PUSHLANE_REDIS_URL"] == url
+    assert "secret" not in " ".join(crew.command(1))
+    assert crew.command(1)[-5:] == [
+        "--metrics-host",
+        "127.0.0.1",
+        "--metrics-port",
+        "9001",
+        "--drain",
+    ]

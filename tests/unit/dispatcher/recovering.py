@@ -1,0 +1,37 @@
+"""Recovery with a clock of the test's own, as a leader would run it."""
+
+from __future__ import annotations
+
+from dispatcher.recovery import Recovery
+from lanes import life
+from lanes.backend import Backend
+from lanes.task import Task
+
+MINUTE_MS = 60_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = life.now_ms()
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Recovering:
+    """A recovery by hand: `step` is what happens after so many milliseconds."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._clock = Clock()
+        self._recovery = Recovery(backend, self._change, self._clock)
+
+    def know(self, task: Task) -> None:
+        self._recovery.on_task(task)
+
+    async def step(self, later_ms: int = 0) -> None:
+        self._clock.now_ms += later_ms
+        await self._recovery.step()
+
+    async def _change(self, task: Task, edit: life.Edit) -> None:
+        self._recovery.on_task(await self._backend.registry.change(task.id, edit))

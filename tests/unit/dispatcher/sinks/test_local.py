@@ -1,0 +1,98 @@
+"""The sinks that need no network: null and log, and how a sink is named."""
+
+import errno
+import json
+import os
+
+import pytest
+
+from dispatcher.sinks import open_sink
+from dispatcher.sinks.log import LogSink
+from lanes.errors import BadInput
+from lanes.ports import Delivery
+from lanes.push import Arrival, Kind, Outcome, Push
+from lanes.task import Level
+
+RECIPIENT = "somebody@example.com"
+
+
+def deliveries(count, first=1):
+    return [
+        Delivery(Push("task", seq, RECIPIENT, "secret title", "secret body"), Level.HIGH)
+        for seq in range(first, first + count)
+    ]
+
+
+def opened(spec):
+    return open_sink(spec, slots=2, timeout_s=1.0)
+
+
+async def test_null_delivers_every_push_of_a_batch():
+    outcomes = await opened("null").deliver(deliveries(3))
+    assert outcomes == [Outcome.delivered()] * 3
+
+
+async def test_log_appends_a_line_a_push_in_the_order_of_delivery(tmp_path):
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"task":"earlier"}\n')
+    sink = opened(f"log:{path}")
+
+    assert [*await sink.deliver(deliveries(2)), *await sink.deliver(deliveries(1, first=3))] == [
+        Outcome.delivered()
+    ] * 3
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line.get("seq") for line in lines] == [None, 1, 2, 3]
+    assert lines[1].keys() == {"task", "seq", "attempt", "level", "at_ms"}
+    assert (lines[1]["task"], lines[1]["attempt"], lines[1]["level"]) == ("task", 1, "high")
+
+
+async def test_log_never_holds_a_recipient_or_content(tmp_path):
+    path = tmp_path / "out.jsonl"
+    await opened(f"log:{path}").deliver(deliveries(1))
+    assert RECIPIENT not in path.read_text()
+    assert "secret" not in path.read_text()
+
+
+async def test_a_full_disk_is_named_and_every_push_is_retried(tmp_path, monkeypatch):
+    sink = LogSink(tmp_path / "out.jsonl")
+
+    def full(file, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    outcomes = await sink.deliver(deliveries(2))
+    assert outcomes == [Outcome.retry("log file: disk full", arrival=Arrival.REFUSED)] * 2
+
+
+async def test_a_write_cut_short_delivers_its_whole_lines_and_the_torn_one_is_ended(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "out.jsonl"
+    sink = LogSink(path)
+    write = os.write
+
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:-5]))
+    first = await sink.deliver(deliveries(2))
+    monkeypatch.setattr(os, "write", write)
+    again = await sink.deliver(deliveries(1, first=2))
+
+    assert [outcome.kind for outcome in first] == [Kind.DELIVERED, Kind.RETRY]
+    assert again == [Outcome.delivered()]
+    lines = path.read_text().splitlines()
+    assert (json.loads(lines[0])["seq"], json.loads(lines[2])["seq"]) == (1, 2)
+
+
+def test_a_log_that_cannot_be_opened_is_refused_at_once(tmp_path):
+    with pytest.raises(BadInput, match="cannot be opened: No such file"):
+        opened(f"log:{tmp_path}/none/out.jsonl")
+
+
+@pytest.mark.parametrize("spec", ["nul", "", "log", "log:", "webhook", "mail", "null:x"])
+def test_an_unknown_sink_lists_those_there_are(spec):
+    with pytest.raises(BadInput, match="is not one of null, log:PATH, webhook:URL"):
+        opened(spec)
+
+
+def test_a_mistyped_sink_is_told_the_nearest():
+    with pytest.raises(BadInput, match="did you mean 'webhook'"):
+        opened("webhok")

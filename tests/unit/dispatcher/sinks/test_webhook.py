@@ -1,0 +1,277 @@
+"""The webhook sink against a real HTTP server on loopback: what it sends, and what answers mean."""
+
+import asyncio
+import json
+import socket
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from dispatcher.sinks import open_sink
+from dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
+from lanes.errors import BadInput
+from lanes.ports import Delivery
+from lanes.push import Arrival, Kind, Outcome, Push, Scope
+from lanes.task import Level
+from tests.web_server import Server
+
+DEADLINE_S = 60
+HANG_S = 1.0  # a loaded machine, too, connects in half of it and answers in all
+RECIPIENT = "somebody@example.com"
+
+
+def push(seq=1, **fields):
+    return Push("task", seq, RECIPIENT, "Title", "Body é", **fields)
+
+
+async def deliver(server, pushes, *, timeout_s=DEADLINE_S, **options):
+    """The outcomes of these pushes, delivered one after the other."""
+    sink = WebhookSink(server.url, 2, timeout_s, **options)
+    try:
+        return [(await sink.deliver([Delivery(each, Level.HIGH)]))[0] for each in pushes]
+    finally:
+        await sink.close()
+
+
+async def outcomes_from(server, count=1, **options):
+    async with server.running():
+        return await deliver(server, [push(seq) for seq in range(1, count + 1)], **options)
+
+
+async def outcome_from(server, **options):
+    [outcome] = await outcomes_from(server, **options)
+    return outcome
+
+
+def answering(status, *headers):
+    lines = [f"HTTP/1.1 {status} X", "Content-Length: 0", *headers, "", ""]
+    return Server("\r\n".join(lines).encode())
+
+
+async def test_the_body_holds_all_that_the_receiver_needs():
+    server = Server()
+
+    async with server.running():
+        outcomes = await deliver(server, [push(7, data={"n": 1}, attempt=3)])
+
+    assert outcomes == [Outcome.delivered()]
+    assert json.loads(server.bodies[0]) == {
+        "push_id": "task-7",
+        "task_id": "task",
+        "seq": 7,
+        "attempt": 3,
+        "level": "high",
+        "recipient": RECIPIENT,
+        "title": "Title",
+        "body": "Body é",
+        "data": {"n": 1},
+    }
+
+
+async def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():
+    server = Server()
+    await outcome_from(server)
+    head = server.heads[0]
+    assert head.startswith("post /push http/1.1")
+    assert "\r\nidempotency-key: task-1\r\n" in head
+    assert "\r\ncontent-type: application/json\r\n" in head
+
+
+@pytest.mark.parametrize(
+    ("trace_id", "name"),
+    [(f"00-{'a' * 32}-{'b' * 16}-01", "traceparent"), ("order 7", "x-trace-id")],
+)
+async def test_a_trace_id_goes_along_as_a_header(trace_id, name):
+    server = Server()
+
+    async with server.running():
+        await deliver(server, [push(trace_id=trace_id)])
+
+    assert f"\r\n{name}: {trace_id}\r\n" in server.heads[0]
+
+
+async def test_a_connection_is_used_again():
+    server = Server()
+    assert await outcomes_from(server, 3) == [Outcome.delivered()] * 3
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+async def test_every_2xx_is_delivered(status):
+    assert await outcome_from(answering(status)) == Outcome.delivered()
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 504, 599])
+async def test_what_may_pass_is_retried_and_may_be_the_fault_of_the_push(status):
+    outcome = await outcome_from(answering(status))
+    assert outcome == Outcome.retry(f"HTTP {status}")
+    assert outcome.scope is None
+
+
+@pytest.mark.parametrize(("status", "arrival"), [(429, "refused"), (503, "failed")])
+async def test_a_webhook_that_is_too_busy_is_no_fault_of_the_push(status, arrival):
+    outcome = Outcome.throttled(f"HTTP {status}", arrival=Arrival(arrival))
+    assert await outcome_from(answering(status)) == outcome
+    assert outcome.scope is Scope.SINK
+
+
+async def test_what_is_too_early_cannot_have_arrived():
+    outcome = Outcome.retry("HTTP 425", arrival=Arrival.REFUSED)
+    assert await outcome_from(answering(425)) == outcome
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_of_our_credentials_pauses_the_task(status):
+    outcome = await outcome_from(answering(status))
+    assert outcome.pause_task
+    assert f"HTTP {status}" in outcome.reason
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+async def test_any_other_4xx_is_dead_and_may_be_said_by_a_broken_webhook(status):
+    assert await outcome_from(answering(status)) == Outcome.dead(f"HTTP {status}", scope=None)
+
+
+async def test_410_is_dead_and_about_the_push_alone():
+    assert await outcome_from(answering(410)) == Outcome.dead("HTTP 410", scope=Scope.PUSH)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_dead_and_not_followed(status):
+    server = answering(status, "Location: /elsewhere")
+    outcome = await outcome_from(server)
+    assert (outcome.kind, outcome.scope) == (Kind.DEAD, None)
+    assert "redirects are not followed" in outcome.reason
+    assert len(server.heads) == 1
+
+
+async def test_retry_after_travels_from_the_header_to_the_outcome():
+    outcome = await outcome_from(answering(429, "Retry-After: 7"))
+    assert (outcome.reason, outcome.after_s) == ("HTTP 429", 7.0)
+
+
+NOW_S = 1_000_000_000.0  # Sun, 09 Sep 2001 01:46:40 GMT
+
+
+@pytest.mark.parametrize(
+    ("header", "after_s"),
+    [
+        ("0", 0.0),
+        (" 120 ", 120.0),
+        ("Sun, 09 Sep 2001 01:47:40 GMT", 60.0),
+        ("Sun, 09 Sep 2001 01:40:00 GMT", 0.0),
+        ("99999999999999999999", MAX_RETRY_AFTER_S),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_S),
+        ("-5", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_within_an_hour(header, after_s):
+    assert outcome_of(503, header, NOW_S).after_s == after_s
+
+
+NO_CONNECTION = Outcome.throttled("no connection to the webhook", arrival=Arrival.REFUSED)
+
+
+async def test_a_refused_connection_is_about_the_sink_and_nothing_can_have_arrived():
+    server = Server()
+    async with server.running():
+        pass
+    assert await deliver(server, [push()]) == [NO_CONNECTION]
+
+
+async def test_a_connection_that_is_not_made_in_time_is_about_the_sink_and_not_dead():
+    """The queue of a listener that accepts nobody is full, so the next gets no answer."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        server = Server()
+        server.url = f"http://127.0.0.1:{listener.getsockname()[1]}/push"
+
+        assert await deliver(server, [push()], timeout_s=HANG_S) == [NO_CONNECTION]
+
+
+async def test_a_name_that_no_server_knows_is_about_the_sink():
+    server = Server()
+    server.url = "http://no-such-host.invalid/push"
+    assert await deliver(server, [push()]) == [NO_CONNECTION]
+
+
+async def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient():
+    async def reset(writer):
+        writer.transport.abort()
+
+    outcome = await outcome_from(Server(react=reset))
+    assert outcome.kind is Kind.RETRY
+    assert "connection broke" in outcome.reason
+    assert outcome.arrival is Arrival.UNKNOWN
+    assert RECIPIENT not in outcome.reason
+
+
+async def hang(writer):
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+
+
+async def test_a_server_that_hangs_leaves_the_push_dead():
+    outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S)
+    timed_out = f"timed out after {HANG_S:g} s"
+    assert outcome == Outcome.dead(timed_out, arrival=Arrival.UNKNOWN, scope=None)
+
+
+async def test_a_server_that_hangs_is_retried_when_asked():
+    outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S, retry_timeouts=True)
+    assert outcome == Outcome.retry(f"timed out after {HANG_S:g} s", arrival=Arrival.UNKNOWN)
+
+
+async def test_a_server_that_hangs_after_its_status_has_answered():
+    async def hang_in_body(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab")
+        await hang(writer)
+
+    assert await outcome_from(Server(react=hang_in_body), timeout_s=HANG_S) == Outcome.delivered()
+
+
+async def test_a_connection_is_used_again_when_the_body_comes_late():
+    async def late_body(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+        await writer.drain()
+        writer.write(b"ok")
+        await writer.drain()
+
+    server = Server(react=late_body, keep=True)
+    assert await outcomes_from(server, 3) == [Outcome.delivered()] * 3
+    assert server.connections == 1
+
+
+async def test_an_endless_answer_is_not_read_to_its_end():
+    async def endless(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        block = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        while not writer.is_closing():
+            writer.write(block)
+            await writer.drain()
+
+    assert await outcome_from(Server(react=endless)) == Outcome.delivered()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["webhook:ftp://secret.example.com/token", "webhook:/path", "webhook:http://", "http://[bad"],
+)
+def test_a_url_that_cannot_be_posted_to_is_refused_without_being_shown(spec):
+    with pytest.raises(BadInput, match="is not one like https://") as caught:
+        open_sink(spec, slots=1, timeout_s=1.0)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_bare_url_is_a_webhook():
+    sink = open_sink("http://127.0.0.1:9/push", slots=1, timeout_s=1.0)
+    await sink.close()
+    assert sink.name == "webhook"

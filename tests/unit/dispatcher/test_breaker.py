@@ -1,0 +1,591 @@
+"""The breaker: what opens it and what does not, what a failure costs, how probes bring it back."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.breaker import (
+    LONGEST_REST_S,
+    PROBE_EVERY_S,
+    QUIET_S,
+    RISE_S,
+    STORM_PATIENCE_S,
+    TRICKLE_EVERY_S,
+    Breaker,
+    Flight,
+    Sign,
+    State,
+    sign_of,
+)
+from lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
+from tests.unit.dispatcher.outages import (
+    BROKEN,
+    BUSY,
+    GONE,
+    NOT_FOUND,
+    PATIENCE_S,
+    Answers,
+    Dispatcher,
+    at_random,
+    down,
+    within,
+)
+
+SLOTS = 50
+SILENT = Outcome.dead("timed out after 30 s", arrival=Arrival.UNKNOWN, scope=None)
+
+
+def flight(number: int = 0, **fields: object) -> Flight:
+    return Flight(f"t-{number}", "t", "a", **fields)  # type: ignore[arg-type]
+
+
+class Desk:
+    """A breaker with a clock: sends pushes, each answered at once."""
+
+    def __init__(self, patience_s: float = PATIENCE_S, quotes: bool = False) -> None:
+        chance = random.Random(5).random
+        self.breaker = Breaker(SLOTS, patience_s, quotes=quotes, chance=chance)
+        self.now_s = 0.0
+        self.sent = 0
+
+    @property
+    def state(self) -> State:
+        return self.breaker.view().state
+
+    def room(self) -> int:
+        return self.breaker.room(self.now_s, SLOTS)
+
+    def send(self, outcome: Outcome, count: int = 1, **fields: object) -> float | None:
+        """What came of the last one."""
+        result = None
+        for _ in range(count):
+            self.sent += 1
+            leave = self.breaker.admit(self.now_s, 1)
+            result = self.breaker.landed(self.now_s, leave, flight(self.sent, **fields), outcome)
+        return result
+
+    def open(self, failure: Outcome = BUSY) -> None:
+        self.send(DELIVERED, 100)
+        self.now_s += QUIET_S
+        self.send(failure, 20 if failure is not BUSY else 10)
+        assert self.state is State.OPEN
+
+    def until_probe(self) -> float:
+        """How long it rested."""
+        began_s = self.now_s
+        wake_at_s = self.breaker.wake_at_s()
+        assert wake_at_s is not None
+        assert self.breaker.room(wake_at_s - 0.01, SLOTS) == 0
+        self.now_s = wake_at_s
+        assert self.room() == 1
+        return self.now_s - began_s
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sign"),
+    [
+        (DELIVERED, Sign.SUCCESS),
+        (BUSY, Sign.REFUSED),
+        (BROKEN, Sign.FAILED),
+        (SILENT, Sign.SILENT),
+        (Outcome.retry("timed out", arrival=Arrival.UNKNOWN), Sign.FAILED),
+        (NOT_FOUND, Sign.FINAL),
+        (GONE, Sign.OWN),
+        (EXPIRED, Sign.OWN),
+        (Outcome.dropped("suppressed"), Sign.OWN),
+        (Outcome.pause("HTTP 401"), Sign.OWN),
+        (Outcome.throttled("no", scope=Scope.PUSH), Sign.OWN),
+        (Outcome.throttled("one token", scope=Scope.RECIPIENT), Sign.ELSEWHERE),
+        (Outcome.throttled("one host", scope=Scope.HOST), Sign.ELSEWHERE),
+    ],
+)
+def test_what_an_outcome_says_of_the_sink(outcome: Outcome, sign: Sign) -> None:
+    assert sign_of(outcome) is sign
+
+
+def test_a_breaker_of_a_host_takes_what_is_about_its_host_or_more_for_its_own() -> None:
+    assert sign_of(Outcome.throttled("no", scope=Scope.HOST), Scope.HOST) is Sign.REFUSED
+    assert sign_of(BUSY, Scope.HOST) is Sign.REFUSED
+    assert sign_of(Outcome.throttled("no", scope=Scope.APP), Scope.HOST) is Sign.ELSEWHERE
+
+
+def test_a_sink_that_works_gets_all_slots() -> None:
+    desk = Desk()
+    desk.send(DELIVERED, 1_000)
+    assert desk.room() == SLOTS
+    assert desk.state is State.CLOSED
+    assert desk.breaker.wake_at_s() is None
+
+
+@pytest.mark.parametrize(("failure", "row"), [(BUSY, 10), (BROKEN, 20), (SILENT, 20)])
+def test_a_row_of_failures_opens_it_when_nothing_was_heard_for_two_seconds(
+    failure: Outcome, row: int
+) -> None:
+    desk = Desk()
+    desk.send(DELIVERED, 100)
+    desk.now_s += QUIET_S
+
+    desk.send(failure, row - 1)
+    assert desk.state is State.CLOSED
+    desk.send(failure)
+    assert desk.state is State.OPEN
+    assert desk.room() == 0
+
+
+def test_a_sink_that_failed_for_long_in_part_needs_a_longer_row_to_open() -> None:
+    """And so though it had worked for long before: the share that fails is learnt."""
+    desk = Desk()
+    desk.send(DELIVERED, 1_000)
+    for _ in range(300):
+        desk.send(BUSY)
+        desk.send(DELIVERED)
+    desk.now_s += QUIET_S
+
+    desk.send(BUSY, 25)
+
+    assert desk.state is State.CLOSED
+
+
+def test_until_nothing_was_heard_for_so_long_only_a_trickle_goes() -> None:
+    desk = Desk()
+    desk.send(DELIVERED, 100)
+
+    desk.send(BUSY, 10)
+    went = 0
+    while desk.state is State.THROTTLED:
+        room = desk.room()
+        went += room
+        desk.send(BUSY, room)
+        desk.now_s += TRICKLE_EVERY_S / 10
+
+    assert went <= QUIET_S / TRICKLE_EVERY_S
+    assert desk.now_s == pytest.approx(QUIET_S, abs=TRICKLE_EVERY_S)
+    assert desk.state is State.OPEN
+
+
+def test_a_process_that_starts_in_an_outage_opens_as_well() -> None:
+    desk = Desk()
+    desk.send(BUSY, 10)
+    desk.now_s += QUIET_S
+    assert desk.room() == 0
+    assert desk.state is State.OPEN
+
+
+def test_two_that_get_through_the_trickle_close_it_again() -> None:
+    desk = Desk()
+    desk.send(DELIVERED, 100)
+    desk.send(BUSY, 10)
+
+    desk.send(DELIVERED, 2)
+
+    desk.now_s += QUIET_S + TRICKLE_EVERY_S
+    assert desk.room() >= 1
+    assert desk.breaker.is_closed
+
+
+def test_a_sink_that_delivers_one_of_twenty_opens_though_it_is_never_quiet() -> None:
+    desk = Desk()
+    desk.send(DELIVERED, 100)
+    for number in range(200):
+        if desk.state is not State.OPEN:
+            desk.send(BUSY if number % 20 else DELIVERED)
+    assert desk.state is State.OPEN
+    assert desk.now_s == 0.0
+
+
+@pytest.mark.parametrize("failure", [BROKEN, SILENT])
+def test_pushes_that_failed_before_open_nothing_however_many(failure: Outcome) -> None:
+    desk = Desk()
+    desk.send(DELIVERED)
+    desk.now_s += QUIET_S
+
+    assert desk.send(failure, 1_000, is_charged=True) is None
+    assert desk.state is State.CLOSED
+    assert desk.room() == SLOTS
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_charged", "free_closed", "free_open"),
+    [
+        (BUSY, False, True, True),
+        (BUSY, True, True, True),
+        (BROKEN, False, False, True),
+        (BROKEN, True, False, False),
+        (NOT_FOUND, False, False, True),
+        (NOT_FOUND, True, False, True),
+        (SILENT, False, False, False),
+        (GONE, False, False, False),
+        (Outcome.throttled("one token", scope=Scope.RECIPIENT), True, True, True),
+    ],
+)
+def test_what_costs_an_attempt_or_the_push_itself(
+    outcome: Outcome, is_charged: bool, free_closed: bool, free_open: bool
+) -> None:
+    desk = Desk()
+    result = desk.send(outcome, is_charged=is_charged)
+    assert (result is not None) is free_closed
+
+    desk.open()
+    desk.until_probe()
+    result = desk.send(outcome, is_charged=is_charged)
+    assert (result is not None) is free_open
+
+
+def test_what_took_off_before_it_opened_is_free_and_says_nothing_new() -> None:
+    desk = Desk()
+    leave = desk.breaker.admit(0.0, 3)
+    desk.open(BROKEN)
+
+    assert desk.breaker.landed(desk.now_s, leave, flight(900), BROKEN) == 0.0
+    assert desk.breaker.landed(desk.now_s, leave, flight(901), NOT_FOUND) == 0.0
+    assert desk.breaker.landed(desk.now_s, leave, flight(902), DELIVERED) is None
+    assert desk.state is State.OPEN
+
+
+def test_what_was_admitted_before_it_opened_is_to_be_given_back() -> None:
+    desk = Desk()
+    leave = desk.breaker.admit(0.0, 2)
+    assert desk.breaker.holds(leave)
+
+    desk.open()
+
+    assert not desk.breaker.holds(leave)
+    desk.breaker.give_back(leave, 2)
+    desk.until_probe()
+
+
+def test_what_is_given_back_makes_room_again() -> None:
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    leave = desk.breaker.admit(desk.now_s, 1)
+    assert (desk.room(), desk.state) == (0, State.PROBING)
+
+    desk.breaker.give_back(leave, 1)
+
+    assert (desk.room(), desk.state) == (1, State.OPEN)
+
+
+def test_one_probe_at_a_time_about_every_four_seconds_for_as_long_as_it_takes() -> None:
+    desk = Desk()
+    desk.open()
+    waits_s = []
+    for _ in range(500):
+        waits_s.append(desk.until_probe())
+        desk.send(BUSY)
+        assert desk.room() == 0
+    first_s, last_s = PROBE_EVERY_S
+    assert min(waits_s) == pytest.approx(first_s, abs=0.05)
+    assert max(waits_s) == pytest.approx(last_s, abs=0.05)
+    assert 1 / min(waits_s) <= 0.3
+    assert max(waits_s) <= 4.0, "a second is left to open up within 5 s of the sink's return"
+
+
+@pytest.mark.parametrize(("asked_s", "least_s", "most_s"), [(30, 30, 33), (600, 60, 60)])
+def test_a_retry_after_is_heeded_up_to_a_minute(
+    asked_s: float, least_s: float, most_s: float
+) -> None:
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    desk.send(Outcome.throttled("HTTP 429", asked_s))
+
+    assert least_s <= desk.until_probe() <= most_s <= LONGEST_REST_S
+
+    desk.send(BUSY)
+    assert desk.until_probe() <= PROBE_EVERY_S[1] + 0.01, "a probe that names none ends it"
+
+
+@pytest.mark.parametrize("after_s", [float("nan"), -5.0, 0.0])
+def test_a_retry_after_that_is_none_changes_nothing(after_s: float) -> None:
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    desk.send(Outcome.throttled("HTTP 429", after_s))
+    assert desk.until_probe() <= PROBE_EVERY_S[1] + 0.01
+
+
+@pytest.mark.parametrize("answer", [DELIVERED, GONE])
+def test_an_answer_to_the_probe_opens_up_by_doubling(answer: Outcome) -> None:
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    desk.send(answer)
+    assert desk.state is State.RISING
+
+    rounds = []
+    while desk.state is State.RISING:
+        rounds.append(desk.room())
+        leave = desk.breaker.admit(desk.now_s, rounds[-1])
+        desk.now_s += 0.05
+        for number in range(rounds[-1]):
+            desk.breaker.landed(desk.now_s, leave, flight(number), DELIVERED)
+
+    assert rounds[0] == 1
+    assert len(rounds) <= 8
+    assert all(after <= 2.6 * before + 1 for before, after in pairwise(rounds))
+    assert desk.room() == SLOTS
+
+
+def test_a_sink_with_little_to_do_is_back_after_five_seconds() -> None:
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    desk.send(DELIVERED)
+    desk.now_s += RISE_S
+    desk.room()
+    assert desk.breaker.is_closed
+
+
+def test_a_sink_that_fails_again_while_it_opens_up_rests_again() -> None:
+    desk = Desk()
+    desk.open()
+    desk.until_probe()
+    desk.send(DELIVERED)
+    for _ in range(40):
+        desk.now_s += TRICKLE_EVERY_S
+        desk.send(BUSY, min(1, desk.room()))
+    assert desk.state is State.OPEN
+
+
+def test_free_failures_end_when_the_outage_lasts_too_long() -> None:
+    desk = Desk(patience_s=3_600.0)
+    desk.open()
+    down_since_s = desk.breaker.view().since_s
+    while desk.until_probe() and desk.now_s < down_since_s + 3_600.0:
+        assert desk.send(BUSY) == 0.0
+    assert desk.send(BUSY) is None
+    assert desk.state is State.OPEN
+
+
+def test_a_push_that_is_refused_alone_waits_longer_each_time_and_not_for_ever() -> None:
+    desk = Desk(patience_s=3_600.0)
+    poison = flight(7)
+    waits_s: list[float] = []
+    while True:
+        desk.send(DELIVERED, 10)
+        leave = desk.breaker.admit(desk.now_s, 1)
+        wait_s = desk.breaker.landed(desk.now_s, leave, poison, BUSY)
+        if wait_s is None:
+            break
+        waits_s.append(wait_s)
+        desk.now_s += wait_s
+    again = desk.breaker.landed(desk.now_s, desk.breaker.admit(desk.now_s, 1), poison, BUSY)
+    assert again is None, "nor does it begin anew once it has lost an attempt"
+    assert 0.5 <= waits_s[0] <= 1.0
+    assert 15.0 <= waits_s[-1] <= 30.0
+    assert 3_600.0 <= desk.now_s <= 3_660.0
+    assert desk.state is State.CLOSED
+
+
+def test_a_storm_of_final_answers_opens_it_and_buries_few() -> None:
+    desk = Desk()
+    desk.send(DELIVERED, 100)
+    desk.now_s += QUIET_S
+
+    buried = sum(desk.send(NOT_FOUND) is None for _ in range(30))
+
+    assert buried == 19
+    assert desk.state is State.OPEN
+
+
+def test_final_answers_before_any_success_are_believed() -> None:
+    desk = Desk()
+    assert all(desk.send(NOT_FOUND) is None for _ in range(1_000))
+    assert desk.state is State.CLOSED
+
+
+def test_answers_that_are_the_pushs_own_are_never_a_storm() -> None:
+    desk = Desk()
+    desk.send(DELIVERED)
+    desk.now_s += QUIET_S
+    assert all(desk.send(GONE) is None for _ in range(1_000))
+    assert (desk.state, desk.room()) == (State.CLOSED, SLOTS)
+
+
+def test_a_storm_counts_each_push_once() -> None:
+    desk = Desk()
+    desk.send(DELIVERED)
+    desk.now_s += QUIET_S
+    for _ in range(100):
+        leave = desk.breaker.admit(desk.now_s, 1)
+        assert desk.breaker.landed(desk.now_s, leave, flight(1), NOT_FOUND) is None
+    assert desk.state is State.CLOSED
+
+
+@pytest.mark.parametrize("dead", [0.3, 0.6, 0.9])
+def test_a_list_with_many_dead_recipients_is_no_storm(dead: float) -> None:
+    run = Dispatcher(at_random(dead, NOT_FOUND)).run(5.0)
+    free = Dispatcher(at_random(dead, NOT_FOUND), guarded=False).run(5.0)
+    assert "open" not in run.phases
+    assert len(run.delivered_s) >= 0.9 * len(free.delivered_s)
+
+
+def test_a_sink_that_says_no_for_two_hours_is_believed() -> None:
+    desk = Desk()
+    desk.open(NOT_FOUND)
+    down_since_s = desk.breaker.view().since_s
+    while desk.until_probe() and desk.now_s < down_since_s + STORM_PATIENCE_S:
+        assert desk.send(NOT_FOUND) == 0.0
+
+    assert desk.send(NOT_FOUND) is None
+    assert desk.state is State.RISING
+    assert all(desk.send(NOT_FOUND) is None for _ in range(200))
+    assert desk.state is State.CLOSED
+
+
+def open_desk() -> Desk:
+    desk = Desk()
+    desk.open()
+    return desk
+
+
+def probed(desk: Desk, candidates: list[Flight]) -> Flight:
+    """The one that is chosen for the next probe, which fails."""
+    desk.until_probe()
+    chosen = candidates[desk.breaker.choose(candidates)]
+    leave = desk.breaker.admit(desk.now_s, 1)
+    desk.breaker.landed(desk.now_s, leave, chosen, BUSY)
+    return chosen
+
+
+def test_probes_rotate_over_pushes() -> None:
+    desk = open_desk()
+    candidates = [flight(number) for number in (901, 902, 903)]
+    chosen = [probed(desk, candidates).push_id for _ in range(6)]
+    assert sorted(chosen[:3]) == sorted(chosen[3:]) == ["t-901", "t-902", "t-903"]
+
+
+def test_probes_rotate_over_apps_and_tasks() -> None:
+    """An app, or a task, that fails alone does not keep the sink from being found well."""
+    desk = open_desk()
+    many = [Flight(f"bad-{number}", "bad", "one") for number in range(10)]
+    others = [Flight(f"good-{number}", "good", "one") for number in range(10)]
+    late = [Flight(f"late-{number}", "late", "two") for number in range(10)]
+    candidates = [*many, *others, *late]
+    chosen = []
+    for _ in range(6):
+        chosen.append(probed(desk, candidates))
+    assert [each.app for each in chosen[1:]] == ["two", "one", "two", "one", "two"]
+    assert {each.task_id for each in chosen} == {"bad", "good", "late"}
+
+
+def test_a_probe_is_a_push_that_may_be_repeated_and_lost_nothing_yet() -> None:
+    desk = open_desk()
+    strict = flight(901, may_repeat=False)
+    charged = flight(902, is_charged=True)
+    fresh = flight(903)
+    candidates = [strict, charged, fresh]
+    chosen = [probed(desk, candidates) for _ in range(2)]
+    assert chosen == [fresh, charged]
+
+
+def test_a_push_that_fails_again_and_again_does_not_keep_others_from_the_probe() -> None:
+    desk = open_desk()
+    poison, strict = flight(901), flight(902, may_repeat=False)
+    chosen = [probed(desk, [poison, strict]) for _ in range(6)]
+    assert chosen == [poison] * 5 + [strict]
+
+
+@pytest.mark.parametrize("quotes", [True, False])
+def test_people_see_why_and_when_but_a_processors_words_only_if_they_may(quotes: bool) -> None:
+    desk = Desk(quotes=quotes)
+    assert desk.breaker.view().reason == ""
+    desk.open()
+
+    view = desk.breaker.view()
+
+    assert view.state is State.OPEN
+    assert view.since_s == QUIET_S
+    assert view.next_try_s == desk.breaker.wake_at_s()
+    assert "cannot be reached" in view.reason
+    assert ("HTTP 503" in view.reason) is quotes
+
+
+@pytest.mark.parametrize("failure", [BUSY, BROKEN, NOT_FOUND], ids=lambda it: it.reason)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_outage_of_two_minutes_costs_next_to_nothing(failure: Outcome, seed: int) -> None:
+    """2 s well, 120 s down, then well again."""
+    run = Dispatcher(down(2.0, 122.0, failure), seed=seed).run(128.0)
+
+    well = within(run.delivered_s, 1.0, 2.0)
+    assert within(run.went_s, 2.0, 6.0) <= 2 * SLOTS
+    assert within(run.went_s, 6.0, 122.0) <= 0.3 * 116
+    assert within(run.delivered_s, 127.0, 128.0) >= 0.9 * well
+    assert run.ended[Kind.DEAD] <= (50 if failure is NOT_FOUND else 0)
+    assert run.ended[Kind.RETRY] <= (50 if failure is BROKEN else 0)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("failure", [BUSY, BROKEN], ids=lambda it: it.reason)
+@pytest.mark.parametrize("slots", [1, 50, 500])
+def test_random_failures_neither_open_nor_throttle(
+    share: float, failure: Outcome, slots: int
+) -> None:
+    seconds = 800.0 / slots
+    run = Dispatcher(at_random(share, failure), slots=slots).run(seconds)
+    free = Dispatcher(at_random(share, failure), slots=slots, guarded=False).run(seconds)
+
+    assert "open" not in run.phases
+    assert len(run.delivered_s) >= 0.9 * len(free.delivered_s)
+
+
+def capacity(per_s: int, window_s: float) -> Answers:
+    """A sink that accepts so many, and refuses what else comes in the same window."""
+    taken: dict[int, int] = {}
+
+    def answer(now_s: float) -> Outcome:
+        window = int(now_s / window_s)
+        taken[window] = taken.get(window, 0) + 1
+        return DELIVERED if taken[window] <= per_s * window_s else BUSY
+
+    return answer
+
+
+@pytest.mark.parametrize("window_s", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("latency_s", [0.002, 0.05])
+def test_a_sink_of_small_capacity_is_asked_three_times_that_and_keeps_it(
+    window_s: float, latency_s: float
+) -> None:
+    run = Dispatcher(capacity(100, window_s), latency_s=latency_s).run(12.0)
+
+    assert within(run.went_s, 4.0, 12.0) <= 3.1 * 100 * 8
+    assert within(run.delivered_s, 4.0, 12.0) >= 0.95 * 100 * 8
+    assert "open" not in run.phases
+
+
+outcomes = st.sampled_from([DELIVERED, BUSY, BUSY, BUSY, BROKEN, NOT_FOUND, SILENT, GONE])
+steps = st.tuples(st.integers(0, 60), outcomes, st.sampled_from([0.0, 0.01, 0.3, 2.0, 5.0]))
+
+
+@given(st.lists(steps, max_size=120), st.integers(1, 60))
+@settings(max_examples=200, deadline=None)
+def test_whatever_happens_three_go_for_each_that_gets_an_answer(
+    history: list[tuple[int, Outcome, float]], slots: int
+) -> None:
+    """Beside what good times spared, a trickle and the probes; and only one probe flies at once."""
+    breaker = Breaker(slots, PATIENCE_S, chance=random.Random(3).random)
+    flying: list[int] = []
+    now_s, went, answers = 0.0, 0, 0
+    for number, (lands, outcome, wait_s) in enumerate(history):
+        room = breaker.room(now_s, slots - len(flying))
+        assert 0 <= room <= slots - len(flying)
+        rests = breaker.view().state in (State.OPEN, State.PROBING)
+        assert room <= (1 if rests else slots)
+        if room:
+            leave = breaker.admit(now_s, room)
+            flying += [leave] * room
+            went += room
+            if rests:
+                assert breaker.room(now_s + 1_000.0, slots) == 0
+        now_s += wait_s
+        for _ in range(min(lands, len(flying))):
+            answers += outcome in (DELIVERED, GONE)
+            breaker.landed(now_s, flying.pop(0), flight(number), outcome)
+        trickle = 1 + now_s / TRICKLE_EVERY_S
+        assert went <= (100 + 2 * slots) + 3 * answers + trickle

@@ -1,0 +1,154 @@
+"""A dispatcher is there while it runs, and starts only where it can read what lanes may hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace as with_other
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dispatcher import Dispatcher
+from dispatcher.attendance import Attendance
+from lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
+from lanes.formats import min_format, require_format, set_min_format
+from lanes.presence import Process, decode_all, encode
+from tests.command import Command
+from tests.unit.dispatcher.support import MemorySink, Wrapped, backend_in, dispatching, until
+
+OLD = Process(id="old", kind="dispatcher", pid=7, version="0.1.0", format=1)
+NEW = msgspec.structs.replace(OLD, id="new", format=2)
+
+
+async def test_a_dispatcher_is_there_while_it_runs_and_leaves_at_a_clean_stop(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        async with dispatching(backend, MemorySink(), settings) as dispatcher:
+            await until(lambda: dispatcher.reads("pool-0"))
+            [process] = await backend.presence.list()
+            assert (process.kind, process.pid, process.format) == ("dispatcher", os.getpid(), 1)
+            assert (process.sinks, process.resting) == (("memory",), ())
+            assert process.started_at_ms
+        assert await backend.presence.list() == []
+
+
+class Failing(Wrapped):
+    """Presence that does not answer some times."""
+
+    def __init__(self, real, times: int) -> None:
+        super().__init__(real)
+        self.left = times
+
+    async def announce(self, process: Process, ttl_s: float) -> None:
+        if self.left:
+            self.left -= 1
+            raise Unreachable("Redis is away")
+        await self._real.announce(process, ttl_s)
+
+
+async def test_what_cannot_be_said_is_said_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        failing = Failing(backend.presence, 2)
+        attendance = Attendance(with_other(backend, presence=failing), lambda: OLD)
+        running = asyncio.create_task(attendance.run())
+        while await backend.presence.list() != [OLD]:
+            await asyncio.sleep(0)
+        running.cancel()
+        assert failing.left == 0
+
+
+async def test_a_dispatcher_that_cannot_read_what_may_come_refuses_to_start(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        await set_min_format(backend, 2, reads=2)
+
+        with pytest.raises(UserError, match=r"format 2, and this version.*up to 1.*upgrade"):
+            await Dispatcher(backend, MemorySink(), settings).run()
+
+        assert await backend.presence.list() == []
+
+
+async def test_it_is_raised_only_when_all_live_processes_read_it(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        assert await min_format(backend.shelf) == 1
+        await backend.presence.announce(NEW, 60.0)
+        await backend.presence.announce(OLD, 60.0)
+        with pytest.raises(TaskConflict, match=r"old \(pid 7\)"):
+            await set_min_format(backend, 2, reads=2)
+        assert await min_format(backend.shelf) == 1
+
+        await backend.presence.leave("old")
+        await set_min_format(backend, 2, reads=2)
+
+        assert await min_format(backend.shelf) == 2
+        await require_format(backend.shelf, 2)
+        await set_min_format(backend, 1, reads=2)
+        await require_format(backend.shelf, 1)
+
+
+class ComesLate(Wrapped):
+    """Presence in which an older process turns up after the first look."""
+
+    looks = 0
+
+    async def list(self) -> list[Process]:
+        self.looks += 1
+        return [OLD] if self.looks > 1 else []
+
+
+async def test_an_older_process_that_comes_meanwhile_takes_it_back(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        late = with_other(backend, presence=ComesLate(backend.presence))
+        with pytest.raises(TaskConflict):
+            await set_min_format(late, 2, reads=2)
+        assert await min_format(backend.shelf) == 1
+
+
+@pytest.mark.parametrize("number", [0, -1, 2])
+async def test_a_format_that_this_process_does_not_read_is_refused(
+    tmp_path: Path, number: int
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        with pytest.raises(BadInput, match=f"format {number} is not one from 1 to 1"):
+            await set_min_format(backend, number)
+
+
+async def test_one_that_is_kept_in_a_way_not_known_stops_a_start(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        await backend.shelf.put("format", "min", b'{"pushes": 2}', None)
+        with pytest.raises(UnknownFormat, match="upgrade"):
+            await require_format(backend.shelf, 1)
+
+
+def test_a_process_of_a_newer_version_is_shown_as_far_as_it_is_known() -> None:
+    newer = msgspec.json.encode({**msgspec.json.decode(encode(NEW)), "later": 1})
+
+    assert decode_all([newer, b'{"id": 7}', encode(OLD)]) == [NEW, OLD]
+
+
+def test_the_command_lists_processes(command: Command) -> None:
+    async def work() -> None:
+        async with backend_in(command.folder / "data") as (backend, _):
+            await backend.presence.announce(NEW, 60.0)
+
+    assert "no process dispatches" in command("processes").stderr
+
+    asyncio.run(work())
+
+    [shown] = command("processes", "--json").json
+    assert (shown["id"], shown["format"], shown["resting"]) == ("new", 2, [])
+    assert "new" in command("processes").stdout
+
+
+def test_the_command_shows_formats_and_refuses_what_is_not_read(command: Command) -> None:
+    assert command("formats", "--json").json == {
+        "min_format": 1,
+        "this_reads": 1,
+        "all_read": None,
+    }
+    ran = command("formats", "--min", "2")
+    assert ran.exit_code == 1
+    assert "format 2 is not one from 1 to 1" in ran.stderr
+    assert command("formats", "--min", "1").exit_code == 0

@@ -1,0 +1,276 @@
+"""The laws of the scheduler: shares, gaps, turns, and that nothing ever blocks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.scheduler import Scheduler
+from lanes.task import Level, Weights
+
+Lane = tuple[Level, int]
+ENTITLED = {Level.HIGH: 60, Level.MEDIUM: 30, Level.LOW: 10}
+LONGEST_GAP = {Level.HIGH: 2, Level.MEDIUM: 4, Level.LOW: 10}
+
+
+def backlogged(lanes_a_level: int = 1, weights: Weights | None = None) -> Scheduler[Lane]:
+    scheduler: Scheduler[Lane] = Scheduler(weights)
+    for level in Level:
+        for number in range(lanes_a_level):
+            scheduler.add((level, number), level)
+            scheduler.ready((level, number))
+    return scheduler
+
+
+def serve(scheduler: Scheduler[Lane]) -> Lane | None:
+    lane = scheduler.pick()
+    if lane is not None:
+        scheduler.charge()
+    return lane
+
+
+def served(scheduler: Scheduler[Lane], times: int) -> list[Lane]:
+    lanes = [serve(scheduler) for _ in range(times)]
+    assert None not in lanes
+    return [lane for lane in lanes if lane is not None]
+
+
+def share_error(levels: list[Level]) -> int:
+    """The worst difference from the entitled count in any window of 100 picks."""
+    windows = (levels[start : start + 100] for start in range(len(levels) - 99))
+    return max(abs(window.count(level) - ENTITLED[level]) for window in windows for level in Level)
+
+
+def longest_gap(levels: list[Level], level: Level) -> int:
+    places = [-1, *(place for place, other in enumerate(levels) if other is level)]
+    return max(after - before for before, after in pairwise(places))
+
+
+def test_levels_interleave_as_6_3_1() -> None:
+    picked = served(backlogged(), 10)
+
+    assert "".join(level[0] for level, _ in picked) == "hmhhmhlhmh"
+
+
+@pytest.mark.parametrize("lanes_a_level", [1, 7, 20])
+def test_a_full_backlog_is_shared_exactly_with_short_gaps(lanes_a_level: int) -> None:
+    levels = [level for level, _ in served(backlogged(lanes_a_level), 1_000)]
+
+    assert share_error(levels) == 0
+    assert {level: longest_gap(levels, level) for level in Level} == LONGEST_GAP
+
+
+step = st.sampled_from(["ready", "ready", "rest", "serve", "serve", "serve"])
+histories = st.lists(st.tuples(step, st.sampled_from(list(Level)), st.integers(0, 2)), max_size=150)
+
+
+def live_through(scheduler: Scheduler[Lane], history: list[tuple[str, Level, int]]) -> None:
+    for action, level, number in history:
+        if action == "serve":
+            serve(scheduler)
+        else:
+            getattr(scheduler, action)((level, number))
+
+
+@given(histories)
+@settings(max_examples=300, deadline=None)
+def test_whatever_went_before_the_share_error_is_at_most_one_pick(
+    history: list[tuple[str, Level, int]],
+) -> None:
+    scheduler: Scheduler[Lane] = Scheduler()
+    for level in Level:
+        for number in range(3):
+            scheduler.add((level, number), level)
+    live_through(scheduler, history)
+
+    for level in Level:
+        for number in range(3):
+            scheduler.ready((level, number))
+    levels = [level for level, _ in served(scheduler, 250)]
+
+    assert share_error(levels) <= 1
+
+
+@given(histories)
+@settings(max_examples=300, deadline=None)
+def test_it_is_work_conserving_and_never_picks_a_lane_that_rests(
+    history: list[tuple[str, Level, int]],
+) -> None:
+    scheduler = backlogged(3)
+    ready = {(level, number) for level in Level for number in range(3)}
+
+    for action, level, number in history:
+        if action == "ready":
+            ready.add((level, number))
+        elif action == "rest":
+            ready.discard((level, number))
+        live_through(scheduler, [(action, level, number)])
+
+        assert (scheduler.pick() in ready) if ready else (scheduler.pick() is None)
+
+
+def test_an_idle_levels_share_goes_to_the_others_in_proportion() -> None:
+    scheduler = backlogged()
+
+    scheduler.rest((Level.LOW, 0))
+    levels = [level for level, _ in served(scheduler, 900)]
+
+    assert (levels.count(Level.HIGH), levels.count(Level.MEDIUM)) == (600, 300)
+
+
+def test_a_level_idle_for_long_brings_no_hoard() -> None:
+    scheduler = backlogged()
+    scheduler.rest((Level.HIGH, 0))
+    served(scheduler, 10_000)
+
+    scheduler.ready((Level.HIGH, 0))
+    levels = [level for level, _ in served(scheduler, 200)]
+
+    assert share_error(levels) <= 1
+
+
+def test_a_level_that_is_empty_for_an_instant_loses_nothing() -> None:
+    scheduler = backlogged()
+    levels = []
+
+    for _ in range(500):
+        levels += [level for level, _ in served(scheduler, 1)]
+        scheduler.rest((Level.LOW, 0))
+        scheduler.ready((Level.LOW, 0))
+
+    assert share_error(levels) <= 1
+
+
+def test_a_level_of_weight_zero_is_served_only_when_no_other_can_be() -> None:
+    scheduler = backlogged(weights=Weights(6, 3, 0))
+    assert Level.LOW not in [level for level, _ in served(scheduler, 500)]
+
+    scheduler.rest((Level.HIGH, 0))
+    scheduler.rest((Level.MEDIUM, 0))
+
+    assert serve(scheduler) == (Level.LOW, 0)
+
+
+def test_lanes_of_a_level_take_turns_of_their_quota() -> None:
+    scheduler: Scheduler[str] = Scheduler()
+    for lane, quota in (("a", 1), ("b", 3), ("c", 2)):
+        scheduler.add(lane, Level.HIGH, quota)
+        scheduler.ready(lane)
+
+    picked = []
+    for _ in range(12):
+        picked.append(scheduler.pick())
+        scheduler.charge()
+
+    assert "".join(map(str, picked)) == "abbbccabbbcc"
+
+
+def test_a_quota_changed_in_mid_turn_counts_at_once() -> None:
+    scheduler: Scheduler[str] = Scheduler()
+    for lane in "ab":
+        scheduler.add(lane, Level.HIGH, 5)
+        scheduler.ready(lane)
+    scheduler.pick()
+    scheduler.charge()
+
+    scheduler.set_quota("a", 2)
+    picked = []
+    for _ in range(3):
+        picked.append(scheduler.pick())
+        scheduler.charge()
+
+    assert picked == ["a", "b", "b"]
+
+
+def test_weights_changed_between_two_picks_hold_from_the_next() -> None:
+    scheduler = backlogged()
+    served(scheduler, 7)
+
+    scheduler.set_weights(Weights(1, 1, 8))
+    levels = [level for level, _ in served(scheduler, 100)]
+
+    counts = (levels.count(Level.HIGH), levels.count(Level.MEDIUM), levels.count(Level.LOW))
+    assert all(abs(count - due) <= 1 for count, due in zip(counts, (10, 10, 80), strict=True))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)), max_size=10))
+@settings(max_examples=100)
+def test_any_change_of_weights_at_any_time_keeps_the_new_shares(
+    changes: list[tuple[int, int, int]],
+) -> None:
+    scheduler = backlogged(2)
+    for high, medium, low in changes:
+        served(scheduler, 3)
+        scheduler.set_weights(Weights(high, medium, low))
+
+    scheduler.set_weights(Weights())
+    levels = [level for level, _ in served(scheduler, 300)]
+
+    assert share_error(levels) <= 1
+
+
+def test_a_new_lane_is_the_next_of_its_level() -> None:
+    scheduler = backlogged(50)
+    served(scheduler, 1_000)
+
+    late = (Level.HIGH, 999)
+    scheduler.add(late, Level.HIGH)
+    scheduler.ready(late)
+
+    assert late in served(scheduler, LONGEST_GAP[Level.HIGH] + 1)
+
+
+def test_a_flood_of_new_lanes_does_not_starve_the_old_ones() -> None:
+    scheduler: Scheduler[int] = Scheduler()
+    old = list(range(5))
+    for lane in old:
+        scheduler.add(lane, Level.HIGH)
+        scheduler.ready(lane)
+        scheduler.pick()
+        scheduler.charge()
+
+    seen = set()
+    for newcomer in range(100, 112):
+        scheduler.add(newcomer, Level.HIGH)
+        scheduler.ready(newcomer)
+        seen.add(scheduler.pick())
+        scheduler.charge()
+
+    assert set(old) <= seen
+
+
+def test_a_lane_that_turns_out_empty_costs_its_level_nothing() -> None:
+    scheduler = backlogged(2)
+
+    picked = []
+    for _ in range(300):
+        lane = scheduler.pick()
+        assert lane is not None
+        if lane[1] == 1:
+            scheduler.rest(lane)
+            continue
+        scheduler.charge()
+        picked.append(lane[0])
+
+    assert share_error(picked) == 0
+
+
+def test_a_removed_lane_is_forgotten() -> None:
+    scheduler = backlogged()
+
+    scheduler.remove((Level.HIGH, 0))
+
+    assert (Level.HIGH, 0) not in served(scheduler, 50)
+    with pytest.raises(KeyError):
+        scheduler.ready((Level.HIGH, 0))
+
+
+def test_ready_and_rest_may_be_said_twice() -> None:
+    scheduler = backlogged()
+    for say in (scheduler.ready, scheduler.ready, scheduler.rest, scheduler.rest):
+        say((Level.HIGH, 0))
+
+    assert (Level.HIGH, 0) not in served(scheduler, 20)

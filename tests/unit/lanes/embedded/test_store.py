@@ -1,0 +1,182 @@
+"""The embedded store itself: who may open it, and what its errors say."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lanes.backend import connect
+from lanes.embedded.broker import EmbeddedBroker
+from lanes.embedded.database import Database
+from lanes.embedded.presence import EmbeddedPresence
+from lanes.embedded.worker import FILE_NAME
+from lanes.errors import PushlaneError, StorageFull, Unreachable
+from lanes.presence import Process
+from lanes.settings import Settings
+
+LANE = "task-a"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "new" / "store"
+
+
+async def opened(folder, **options) -> Database:
+    database = Database(folder, **options)
+    await database.open()
+    return database
+
+
+async def test_its_folder_is_made_for_the_user_alone(folder):
+    async with connect(Settings(data_dir=folder)):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_nothing_is_left_behind_but_the_store(folder):
+    async with connect(Settings(data_dir=folder)) as backend:
+        await backend.broker.open_lane(LANE)
+        await backend.broker.read(LANE, lambda _: None)
+
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == [FILE_NAME]
+
+
+async def test_a_path_that_is_a_file_is_refused_with_the_path(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+
+    with pytest.raises(Unreachable, match=f"{path}.*--data-dir"):
+        await opened(path)
+
+
+async def test_a_file_that_is_no_store_is_refused_with_the_path(tmp_path):
+    (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
+
+    with pytest.raises(Unreachable, match=f"{tmp_path}.*not a pushlane store"):
+        await opened(tmp_path)
+
+
+async def test_a_store_of_a_newer_version_is_refused(folder):
+    await (await opened(folder)).close()
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+    with pytest.raises(Unreachable, match="version 99"):
+        await opened(folder)
+
+
+async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
+    await (await opened(folder)).close()
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("DROP TABLE shelf")
+        connection.execute("DROP TABLE presence")
+        connection.execute("DELETE FROM counters WHERE name = 'shelf'")
+
+    async with connect(Settings(data_dir=folder)) as backend:
+        assert await backend.shelf.put("rule", "weekly", b"text", None) is not None
+        assert await backend.presence.list() == []
+
+
+async def test_rows_of_processes_whose_time_is_over_go(folder):
+    database = await opened(folder)
+    clock = [1_000]
+    presence = EmbeddedPresence(database, lambda: clock[0])
+    for number in range(3):
+        process = Process(id=str(number), kind="dispatcher", pid=1, version="1")
+        await presence.announce(process, 1.0)
+        clock[0] += 1_000
+
+    kept = await database.read(lambda store: store.execute("SELECT id FROM presence").fetchall())
+    await database.close()
+    assert kept == [("2",)]
+
+
+async def test_two_that_make_it_at_once_both_open_it(folder):
+    databases = await asyncio.gather(*(opened(folder) for _ in range(4)))
+
+    for database in databases:
+        await database.close()
+
+
+@asynccontextmanager
+async def on_a_full_disk(folder):
+    """A broker with one lane and two messages on it, whose store cannot grow much more."""
+    database = await opened(folder)
+    broker = EmbeddedBroker(database, prefetch=16)
+    await broker.open_lane(LANE)
+    await broker.publish(LANE, [b"1", b"2"])
+    await database.read(lambda c: c.execute("PRAGMA max_page_count = 100").fetchone())
+    yield broker
+    await broker.close()
+    await database.close()
+
+
+async def test_a_full_disk_says_which_folder(folder):
+    async with on_a_full_disk(folder) as broker:
+        with pytest.raises(StorageFull, match=str(folder)):
+            await broker.publish(LANE, [b"x" * 10_000] * 200)
+
+
+async def test_what_was_published_before_the_disk_was_full_is_kept(folder):
+    async with on_a_full_disk(folder) as broker:
+        with pytest.raises(StorageFull):
+            await broker.publish(LANE, [b"x" * 10_000] * 200)
+
+        assert await broker.backlog(LANE) == 2
+
+
+async def test_a_store_that_another_holds_too_long_says_so(folder):
+    database = await opened(folder, busy_timeout_s=0.01)
+    holder = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(Unreachable, match=f"{folder}.*another process holds it"):
+        await database.write(lambda connection: connection.execute("DELETE FROM leases"))
+
+    holder.close()
+    await database.close()
+
+
+async def test_a_job_that_fails_does_not_undo_those_beside_it(folder):
+    database = await opened(folder)
+
+    def refuse(connection):
+        raise ValueError("refused")
+
+    jobs = [_count_up, refuse, _count_up]
+    answers = await asyncio.gather(*map(database.write, jobs), return_exceptions=True)
+
+    assert answers[0] is answers[2] is None
+    assert isinstance(answers[1], ValueError)
+    assert await database.read(_stamp) == 2
+    await database.close()
+
+
+async def test_a_closed_store_says_so(folder):
+    database = await opened(folder)
+    await database.close()
+
+    with pytest.raises(Unreachable, match="closed"):
+        await database.read(_stamp)
+
+
+async def test_a_wrong_statement_is_no_reason_to_try_again(folder):
+    database = await opened(folder)
+
+    with pytest.raises(PushlaneError, match="report") as caught:
+        await database.read(lambda connection: connection.execute("SELECT nonsense"))
+
+    assert not isinstance(caught.value, Unreachable)
+    await database.close()
+
+
+def _count_up(connection) -> None:
+    connection.execute("UPDATE counters SET value = value + 1 WHERE name = 'stamp'")
+
+
+def _stamp(connection) -> int:
+    return connection.execute("SELECT value FROM counters WHERE name = 'stamp'").fetchone()[0]

@@ -1,0 +1,98 @@
+"""Rules and alerts that a newer version has put: what it added is kept, what is new is skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from lanes.backend import connect
+from lanes.errors import BadInput, UnknownFormat
+from lanes.ports import Shelf
+from pipeline.alerts.book import AlertBook
+from pipeline.rules import course
+from pipeline.rules.book import Book
+from pipeline.rules.rule import make_rule
+from tests.unit.dispatcher.support import settings_in
+from tests.unit.lanes.stored_documents import ALERT, AT, RULE
+
+
+async def put(shelf: Shelf, kind: str, document: bytes, **fields: Any) -> str:
+    """A document as a newer version would put it."""
+    changed = {**msgspec.json.decode(document), **fields}
+    name = changed.pop("_name", None) or changed["name"]
+    found = await shelf.get(kind, name)
+    await shelf.put(kind, name, msgspec.json.encode(changed), found.version if found else None)
+    return name
+
+
+async def kept(shelf: Shelf, kind: str, name: str) -> dict[str, Any]:
+    found = await shelf.get(kind, name)
+    assert found is not None
+    return msgspec.json.decode(found.body)
+
+
+async def test_what_was_added_to_a_rule_and_its_history_survives_a_change(tmp_path) -> None:
+    async with connect(settings_in(tmp_path)) as backend:
+        name = await put(backend.shelf, "rule", RULE.encode(), later={"a": [1]})
+        await backend.shelf.put(
+            "rule-history", name, b'{"later": 7, "runs": [{"at_ms": 5, "later": [2]}]}', None
+        )
+        book = Book(backend.shelf)
+
+        changed = await book.change(name, lambda rule: rule.changed(paused=True))
+        await book.change_history(name, course.ask(AT))
+
+        assert (await kept(backend.shelf, "rule", name))["later"] == {"a": [1]}
+        assert "later" not in changed.shown()
+        history = await kept(backend.shelf, "rule-history", name)
+        assert (history["later"], history["runs"][0]["later"]) == (7, [2])
+        assert history["runs"][1]["at_ms"] == AT
+
+
+def test_a_field_that_there_is_not_is_refused_in_a_rule_of_ones_own() -> None:
+    with pytest.raises(BadInput, match="there is no field 'later'"):
+        make_rule("weekly", {"later": 1, "cron": "0 9 * * 1"}, AT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("rule", {"catch_up": "some"}),
+        ("rule-history", {"_name": "newer", "runs": [{"at_ms": 5, "state": "resting"}]}),
+    ],
+)
+async def test_a_rule_that_only_a_newer_version_understands_is_skipped_and_named(
+    tmp_path, caplog, kind: str, fields: dict[str, Any]
+) -> None:
+    async with connect(settings_in(tmp_path)) as backend:
+        await put(backend.shelf, "rule", RULE.encode())
+        await put(backend.shelf, "rule", RULE.encode(), name="newer")
+        before = b"{}" if kind == "rule-history" else RULE.encode()
+        await put(backend.shelf, kind, before, **{"name": "newer", **fields})
+        book = Book(backend.shelf)
+
+        for _ in range(2):
+            assert [page.rule.name for page in await book.pages()] == ["weekly"]
+        with pytest.raises(UnknownFormat, match=r"rule 'newer'.*upgrade"):
+            await book.page("newer")
+
+        [told] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert "newer" in told
+
+
+async def test_an_alert_that_only_a_newer_version_understands_is_skipped_and_named(
+    tmp_path, caplog
+) -> None:
+    async with connect(settings_in(tmp_path)) as backend:
+        await put(backend.shelf, "alert", ALERT.encode(), later=1)
+        await put(backend.shelf, "alert", ALERT.encode(), name="newer", metric="mood")
+        book = AlertBook(backend.shelf)
+
+        for _ in range(2):
+            assert await book.rules() == [ALERT]
+        with pytest.raises(UnknownFormat, match=r"alert 'newer'.*upgrade"):
+            await book.rule("newer")
+
+        assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1

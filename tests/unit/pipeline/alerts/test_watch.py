@@ -1,0 +1,258 @@
+"""Alerts on a store and a backend's shelf, told to a webhook on loopback; kills and restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from lanes.backend import connect
+from lanes.errors import BadInput
+from lanes.settings import Settings
+from pipeline.alerts.book import AlertBook
+from pipeline.alerts.measure import lag_of, measure
+from pipeline.alerts.rule import AlertRule, Metric, Threshold
+from pipeline.alerts.watch import Watch
+from pipeline.alerts.webhook import Webhook
+from pipeline.store import CorruptStore, open_store
+from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
+from tests.web_server import Server
+
+NOW_MS = NOON_MS + 10 * MINUTE_MS
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+AWAY = b"HTTP/1.1 503 Away\r\nContent-Length: 0\r\n\r\n"
+
+
+def rule(metric=Metric.FAILURE_RATE, when="> 5%", url="http://127.0.0.1:9/x", **given):
+    return AlertRule(name="a", metric=metric, when=Threshold.parse(when), url=url, **given)
+
+
+def receipts(count, at_ms=NOW_MS - MINUTE_MS, **given):
+    return [{"responded_at_ms": at_ms, **given}] * count
+
+
+def found(root, of, now_ms=NOW_MS, lag=0):
+    return measure(root, of, now_ms, lag)
+
+
+async def no_wait(_s):
+    return None
+
+
+async def no_lag():
+    return 0
+
+
+def test_a_rate_is_measured_by_each_value(tmp_path):
+    root = store_of(
+        tmp_path,
+        [
+            *receipts(30, outcome="dead", sink="fcm"),
+            *receipts(70, sink="fcm"),
+            *receipts(5),
+        ],
+    )
+    by_sink = found(root, rule(by="sink"))
+    assert by_sink[("fcm",)].value == pytest.approx(0.3)
+    assert by_sink[("webhook",)].value == 0
+    assert found(root, rule())[()].n == 105
+
+
+def test_an_attribute_is_measured_like_any_dimension(tmp_path):
+    bad = {"attributes": [("version", "5.1")], "outcome": "dead"}
+    root = store_of(tmp_path, [*receipts(9, **bad), *receipts(1, attributes=bad["attributes"])])
+    assert found(root, rule(by="attribute:version"))[("5.1",)].value == pytest.approx(0.9)
+
+
+def test_the_window_before_is_measured_too(tmp_path):
+    earlier = NOW_MS - 7 * MINUTE_MS
+    root = store_of(tmp_path, [*receipts(3, outcome="dead"), *receipts(1, earlier, outcome="dead")])
+    [measured] = found(root, rule(Metric.DEAD, "> 2x")).values()
+    assert (measured.value, measured.before) == (3, 1)
+
+
+def test_receipts_outside_of_both_windows_do_not_count(tmp_path):
+    root = store_of(tmp_path, [*receipts(1), *receipts(50, NOW_MS - 11 * MINUTE_MS)])
+    [measured] = found(root, rule(Metric.RATE, "> 1")).values()
+    assert (measured.n, measured.n_before) == (1, 0)
+
+
+def test_a_quantile_is_that_of_the_window(tmp_path):
+    waited = {"eligible_at_ms": NOON_MS, "dispatched_at_ms": NOON_MS + 2_000}
+    root = store_of(tmp_path, receipts(10, **waited))
+    [measured] = found(root, rule(Metric.P99_WAIT_MS, "> 1000")).values()
+    assert measured.value == pytest.approx(2_000, rel=0.05)
+
+
+def test_a_level_that_waits_below_its_share_is_found(tmp_path):
+    waited = {"eligible_at_ms": NOON_MS, "dispatched_at_ms": NOON_MS + 5_000}
+    root = store_of(
+        tmp_path,
+        [
+            *receipts(10, level="high", weight=6, **waited),
+            *receipts(90, level="low", weight=1, task_id="b"),
+        ],
+    )
+    by_level = found(root, rule(Metric.SHARE_ERROR, "> 10%", by="level"))
+    assert by_level.keys() == {("high",)}  # low does not wait
+    assert by_level[("high",)].value == pytest.approx(6 / 7 - 0.1)
+
+
+def test_lag_is_none_when_the_log_is_read(tmp_path):
+    root = store_of(tmp_path, receipts(1))
+    published_ms = open_store(root).state.last_batch_at_ms
+    lag_s = rule(Metric.LAG_S, "> 60")
+    assert found(root, lag_s, published_ms + 90_000, lag=0)[()].value == 0
+    assert found(root, lag_s, published_ms + 90_000, lag=7)[()].value == 90
+    assert found(root, lag_s, published_ms + 90_000, lag=None)[()].value == 90
+
+
+def test_without_a_store_it_says_how_to_make_one(tmp_path):
+    with pytest.raises(BadInput, match="pushlane pipeline run"):
+        found(tmp_path, rule())
+
+
+async def test_it_is_told_once_over_restarts(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    async with Server(OK, keep=True).running() as server:
+        async with shelf(tmp_path) as book:
+            await book.add(rule(url=server.url, by="sink"))
+        for _ in range(3):
+            async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+                await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
+        [message] = map(json.loads, server.bodies)
+        assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
+
+
+async def test_its_end_is_told_once_over_restarts(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    async with Server(OK, keep=True).running() as server:
+        async with shelf(tmp_path) as book:
+            await book.add(rule(url=server.url))
+        for now_ms in (NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_630_000):
+            async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+                await Watch(book, root, webhook.tell, no_lag).look(now_ms)
+        assert [json.loads(body)["status"] for body in server.bodies] == ["firing", "recovered"]
+
+
+async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    async with Server(AWAY, keep=True).running() as server:
+        async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+            await book.add(rule(url=server.url))
+            watch = Watch(book, root, webhook.tell, no_lag)
+            [look] = await watch.look(NOW_MS)
+            assert "did not take it: HTTP 503" in look.problem
+            assert len(server.bodies) == 3
+            server.answer = OK
+            [look] = await watch.look(NOW_MS + 30_000)
+            assert [message.status for message in look.told] == ["firing"]
+        keys = {_key(head) for head in server.heads}
+        assert len(server.heads) == 4
+        assert len(keys) == 1
+
+
+async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead", sink="Zürich\x7f\n"))
+    async with Server(OK, keep=True).running() as server:
+        async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+            await book.add(rule(url=server.url, by="sink"))
+            [look] = await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
+        assert (look.problem, len(server.bodies)) == ("", 1)
+
+
+async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    ids = []
+
+    async def killed(_url, message):
+        ids.append(message.id)
+        raise KeyboardInterrupt
+
+    async def taken(_url, message):
+        ids.append(message.id)
+        return ""
+
+    async with shelf(tmp_path) as book:
+        await book.add(rule())
+        with pytest.raises(KeyboardInterrupt):
+            await Watch(book, root, killed, no_lag).look(NOW_MS)
+        await Watch(book, root, taken, no_lag).look(NOW_MS + 30_000)
+        await Watch(book, root, taken, no_lag).look(NOW_MS + 60_000)
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
+
+
+async def test_one_alert_that_goes_wrong_does_not_stop_the_others(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    for path in open_store(root).files("latency"):
+        os.truncate(path, 20)
+    ids = []
+
+    async def tell(_url, message):
+        ids.append(message.alert)
+        return ""
+
+    async with shelf(tmp_path) as book:
+        await book.add(rule(Metric.P99_WAIT_MS, "> 1"))
+        healthy = AlertRule(
+            name="b", metric=Metric.DEAD, when=Threshold.parse("> 1"), url="http://127.0.0.1:9/"
+        )
+        await book.add(healthy)
+        broken, fine = await Watch(book, root, tell, no_lag).look(NOW_MS)
+    assert "pipeline replay" in broken.problem
+    assert (fine.problem, ids) == ("", ["b"])
+    with pytest.raises(CorruptStore):
+        found(root, rule(Metric.P99_WAIT_MS, "> 1"))
+
+
+async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    for path in open_store(root).generation.manifests.iterdir():
+        path.write_text("{")
+    async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+        await book.add(rule())
+        lag = partial(lag_of, None, root)
+        [look] = await Watch(book, root, webhook.tell, lag).look(NOW_MS)
+    assert "pipeline replay" in look.problem
+
+
+async def test_an_alert_of_the_same_name_is_refused_unless_it_replaces(tmp_path):
+    async with shelf(tmp_path) as book:
+        await book.add(rule())
+        with pytest.raises(BadInput, match="--replace"):
+            await book.add(rule(when="> 10%"))
+        await book.add(rule(when="> 10%"), replace=True)
+        assert (await book.rule("a")).when.limit == 0.1
+
+
+async def test_a_removed_alert_forgets_what_it_told(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    told = []
+
+    async def tell(_url, message):
+        told.append(message.status)
+        return ""
+
+    async with shelf(tmp_path) as book:
+        for _ in range(2):
+            await book.add(rule())
+            await Watch(book, root, tell, no_lag).look(NOW_MS)
+            await book.remove("a")
+        with pytest.raises(BadInput, match="no alert"):
+            await book.remove("a")
+    assert told == ["firing", "firing"]
+
+
+def _key(head):
+    return head.split("idempotency-key: ")[1].split("\r\n")[0]
+
+
+@asynccontextmanager
+async def shelf(folder):
+    """The book of an embedded backend, opened anew."""
+    async with connect(Settings(data_dir=folder / "data")) as backend:
+        yield AlertBook(backend.shelf)

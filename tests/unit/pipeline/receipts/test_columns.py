@@ -1,0 +1,74 @@
+"""Bodies of the log as columns: what is a receipt, what is set aside, and the mark at the end."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from lanes.errors import UnknownFormat
+from lanes.receipt import decode_receipts, encode_receipts
+from pipeline.receipts.columns import CLICKED, FINISHED, MARK, QUARANTINED, RETRIED, ROWS, rows_of
+from tests.receipt_bodies import NOON_MS, body
+
+
+def rows(*pages):
+    batches = list(rows_of(3, "5", "9", pages))
+    assert all(batch.schema.equals(ROWS) for batch in batches)
+    return pa.Table.from_batches(batches).to_pylist()
+
+
+def test_receipts_are_rows_with_the_labels_of_their_task():
+    first, second, _ = rows([body("a", [7, 8], "dead", reason="gone", attributes={"v": "1"})])
+    assert (first["task_id"], first["task_name"], first["app"]) == ("a", "the a", "shop")
+    assert (first["seq"], second["seq"]) == (7, 8)
+    assert (first["outcome"], first["reason"], first["kind"]) == ("dead", "gone", FINISHED)
+    assert (first["responded_at_ms"], first["attributes"]) == (NOON_MS, [("v", "1")])
+    assert (first["trace_id"], second["row_id"] - first["row_id"]) == ("", 1)
+
+
+def test_a_range_ends_with_how_far_it_went():
+    mark = rows([body("a", [1])], [body("a", [2]), b"?"])[-1]
+    assert (mark["kind"], mark["partition"], mark["bytes"]) == (MARK, 3, 3)
+    assert (mark["position"], mark["until"]) == ("5", "9")
+
+
+def test_kinds_that_count_for_themselves_are_told_apart():
+    outcomes = [("delivered", 1), ("retry", 1), ("retry", 2), ("clicked", 0)]
+    found = rows([body("a", [1], outcome, attempt=n) for outcome, n in outcomes])
+    kinds = [row["kind"] for row in found[:-1]]
+    assert kinds == [FINISHED, RETRIED + 1, RETRIED + 2, CLICKED]
+
+
+def test_rows_are_numbered_through_all_pages():
+    found = rows([body("a", [1, 2])], [body("a", [3])])
+    ids = [row["row_id"] for row in found[:-1]]
+    assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"version": 0}, "receipts of version 0; this reads 1"),
+        ({"outcome": ["lost"]}, "receipts with an outcome that there is not"),
+        ({"seq": [0]}, "receipts with a seq that there is not"),
+        ({"seq": [2**32]}, "receipts with a seq that there is not"),
+        ({"attempt": [-1]}, "receipts with an attempt that there is not"),
+        ({"quota": [2**40]}, "a value out of range"),
+    ],
+)
+def test_a_body_that_cannot_be_used_is_set_aside_with_its_place(change, why):
+    bad = encode_receipts(msgspec.structs.replace(decode_receipts(body("a", [1])), **change))
+    good, found, _ = rows([body("a", [1]), bad])
+    assert good["kind"] == FINISHED
+    assert (found["kind"], found["why"], found["position"]) == (QUARANTINED, why, "5+1")
+    assert found["bytes"] == len(bad)
+
+
+def test_a_range_with_a_batch_of_a_higher_version_is_not_read():
+    newer = encode_receipts(msgspec.structs.replace(decode_receipts(body("a", [1])), version=2))
+    other = msgspec.msgpack.encode([3, {"columns": b"of another kind"}])
+
+    for later in (newer, other):
+        with pytest.raises(UnknownFormat, match=r"receipts log is of format [23].*upgrade"):
+            rows([body("a", [1]), later])

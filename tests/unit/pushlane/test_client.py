@@ -1,0 +1,49 @@
+"""The public face: a program's way to submit tasks and to steer them."""
+
+from __future__ import annotations
+
+import pytest
+
+import pushlane
+from pushlane import Client, Level, Settings, State, SubmitRequest, Weights
+
+ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
+
+
+def test_everything_public_is_there() -> None:
+    missing = [name for name in pushlane.__all__ if not hasattr(pushlane, name)]
+
+    assert missing == []
+
+
+async def test_it_submits_rows_in_memory(settings: Settings) -> None:
+    async with Client(settings) as client:
+        result = await client.submit(SubmitRequest(source=ROWS, level=Level.HIGH))
+
+        [task] = await client.tasks()
+        assert (task.id, task.total, task.state) == (result.task.id, 3, State.RUNNING)
+        assert (await client.progress(task.id)).finished == 0
+
+
+async def test_it_steers_a_task(settings: Settings) -> None:
+    async with Client(settings) as client:
+        result = await client.submit(SubmitRequest(source=ROWS, level=Level.LOW))
+        task_id = result.task.id
+
+        assert (await client.promote(task_id, Level.HIGH)).level is Level.HIGH
+        assert (await client.set_quota(task_id, 4)).quota == 4
+        assert (await client.pause(task_id, "wrong text")).reason == "wrong text"
+        assert (await client.resume(task_id)).state is State.RUNNING
+        assert (await client.cancel(task_id)).state is State.CANCELLED
+        assert await client.tasks([State.CANCELLED]) == [await client.task(task_id)]
+
+
+async def test_it_shares_the_sink_anew(settings: Settings) -> None:
+    async with Client(settings) as client:
+        await client.set_levels("5:4:1")
+        assert await client.weights() == Weights(5, 4, 1)
+
+
+async def test_a_client_that_is_not_open_says_so(settings: Settings) -> None:
+    with pytest.raises(pushlane.PushlaneError, match="async with"):
+        await Client(settings).tasks()
