@@ -108,7 +108,7 @@ def test_an_error_of_the_driver_is_told_with_its_place():
         told = cause_of(error)
         ours = as_ours(error)
 
-    assert told.startswith("KeyError at tests/unit/pipeline/test_traces.py:")
+    assert told.startswith("KeyError at unit/pipeline/test_traces.py:")
     assert isinstance(ours, PipelineFailed)
     assert str(ours) == f"Spark stopped with {told}; run it again"
 
