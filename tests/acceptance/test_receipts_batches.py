@@ -35,7 +35,8 @@ pytestmark = [
 @pytest.fixture
 def unsampled(pushlane: Pushlane) -> Iterator[Pushlane]:
     """All rows are kept at once: none has to be filled up later, from batches read again."""
-    commands = Pushlane(pushlane.folder, {**pushlane.settings, "pipeline_detail_lag": "0"})
+    changes = {"pipeline_detail_lag": "0", "reports_dir": str(pushlane.folder / "reports")}
+    commands = Pushlane(pushlane.folder, {**pushlane.settings, **changes})
     yield commands
     commands.end_all()
 
