@@ -156,6 +156,9 @@ def _ending(run: Run) -> str:
 
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> None:
+    from pipeline.fanout.stage import remove_abandoned
+
+    await asyncio.to_thread(remove_abandoned, settings)
     async with connect(settings) as backend:
         scheduler = _scheduler(backend, expander)
         stop_on_signals(

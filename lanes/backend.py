@@ -7,7 +7,7 @@ whoever asks for the change.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from lanes import life
@@ -81,3 +81,22 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         adapters = connect_pulsar(settings)
     async with adapters as backend:
         yield backend
+
+
+@asynccontextmanager
+async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
+    """Open the log of receipts alone, for who needs nothing else, and close it in the end.
+
+    Raises:
+        Unreachable: the service that holds it does not answer; names its URL.
+    """
+    if settings.broker == "embedded":
+        from lanes.embedded import connect_embedded_receipts
+
+        opening: AbstractAsyncContextManager[ReceiptLog] = connect_embedded_receipts(settings)
+    else:
+        from lanes.pulsar import connect_pulsar_receipts
+
+        opening = connect_pulsar_receipts(settings)
+    async with opening as receipts:
+        yield receipts

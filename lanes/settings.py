@@ -128,6 +128,11 @@ class Settings(BaseSettings):
         description="where fan-outs freeze their audiences, seen by every Spark worker; "
         "data_dir/fanout unless given",
     )
+    fanout_keep_s: float = Field(
+        604_800.0,
+        ge=3_600,
+        description="how long a frozen audience stays that no fan-out goes on with",
+    )
     dedup_window_s: float = Field(
         19_800.0,
         gt=0,

@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from lanes.errors import BadInput, PushlaneError
 from lanes.nearest import did_you_mean
+from pipeline.traces import cause_of
 
 _MOST_COLUMNS = 40
 _MOST_CHARACTERS = 300
@@ -36,9 +38,8 @@ def spark_errors(doing: str, columns: Sequence[str] = ()) -> Iterator[None]:
         raise BadInput(f"{doing}: {_pointed(error)}") from error
     except AnalysisException as error:
         raise BadInput(f"{doing}: {_analysis(error, columns)}") from error
-    except PySparkException as error:
-        condition = error.getCondition() or type(error).__name__
-        raise PipelineFailed(f"{doing}: Spark stopped with {condition}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise PipelineFailed(f"{doing}: Spark stopped with {cause_of(error)}") from error
 
 
 def _pointed(error: ParseException) -> str:

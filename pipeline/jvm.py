@@ -1,7 +1,7 @@
 """Spark's Java process, for one piece of work: what it says goes to a file, not to the terminal.
 
-The file can quote rows, so only its owner can read it, and it goes with the process; after a
-failure it stays, and the error names it. Nothing here knows what Spark is used for.
+Once Spark works only names of errors and places in code get there, nothing of a row. The file is
+its owner's alone and goes with the process; after a failure it stays, and the error names it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 
 from pipeline.errors import PipelineFailed
 from pipeline.interrupt import interrupt_waits
+from pipeline.traces import without_data
 
 _ENDS_WITHIN_S = 20.0
 _MOST_CHARACTERS = 300
@@ -29,18 +31,72 @@ _PREFIX = re.compile(r'^(Exception in thread "main" )?([\w$]+\.)+[\w$]*(Exceptio
 _TROUBLE = re.compile(r"(\b[\w.$]+(Exception|Error)\b|^error|invalid|cannot|unable|refused)", re.I)
 
 
+class SparkLog:
+    """Writes what comes through a pipe to a file: all of it up to `mind_rows`, then what may stay.
+
+    A file of its own is made for it, which only its owner can read.
+    """
+
+    def __init__(self) -> None:
+        handle, path = tempfile.mkstemp(prefix="pushlane-spark-", suffix=".log")
+        self.path = Path(path)
+        self._file = os.fdopen(handle, "w", encoding="utf-8", buffering=1)
+        reading, self.pipe = os.pipe()
+        self._is_minding = False
+        self._copying = threading.Thread(
+            target=self._copy, args=(reading,), name="spark-log", daemon=True
+        )
+        self._copying.start()
+
+    def mind_rows(self) -> None:
+        """From now on it can be of rows."""
+        self._is_minding = True
+
+    def hand_over(self) -> None:
+        """The process has the pipe; this one lets go of it, so that it ends with the process."""
+        os.close(self.pipe)
+
+    def end(self) -> None:
+        """Everything is in the file."""
+        self._copying.join(_ENDS_WITHIN_S)
+
+    def _copy(self, reading: int) -> None:
+        with self._file, os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if not self._is_minding:
+                    self._file.write(line)
+                elif kept := without_data(line):
+                    self._file.write(f"{kept}\n")
+
+
 class Jvm:
     """A Java process that Spark can be started in. `log` holds what it says."""
 
-    def __init__(self, gateway: JavaGateway, log: Path) -> None:
+    def __init__(self, gateway: JavaGateway, log: SparkLog) -> None:
         self.gateway = gateway
-        self.log = log
+        self._log = log
         self._keeps_log = False
+
+    @property
+    def log(self) -> Path:
+        return self._log.path
+
+    def works(self) -> None:
+        """Spark is there: errors go to the log, without rows; executors of a cluster say nothing,
+        since what they say is kept on their own machines.
+        """
+        self._log.mind_rows()
+        log4j = self.gateway.jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
+
+    def keep_log(self) -> Path:
+        """It stays to be read."""
+        self._keeps_log = True
+        return self.log
 
     def failed(self, what: str) -> PipelineFailed:
         """The error that says so; the log stays to be read."""
-        self._keeps_log = True
-        return PipelineFailed(f"{what} (what Spark said: {self.log})")
+        return PipelineFailed(f"{what} (what Spark said: {self.keep_log()})")
 
     def end(self) -> None:
         """It ends with its standard input; killed if it does not."""
@@ -54,6 +110,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._log.end()
         if not self._keeps_log:
             self.log.unlink(missing_ok=True)
 
@@ -65,11 +122,10 @@ def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
     Raises:
         PipelineFailed: it does not start.
     """
-    log = _private_file()
     running: Jvm | None = None
     try:
         with interrupt_waits():
-            running = _start(SparkConf(loadDefaults=False).setAll(_shown(options)), log)
+            running = _start(SparkConf(loadDefaults=False).setAll(_shown(options)))
         SparkContext._gateway, SparkContext._jvm = running.gateway, running.gateway.jvm
         yield running
     finally:
@@ -86,21 +142,19 @@ def reason_in(log: Path) -> str:
     return _PREFIX.sub("", telling[0])[:_MOST_CHARACTERS] if telling else "it said nothing"
 
 
-def _start(conf: SparkConf, log: Path) -> Jvm:
-    with log.open("ab") as said:
-        try:
-            streams = {"stdout": said, "stderr": said}
-            gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
-        except PySparkException as error:
-            text = f"Spark's Java process does not start: {reason_in(log)} (what it said: {log})"
-            raise PipelineFailed(text) from error
+def _start(conf: SparkConf) -> Jvm:
+    log = SparkLog()
+    try:
+        gateway = launch_gateway(conf, {"stdout": log.pipe, "stderr": log.pipe})  # type: ignore[no-untyped-call]
+    except PySparkException as error:
+        log.hand_over()
+        log.end()
+        text = (
+            f"Spark's Java process does not start: {reason_in(log.path)} (what it said: {log.path})"
+        )
+        raise PipelineFailed(text) from error
+    log.hand_over()
     return Jvm(gateway, log)
-
-
-def _private_file() -> Path:
-    handle, path = tempfile.mkstemp(prefix="pushlane-spark-", suffix=".log")
-    os.close(handle)
-    return Path(path)
 
 
 def _shown(options: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """One Spark session for one piece of work: on this machine, or on the cluster that a master names.
 
 A session that the caller's own Spark job has already is used, and left running. Spark's words
-never reach the terminal: they may quote rows.
+never reach the terminal: they may quote rows. After a failure the error names the log that is kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lanes.errors import BadInput, Unreachable
+from lanes.errors import BadInput, PushlaneError, Unreachable
+from pipeline.errors import PipelineFailed
 from pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
 from pipeline.java import require_java
 from pipeline.jvm import Jvm, jvm
 
-MASTER = "local[*, 4]"  # like a cluster, it tries four times what a lost worker was doing
+MASTER = "local[*]"
+_TRIES = 4  # of a task, as on a cluster: this machine's own masters try once
+_UNTRIED = re.compile(r"local(?:\[\s*(\*|\d+)\s*\])?")
 _CONNECT_S = 5.0
 _MOST_CHARACTERS = 300
 _MEMORY = re.compile(r"\d+[kmgt]", re.IGNORECASE)
@@ -33,7 +36,8 @@ _ALWAYS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.executor.syncLogLevel.enabled": "true",  # executors are to be as quiet as the driver
+    "spark.executor.syncLogLevel.enabled": "true",  # what executors say is kept where they are
+    "spark.python.worker.faulthandler.enabled": "true",  # a worker that dies says where
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -66,10 +70,24 @@ def spark_session(
     with _environment(master), py4j_silent(), jvm(settings) as process:
         session = _start(process, settings)
         try:
-            with interrupt_stops(session.stop):
+            with _told_with_log(process), interrupt_stops(session.stop):
                 yield session
         finally:
             _stop(session, process)
+
+
+@contextmanager
+def _told_with_log(process: Jvm) -> Iterator[None]:
+    """A failure of Spark names the log, which is kept."""
+    try:
+        yield
+    except PipelineFailed as error:
+        raise process.failed(str(error)) from error
+    except PushlaneError:
+        raise
+    except Exception as error:
+        error.add_note(f"what Spark said: {process.keep_log()}")
+        raise
 
 
 def _running() -> SparkSession | None:
@@ -91,8 +109,14 @@ def _settings(
         **memory,
         **options,
         "spark.app.name": name,
-        "spark.master": master,
+        "spark.master": tried(master),
     }
+
+
+def tried(master: str) -> str:
+    """This machine's own masters with as many tries of a task as a cluster has, unless they say."""
+    local = _UNTRIED.fullmatch(master.strip())
+    return f"local[{local[1] or 1}, {_TRIES}]" if local else master
 
 
 def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
@@ -106,6 +130,7 @@ def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
         what = f"Spark does not start on master {settings['spark.master']!r}: {_why(error)}"
         raise process.failed(what) from error
     context.setLogLevel("OFF")
+    process.works()
     return SparkSession(context)
 
 

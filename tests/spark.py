@@ -1,4 +1,4 @@
-"""A Spark session for tests: one small `local[2]` session a pytest process.
+"""A Spark session for tests: one small session a pytest process.
 
 Without Java, or without the extra `pipeline`, a test that asks for it is skipped; in CI (`CI` is
 set) it fails.
@@ -17,7 +17,7 @@ from lanes.errors import BadInput
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER = "local[2]"
+MASTER = "local[2, 1]"  # what fails is to fail at once
 DRIVER_MEMORY = "1g"
 OPTIONS = {
     "spark.sql.shuffle.partitions": "2",

@@ -49,3 +49,13 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
             await broker.close()
         finally:
             await database.close()
+
+
+@asynccontextmanager
+async def connect_embedded_receipts(settings: Settings) -> AsyncIterator[EmbeddedReceiptLog]:
+    """The log of receipts alone: the store is not opened."""
+    receipts = EmbeddedReceiptLog(settings)
+    try:
+        yield receipts
+    finally:
+        await receipts.close()

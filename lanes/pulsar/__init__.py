@@ -18,7 +18,7 @@ from lanes.pulsar.receipts import PulsarReceiptLog
 from lanes.redis import connect_redis
 from lanes.settings import Settings
 
-__all__ = ["PulsarBroker", "PulsarJournal", "connect_pulsar"]
+__all__ = ["PulsarBroker", "PulsarJournal", "connect_pulsar", "connect_pulsar_receipts"]
 
 
 @asynccontextmanager
@@ -62,3 +62,20 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
             receipts,
             redis.presence,
         )
+
+
+@asynccontextmanager
+async def connect_pulsar_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog]:
+    """The log of receipts alone: neither the registry nor Redis is asked.
+
+    Raises:
+        BadInput: a URL or the namespace cannot be used.
+        Unreachable: the broker does not answer; names its URL.
+    """
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(connect_admin(settings))
+        await ensure_namespace(admin, settings.namespace, lane_policies(settings.retention_s))
+        link = await stack.enter_async_context(connect_link(settings))
+        receipts = PulsarReceiptLog(link, admin, settings)
+        stack.push_async_callback(receipts.close)
+        yield receipts

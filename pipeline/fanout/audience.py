@@ -6,8 +6,10 @@ with 0 or + is a phone number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -27,7 +29,9 @@ _FORMATS = {
     ".orc": "orc",
     ".avro": "avro",
 }
+EXCLUDED = "__excluded"
 _TEXT = "__text_"
+_ZONE = "spark.sql.session.timeZone"
 _CSV = {"header": "true", "escape": '"', "mode": "FAILFAST"}
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _BLANKS = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace())
@@ -41,14 +45,17 @@ class Audience:
     rows: DataFrame
     columns: tuple[str, ...]
 
-    def matching(self, where: str) -> DataFrame:
+    def matching(self, where: str, zone: str = "") -> DataFrame:
         """The rows for which the rule holds, with their columns as they are sent.
+
+        Days and hours in the rule are those of the zone, of the session's when it is empty.
 
         Raises:
             BadInput: SQL that cannot be parsed, or names a column that is not there.
         """
         with spark_errors(f"the rule {where!r}", self.columns):
-            kept = self.rows.where(where) if where.strip() else self.rows
+            with _in_zone(self.rows.sparkSession, zone):  # Spark binds it when it reads the rule
+                kept = self.rows.where(where) if where.strip() else self.rows
             return kept.select(*(self._as_sent(name) for name in self.columns))
 
     def _as_sent(self, name: str) -> Column:
@@ -72,13 +79,16 @@ def read_audience(
         return Audience(source, rows, columns)
 
 
-def without(
+def marked(
     rows: DataFrame, recipient: str, spark: SparkSession, excluded: Sequence[str], column: str
 ) -> DataFrame:
-    """Leave out the rows whose `recipient` is in one of the excluded paths or tables."""
-    for source in excluded:
-        rows = rows.join(_recipients(spark, source, recipient, column), recipient, "left_anti")
-    return rows
+    """With EXCLUDED, which says that `recipient` is in one of the excluded paths or tables."""
+    found = [_recipients(spark, source, recipient, column) for source in excluded]
+    if not found:
+        return rows.withColumn(EXCLUDED, F.lit(False))
+    named = reduce(DataFrame.union, found).distinct().withColumn(EXCLUDED, F.lit(True))
+    joined = rows.join(named, recipient, "left")
+    return joined.withColumn(EXCLUDED, F.coalesce(F.col(EXCLUDED), F.lit(False)))
 
 
 def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
@@ -94,6 +104,16 @@ def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
             "or a whole number"
         )
     return F.trim(F.col(f"`{column}`").cast("string"), F.lit(_BLANKS))
+
+
+@contextmanager
+def _in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    before = spark.conf.get(_ZONE) or ""  # the session may be a caller's
+    spark.conf.set(_ZONE, zone or before)
+    try:
+        yield
+    finally:
+        spark.conf.set(_ZONE, before)
 
 
 def _recipients(spark: SparkSession, source: str, alias: str, default: str) -> DataFrame:

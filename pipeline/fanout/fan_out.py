@@ -25,7 +25,7 @@ from pipeline.fanout.publishing import publish
 from pipeline.fanout.reconcile import forgotten, reconcile
 from pipeline.fanout.request import FanoutRequest, FanoutResult
 from pipeline.fanout.sessions import Sessions, sessions
-from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Part, Stage, remove_abandoned
 from producers.hold import Hold
 from producers.input import OnProgress
 from producers.newtask import new_task
@@ -92,6 +92,9 @@ class _FanOut:
     async def run(self) -> FanoutResult:
         known = await self._known()
         manifest = await asyncio.to_thread(self._stage.manifest) if known else None
+        if manifest:
+            await asyncio.to_thread(self._stage.keep)
+        await asyncio.to_thread(remove_abandoned, self._settings)
         if known is None:  # whatever is frozen, none of it was published
             self._request.spec.check(self._settings, self._request.task_key)
         else:

@@ -20,7 +20,13 @@ from lanes.push import MAX_SEQ, head
 from lanes.settings import Settings
 from lanes.task import Task
 from pipeline.errors import spark_errors
-from pipeline.fanout.audience import Audience, read_audience, recipient_text, without
+from pipeline.fanout.audience import (
+    EXCLUDED,
+    Audience,
+    marked,
+    read_audience,
+    recipient_text,
+)
 from pipeline.fanout.pack import RECIPIENT, SCHEMA, from_rendered, packing, row_encoder, templates
 from pipeline.fanout.render import rendered
 from pipeline.fanout.request import Counts, FanoutRequest
@@ -29,15 +35,21 @@ from pipeline.fanout.stage import Frozen, Manifest, Stage
 from pipeline.refusals import Nobody, TooMany
 from producers.request import SubmitRequest
 
+_NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
+
 
 @dataclass(frozen=True)
 class _Plan:
-    """The packed pushes as Spark will make them, and what it counts on the way."""
+    """The packed pushes as Spark will make them, and what it counts on the way.
+
+    What is left out is counted in the stage that writes: one before it counts its rows again when
+    Spark runs it again, since a worker was lost. Only rows without recipient end before.
+    """
 
     audience: Audience
     packed: DataFrame
-    matched: Observation
-    wanted: Observation
+    nameless: Observation
+    left_out: Observation
     made: Observation
 
 
@@ -93,7 +105,8 @@ def _manifest(
         plan = _planned(spark, request, asked, task)
         before = signature(plan.audience.rows)
         rows = plan.packed.withColumn("part", F.spark_partition_id())
-        rows.write.option("compression", "snappy").parquet(frozen.rows.as_uri())
+        writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
+        writer.parquet(frozen.rows.as_uri())  # a part is one file, whatever the session's defaults
         _refuse_moving(request, before, signature(plan.audience.rows))
         parts = frozen.files()
         counts = _judged(request, plan, sum(part.rows for part in parts))
@@ -116,18 +129,17 @@ def _planned(
 ) -> _Plan:
     audience = read_audience(spark, request.audience, request.format, request.options)
     row_encoder(asked, audience.columns, request.audience)  # refuses columns that are not there
-    counted = [Observation() for _ in range(3)]
-    matched, wanted, made = counted
-    rows = _texts(audience.matching(request.where), asked, request.audience)
+    nameless, left_out, made = (Observation() for _ in range(3))
+    rows = _texts(audience.matching(request.where, request.zone), asked, request.audience)
     has_none = F.coalesce(F.col(RECIPIENT), F.lit("")) == ""
-    rows = rows.observe(matched, F.count("*").alias("n"), F.count_if(has_none).alias("nameless"))
-    rows = without(rows.where(~has_none), RECIPIENT, spark, request.exclude, asked.recipient)
-    rows = _ordered(_distinct(rows.observe(wanted, F.count("*").alias("n"))), asked)
+    rows = rows.observe(nameless, F.count_if(has_none).alias("nameless")).where(~has_none)
+    rows = marked(rows, RECIPIENT, spark, request.exclude, asked.recipient)
+    rows = _ordered(_chosen(rows, left_out), asked)
     step = packing(from_rendered(asked), task, rows.columns)
     packed = rows.mapInArrow(step, SCHEMA)
     bad = F.col("reason").isNotNull()
     packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))
-    return _Plan(audience, packed.where(~bad).select("packed"), matched, wanted, made)
+    return _Plan(audience, packed.where(~bad).select("packed"), nameless, left_out, made)
 
 
 def _texts(rows: DataFrame, asked: SubmitRequest, name: str) -> DataFrame:
@@ -140,12 +152,20 @@ def _texts(rows: DataFrame, asked: SubmitRequest, name: str) -> DataFrame:
     return rows.select(recipient, *texts, *plain)
 
 
-def _distinct(rows: DataFrame) -> DataFrame:
-    """One row a recipient: the first by all of its columns, so the same one at each run."""
-    order = [_sortable(rows, name) for name in rows.columns if name != RECIPIENT]
+def _chosen(rows: DataFrame, left_out: Observation) -> DataFrame:
+    """One row a recipient who is not excluded: the first by all of its columns, so the same one at
+    each run.
+    """
+    order = [_sortable(rows, name) for name in rows.columns if name not in (RECIPIENT, EXCLUDED)]
     window = Window.partitionBy(RECIPIENT).orderBy(*order or [F.col(RECIPIENT)])
     numbered = rows.withColumn("__place", F.row_number().over(window))
-    return numbered.where(F.col("__place") == 1).drop("__place")
+    is_excluded, is_first = F.col(EXCLUDED), F.col("__place") == 1
+    told = numbered.observe(
+        left_out,
+        F.count_if(is_excluded).alias("excluded"),
+        F.count_if(~is_excluded & ~is_first).alias("duplicates"),
+    )
+    return told.where(~is_excluded & is_first).drop("__place", EXCLUDED)
 
 
 def _ordered(rows: DataFrame, asked: SubmitRequest) -> DataFrame:
@@ -175,18 +195,19 @@ def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) 
 
 
 def _judged(request: FanoutRequest, plan: _Plan, total: int) -> Counts:
-    observed = (plan.matched, plan.wanted, plan.made)
-    matched, wanted, made = (_seen(one, may_be_nothing=not total) for one in observed)
-    eligible = matched["n"] - matched["nameless"]
+    found: dict[str, Any] = dict(_NOTHING)
+    for observation in (plan.nameless, plan.left_out, plan.made):
+        found |= _seen(observation, may_be_nothing=not total)
+    nameless, bad = found["nameless"], found["bad"]
     counts = Counts(
-        matched=matched["n"],
-        without_recipient=matched["nameless"],
-        excluded=eligible - wanted["n"],
-        duplicates=wanted["n"] - total - made["bad"],
-        bad=made["bad"],
+        matched=nameless + found["excluded"] + found["duplicates"] + bad + total,
+        without_recipient=nameless,
+        excluded=found["excluded"],
+        duplicates=found["duplicates"],
+        bad=bad,
         total=total,
     )
-    _refuse(request, counts, made["reason"])
+    _refuse(request, counts, found["reason"])
     return counts
 
 
@@ -196,7 +217,7 @@ def _seen(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
         return observation.get
     except Py4JJavaError:
         if may_be_nothing:
-            return {"n": 0, "nameless": 0, "bad": 0, "reason": None}
+            return {}
         raise
 
 

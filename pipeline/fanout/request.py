@@ -26,14 +26,16 @@ class FanoutRequest:
     `audience` is a path or a table, `format` what Spark calls its format (told by the file's name
     unless given), `options` those of Spark's reader. `where` is SQL over its columns. Recipients in
     one of `exclude` (each a path or table, `:COLUMN` behind it where it has more than one) are left
-    out. The same `key` with the same content is one task; it is made of the command unless given.
-    More pushes than `most` are refused. `frozen` goes on with what an earlier run had frozen,
-    whatever the audience holds now. `master`, `memory` and `spark_options` are Spark's.
+    out. `zone` is that of the rule's days, the session's unless given. The same `key` with the same
+    content is one task; it is made of the command unless given. More pushes than `most` are
+    refused. `frozen` goes on with what an earlier run had frozen, whatever the audience holds now.
+    `master`, `memory` and `spark_options` are Spark's.
     """
 
     audience: str
     spec: TaskSpec
     where: str = ""
+    zone: str = ""
     exclude: tuple[str, ...] = ()
     format: str = ""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -30,9 +30,10 @@ class Sessions:
     async def __call__(self, work: Callable[[SparkSession], T]) -> T:
         return await asyncio.to_thread(lambda: work(self._started()))
 
-    async def close(self) -> None:
+    async def close(self, failure: Exception | None = None) -> None:
+        """Ends the session, which tells a failure with its log."""
         self._is_closed = True
-        await asyncio.to_thread(self._end)
+        await asyncio.to_thread(self._end, failure)
 
     def _started(self) -> SparkSession:
         request = self._request
@@ -47,16 +48,20 @@ class Sessions:
                 raise PipelineFailed("the fan-out was stopped before Spark had started")
             return self._spark
 
-    def _end(self) -> None:
+    def _end(self, failure: Exception | None) -> None:
         with self._starting:
-            self._ends.close()
+            self._ends.__exit__(type(failure) if failure else None, failure, None)
 
 
 @asynccontextmanager
 async def sessions(request: FanoutRequest) -> AsyncIterator[Sessions]:
     """For as long as the context lasts."""
     session = Sessions(request)
+    failure: Exception | None = None
     try:
         yield session
+    except Exception as error:
+        failure = error
+        raise
     finally:
-        await session.close()
+        await session.close(failure)

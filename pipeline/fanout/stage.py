@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +26,7 @@ from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature
 
 FORMAT = 1
+_IS_STAGE = re.compile(r"[0-9a-f]{24}")
 SCHEMA = "packed binary, part int"
 """Of the files: a push without its seq, and the number of its file."""
 
@@ -73,8 +76,7 @@ class Stage:
     def __init__(self, settings: Settings, key: str) -> None:
         where = settings.data_dir if settings.broker == "embedded" else settings.broker
         named = f"{where}\n{settings.namespace}\n{key}"
-        root = settings.fanout_dir or settings.data_dir / "fanout"
-        self.path = root.absolute() / hashlib.sha256(named.encode()).hexdigest()[:24]
+        self.path = _root(settings) / hashlib.sha256(named.encode()).hexdigest()[:24]
 
     def manifest(self) -> Manifest | None:
         """None when nothing was frozen, or the freeze was cut off."""
@@ -89,6 +91,10 @@ class Stage:
                 f"{self.path / 'manifest.json'} is damaged; cancel the task, remove the folder, "
                 "and run this with another --key"
             ) from error
+
+    def keep(self) -> None:
+        """Somebody goes on with it: it is not abandoned."""
+        os.utime(self.path / "manifest.json")
 
     def begin(self, task_id: str) -> Frozen:
         """An empty place for a new freeze, readable by its owner alone.
@@ -124,6 +130,27 @@ class Stage:
         """Keep the manifest alone: rows hold recipients, and nobody goes on with them."""
         for folder in self.path.glob("*/"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(settings: Settings) -> None:
+    """Throw away frozen rows, which hold recipients, that nobody has gone on with for long.
+
+    A fan-out at work writes down how far it is, and so is told from one that was left.
+    """
+    oldest_s = time.time() - settings.fanout_keep_s
+    for folder in _root(settings).glob("*/"):
+        if _IS_STAGE.fullmatch(folder.name) and any(folder.glob("*/")):
+            with suppress(FileNotFoundError):  # another process removes it, or goes on with it
+                if _touched_s(folder) < oldest_s:
+                    shutil.rmtree(folder)
+
+
+def _root(settings: Settings) -> Path:
+    return (settings.fanout_dir or settings.data_dir / "fanout").absolute()
+
+
+def _touched_s(folder: Path) -> float:
+    return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
 
 
 class Frozen:

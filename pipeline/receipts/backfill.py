@@ -22,7 +22,7 @@ from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.reading import read_marks
 from pipeline.receipts.source import read_range
 from pipeline.store import FileEntry, Interval, StoreWriter
-from pipeline.store.layout import batch_name
+from pipeline.store.layout import batch_of
 
 
 @dataclass
@@ -49,7 +49,7 @@ def fill_next(
 
 def files_of_batch(entries: list[FileEntry], batch: int) -> list[str]:
     """The paths that a batch has written, as long as no compaction has merged them."""
-    return [each.path for each in entries if f"/batch={batch_name(batch)}/" in each.path]
+    return [each.path for each in entries if batch_of(each.path) == batch]
 
 
 def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: Interval) -> None:

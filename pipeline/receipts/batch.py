@@ -24,7 +24,7 @@ from pipeline.receipts import tables
 from pipeline.receipts.identity import Numbers, Seen, as_rows, examine
 from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.reading import Reading, read_marks
-from pipeline.receipts.sampling import Mode, choose
+from pipeline.receipts.sampling import Mode, Pace, choose
 from pipeline.store import Counts, Interval, StoreWriter
 from pipeline.store.layout import local_uri
 
@@ -60,7 +60,7 @@ class Batches:
         self._settings = settings
         self._initial = initial
         self._seen = Seen()
-        self._ended_s = time.monotonic()
+        self._pace = Pace()
 
     @property
     def positions(self) -> list[str]:
@@ -93,8 +93,7 @@ class Batches:
         name = self._writer.begin()
         end = reading.after(self.positions)
         lag = self._log.lag(end)
-        since_last_s = time.monotonic() - self._ended_s
-        mode = choose(self._settings, reading.receipts, since_last_s, lag)
+        mode = choose(self._settings, reading.receipts, self._pace.since_last_s(), lag)
         found, whole = examine(reading.identities, self._seen, self._writer.store.files("seen"))
         self._writer.write("seen", as_rows(found.fresh), name)
         self._writer.write("quarantine", reading.quarantined, name)
@@ -113,7 +112,6 @@ class Batches:
         )
         self._seen.add(whole)
         self._log.commit(end)
-        self._ended_s = time.monotonic()
         return BatchDone(
             self._writer.state.number,
             counts.bodies,
@@ -122,7 +120,7 @@ class Batches:
             counts.quarantined,
             lag,
             mode,
-            self._ended_s - started_s,
+            time.monotonic() - started_s,
         )
 
     def _write(self, receipts: DataFrame, reading: Reading, mode: Mode, name: str) -> None:

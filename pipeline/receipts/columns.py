@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lanes.errors import MalformedReceipts
 from lanes.push import Kind
@@ -79,6 +81,28 @@ def rows_of(
         row += batch.num_rows
         yield batch
     yield _sparse(kind=MARK, partition=partition, position=start, until=end, bytes=bodies)
+
+
+def identities_of(rows: pa.Table) -> Iterator[pa.Table]:
+    """What rows of `detail` or of `events` tell apart, as `pipeline.receipts.identity` takes it."""
+    attempts = rows["attempt"] if "attempt" in rows.column_names else 0
+    kinds = pa.scalar(FINISHED, pa.int32())
+    for outcome, kind in _KINDS.items():
+        of_it = pc.add(pa.scalar(kind, pa.int32()), attempts if kind == RETRIED else 0)
+        kinds = pc.if_else(pc.equal(rows["outcome"], outcome), of_it.cast(pa.int32()), kinds)
+    yield _identities(rows, kinds)
+    for event, kind in ((Event.DISPLAYED, DISPLAYED), (Event.CLICKED, CLICKED)):
+        if f"{event.value}_at_ms" in rows.column_names:
+            said = rows.filter(pc.is_valid(rows[f"{event.value}_at_ms"]))
+            yield _identities(said, pa.scalar(kind, pa.int32()))
+
+
+def _identities(rows: pa.Table, kinds: Any) -> pa.Table:
+    count = rows.num_rows
+    numbers, times = pa.array(np.arange(count)), pa.array(np.zeros(count, "int64"))
+    kind = pa.repeat(kinds, count) if isinstance(kinds, pa.Scalar) else kinds
+    names = ["row_id", "task_id", "kind", "seq", "responded_at_ms"]
+    return pa.table([numbers, rows["task_id"], kind, rows["seq"], times], names=names)
 
 
 def _page(

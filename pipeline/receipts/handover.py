@@ -40,9 +40,9 @@ def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def taken_over(path: str) -> Settings:
-    """The settings in that file."""
-    return Settings(**msgspec.json.decode(Path(path).read_bytes()))
+def taken_over(content: bytes) -> Settings:
+    """The settings in such a file."""
+    return Settings(**msgspec.json.decode(content))
 
 
 def _plain(value: Any) -> Any:

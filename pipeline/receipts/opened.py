@@ -1,20 +1,25 @@
 """The log of receipts for code that does not run in an event loop, as Spark's workers do not.
 
-A thread of its own runs the loop, so that every thread of the caller may use the log.
+A thread of its own runs the loop, so that every thread of the caller may use the log. Nothing else
+of the backend is opened.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from lanes.backend import connect
+from lanes.backend import connect_receipts
 from lanes.ports import ReceiptLog
 from lanes.settings import Settings
+from pipeline.receipts.handover import taken_over
 
 T = TypeVar("T")
 
@@ -76,25 +81,32 @@ class OpenedLog:
         self._call(lambda log: log.append(bodies))
 
     def read(self, partition: int, start: str, end: str) -> Iterator[list[bytes]]:
-        """As the port's, page by page."""
+        """As the port's, page by page. Who stops in the middle lets go of the rest."""
         assert self._log is not None
         pages = self._log.read(partition, start, end)
-        while (page := self._wait_for(_next(pages))) is not None:
-            yield page
+        try:
+            while (page := self._wait_for(_next(pages))) is not None:
+                yield page
+        finally:
+            self._let_go(pages)
 
     def _call(self, work: Callable[[ReceiptLog], Awaitable[T]]) -> T:
         assert self._log is not None
         return self._wait_for(work(self._log))
 
     async def _open(self) -> ReceiptLog:
-        backend = await self._stack.enter_async_context(connect(self._settings))
-        return backend.receipts
+        return await self._stack.enter_async_context(connect_receipts(self._settings))
 
     def _wait_for(self, work: Awaitable[T]) -> T:
         async def waited() -> T:
             return await work
 
         return asyncio.run_coroutine_threadsafe(waited(), self._loop).result()
+
+    def _let_go(self, pages: AsyncIterator[list[bytes]]) -> None:
+        """Without waiting: this may be the loop's own thread, which collects garbage as well."""
+        if isinstance(pages, AsyncGenerator) and not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(_closed(pages), self._loop)
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -104,3 +116,22 @@ class OpenedLog:
 
 async def _next(pages: AsyncIterator[list[bytes]]) -> list[bytes] | None:
     return await anext(pages, None)
+
+
+async def _closed(pages: AsyncGenerator[list[bytes], None]) -> None:
+    await pages.aclose()
+
+
+def log_of_process(settings_path: str) -> OpenedLog:
+    """The log for a worker process of Spark, with these settings: opened once, and never closed.
+
+    A worker begins as a fork, and what was opened before that cannot be used after it. To open and
+    close the broker's client for every range that is read has crashed workers; at its end a worker
+    leaves without running down anything.
+    """
+    return _opened(os.getpid(), Path(settings_path).read_bytes())
+
+
+@cache
+def _opened(process_id: int, settings: bytes) -> OpenedLog:
+    return OpenedLog(taken_over(settings)).__enter__()

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from lanes.errors import ReceiptsGone
 from lanes.life import now_ms
 from lanes.settings import Settings
 from pipeline.receipts.batch import BatchDone, Batches
+from pipeline.receipts.columns import identities_of
 from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pipeline.receipts.identity import (
     Bits,
@@ -35,7 +36,7 @@ from pipeline.receipts.identity import (
 )
 from pipeline.receipts.opened import OpenedLog
 from pipeline.receipts.source import read_range
-from pipeline.receipts.work import SessionOptions, session_and_log
+from pipeline.receipts.work import SessionOptions, Tools, session_and_log
 from pipeline.store import (
     CorruptStore,
     Counts,
@@ -48,12 +49,21 @@ from pipeline.store import (
     store_root,
 )
 from pipeline.store.durable import sync_below
-from pipeline.store.layout import current, make_current, next_generation
+from pipeline.store.layout import (
+    batch_of,
+    current,
+    make_current,
+    new_batch_name,
+    next_generation,
+)
 from pipeline.store.manifest import write_checkpoint
 from pipeline.store.schema import TIME_COLUMN
 from pipeline.store.writing import locked, written_file
 
 _BEFORE_MS = HOUR_MS
+_OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
+_OF_EVENTS = ("task_id", "seq", "outcome")
+_NONE: Bits = np.empty(0, "uint8")
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         since_ms = _rounded(options.since_ms, settings)
         start = _start(work.log, since_ms, old is not None)
         generation = next_generation(root)
-        rebuild = _Rebuild(work.spark, work.log, work.settings_path, options.most_bodies)
+        rebuild = _Rebuild(work, options)
         write_checkpoint(generation.manifests, rebuild.begun(old, generation, since_ms, start))
         writer = StoreWriter(generation)
         batches = Batches(work.spark, writer, work.log, settings, start)
@@ -102,13 +112,10 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
 
 
 class _Rebuild:
-    def __init__(
-        self, spark: SparkSession, log: OpenedLog, settings_path: Path, most_bodies: int
-    ) -> None:
-        self._spark = spark
-        self._log = log
-        self._settings_path = settings_path
-        self._most_bodies = most_bodies
+    def __init__(self, work: Tools, options: ReplayOptions) -> None:
+        self._spark, self._log, self._settings_path = work
+        self._most_bodies = options.most_bodies
+        self._on_note = options.on_note
 
     def begun(
         self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
@@ -121,8 +128,12 @@ class _Rebuild:
             return State(positions=start, at_ms=now_ms())
         files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
         number = old.state.number + 1
-        files["seen"] = self._carried_seen(old, generation, since_ms, start, number)
-        kept = {path for entries in files.values() for path in entries}
+        again = self._said_again(start, since_ms)
+        tasks = {group.task_id for group in again}
+        counted = _counted_before(generation, files, tasks, self._on_note)
+        again = {g: without(bits, counted.get(g, _NONE)) for g, bits in again.items()}
+        files["seen"] = _carried_seen(old, generation, again, number)
+        kept = {batch_of(path) for entries in files.values() for path in entries}
         return State(
             number=number,
             at_ms=now_ms(),
@@ -130,11 +141,7 @@ class _Rebuild:
             files=files,
             counts=_counts(generation, files),
             gaps=old.state.gaps,
-            intervals={
-                batch: each
-                for batch, each in old.state.intervals.items()
-                if any(f"/batch={batch:09d}/" in path for path in kept)
-            },
+            intervals={batch: each for batch, each in old.state.intervals.items() if batch in kept},
         )
 
     def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
@@ -151,28 +158,6 @@ class _Rebuild:
         while (end := self._log.advance(start, self._most_bodies)) != start:
             yield start, end
             start = end
-
-    def _carried_seen(
-        self, old: Store, generation: Generation, since_ms: int, start: list[str], number: int
-    ) -> dict[str, FileEntry]:
-        """What was seen, without what the log is going to say again."""
-        again = self._said_again(start, since_ms)
-        kept: dict[Group, Bits] = {}
-        for path in old.files("seen"):
-            for group, bits in bitmaps(read_seen(path)):
-                kept[group] = united(kept[group], bits) if group in kept else bits
-        left = {
-            group: without(bits, again[group]) if group in again else bits
-            for group, bits in kept.items()
-        }
-        rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
-        if not rows.num_rows:
-            return {}
-        target = generation.table("seen") / f"batch={number:09d}" / "part-0.parquet"
-        target.parent.mkdir(parents=True)
-        pq.write_table(rows, target, compression="zstd")
-        entry = written_file(generation, "seen", target)
-        return {entry.path: entry}
 
     def _said_again(self, start: list[str], since_ms: int) -> dict[Group, Bits]:
         """Identities that the log has of this time or later, and of no earlier one.
@@ -192,6 +177,50 @@ class _Rebuild:
             group: without(bits, older[group]) if group in older else bits
             for group, bits in newer.items()
         }
+
+
+def _carried_seen(
+    old: Store, generation: Generation, again: dict[Group, Bits], number: int
+) -> dict[str, FileEntry]:
+    """What was seen, without what the log is going to say again."""
+    kept: dict[Group, Bits] = {}
+    for path in old.files("seen"):
+        for group, bits in bitmaps(read_seen(path)):
+            kept[group] = united(kept[group], bits) if group in kept else bits
+    left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
+    rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
+    if not rows.num_rows:
+        return {}
+    target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
+    target.parent.mkdir(parents=True)
+    pq.write_table(rows, target, compression="zstd")
+    entry = written_file(generation, "seen", target)
+    return {entry.path: entry}
+
+
+def _counted_before(
+    generation: Generation,
+    files: dict[str, dict[str, FileEntry]],
+    tasks: set[str],
+    on_note: Callable[[str], None],
+) -> dict[Group, Bits]:
+    """Identities of these tasks whose rows were taken over: their counts were so, too.
+
+    However long before they were said, and whatever the log still has of that. Of rows that are a
+    sample nothing is known beyond it.
+    """
+    found: dict[Group, Bits] = {}
+    wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
+    for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
+        for path in files[table]:
+            try:
+                rows = _read(generation.folder / path, columns, wanted)
+            except CorruptStore as error:
+                on_note(f"{error} - so what it holds may be counted again")
+                continue
+            for said in identities_of(rows):
+                _add(found, said)
+    return found
 
 
 def _add(groups: dict[Group, Bits], rows: pa.Table) -> None:
@@ -228,6 +257,9 @@ def _start(log: OpenedLog, since_ms: int, has_old: bool) -> list[str]:
 def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
     """A replay may not count less than what it replaces: then the log does not reach back.
 
+    What came after the old store was written is left out, as what was never seen before: it would
+    stand for what is missing.
+
     Raises:
         ReceiptsGone: it does not; the old generation stays.
     """
@@ -238,7 +270,7 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
     except CorruptStore as error:
         on_note(f"{error} - so what was counted before cannot be compared")
         return
-    after = _counted(new.counted())
+    after = _counted(new.counted()) - (_identities(new) - _identities(old))
     if after < before:
         raise ReceiptsGone(
             f"the log keeps only a part of what was counted since then: {after:,} receipts instead "
@@ -251,9 +283,18 @@ def _counted(paths: Sequence[str]) -> int:
     return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
-def _read(path: Path, columns: list[str] | None = None) -> pa.Table:
+def _identities(store: Store) -> int:
+    """How many were seen; each file says only what no other one does."""
+    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
+    return sum(int(np.unpackbits(bits).sum()) for bits in found)
+
+
+def _read(
+    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
+) -> pa.Table:
     try:
-        return pq.read_table(path, columns=columns, partitioning=None)
+        names = list(columns) if columns else None
+        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise CorruptStore.of(path, "this file cannot be read") from error
 

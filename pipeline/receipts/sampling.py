@@ -6,6 +6,8 @@ share of its delivered pushes as rows. What is rare is always kept.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lanes.settings import Settings
@@ -27,6 +29,22 @@ class Mode:
 
 
 FULL = Mode()
+
+
+class Pace:
+    """The time from one batch to the next, each taken when it was read.
+
+    So the time that a batch takes to be written is in it, and what has come meanwhile too.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._last_s = clock_s()
+
+    def since_last_s(self) -> float:
+        """Seconds since the last asking, or since it was made."""
+        before, self._last_s = self._last_s, self._clock_s()
+        return self._last_s - before
 
 
 def choose(settings: Settings, receipts: int, seconds: float, lag: int) -> Mode:

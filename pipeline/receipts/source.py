@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pipeline.receipts.columns import ROWS, rows_of
-from pipeline.receipts.handover import taken_over
-from pipeline.receipts.opened import OpenedLog
+from pipeline.receipts.opened import log_of_process
 
 NAME = "pushlane_receipts"
 
@@ -106,7 +104,8 @@ class _StreamReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return as_offset(self._log.advance(as_positions(start), most))
+        log = log_of_process(self._options["settings"])
+        return as_offset(log.advance(as_positions(start), most))
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         return _ranges(as_positions(start), as_positions(end))
@@ -119,12 +118,7 @@ class _StreamReader(DataSourceStreamReader):
         """The store's manifest has said it already; the log is told by who published that."""
 
     def stop(self) -> None:
-        if "_log" in self.__dict__:
-            self._log.__exit__(None, None, None)
-
-    @cached_property
-    def _log(self) -> OpenedLog:
-        return OpenedLog(taken_over(self._options["settings"])).__enter__()
+        """The log is the process's own, and stays open."""
 
 
 def _ranges(start: Sequence[str], end: Sequence[str]) -> list[InputPartition]:
@@ -136,6 +130,5 @@ def _ranges(start: Sequence[str], end: Sequence[str]) -> list[InputPartition]:
 def _read(settings: str, part: Range) -> Iterator[pa.RecordBatch]:
     if part.start == part.end:
         return
-    with OpenedLog(taken_over(settings)) as log:
-        pages = log.read(part.partition, part.start, part.end)
-        yield from rows_of(part.partition, part.start, part.end, pages)
+    pages = log_of_process(settings).read(part.partition, part.start, part.end)
+    yield from rows_of(part.partition, part.start, part.end, pages)

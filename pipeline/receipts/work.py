@@ -21,6 +21,7 @@ from pipeline.receipts.source import register_source
 from pipeline.session import MASTER, spark_session
 from pipeline.store import CorruptStore, StoreWriter, store_root
 from pipeline.store.writing import writing
+from pipeline.traces import OURS, cause_of, trace_of
 
 DRIVER_MEMORY = "2g"
 _SPARK = {
@@ -110,26 +111,22 @@ def told_errors() -> Iterator[None]:
         raise as_ours(error) from error
 
 
-_OURS = re.compile(r"^(?:lanes|pipeline)\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
-
 _UNREADABLE = re.compile(
     r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND)\b.*?file:(?://)?(/\S+?\.parquet)\b"
 )
 
 
 def as_ours(error: BaseException | None) -> PushlaneError:
-    """Names the file of the store that Spark could not read; else with the message of an error of
-    ours that was raised in a worker; else only with Spark's name for it: its text could quote rows.
+    """Names the file of the store that Spark could not read; else why Spark stopped, with the
+    message of an error of ours that was raised in a worker, or the name of another's: its text
+    could quote rows.
     """
-    text = str(error)
+    text = trace_of(error)
     damaged = _UNREADABLE.search(text)
     if damaged:
         return CorruptStore.of(Path(unquote(damaged[1])), "this file cannot be read")
-    found = _OURS.search(text)
+    found = OURS.search(text)
     if found and found[1] == ReceiptsGone.__name__:
         return ReceiptsGone(found[2])
-    return PipelineFailed(found[2] if found else _named(error))
-
-
-def _named(error: BaseException | None) -> str:
-    return f"Spark stopped with {type(error).__name__}; run it again, or with --debug to see why"
+    why = found[2] if found else f"Spark stopped with {cause_of(error)}; run it again"
+    return PipelineFailed(why)

@@ -61,6 +61,7 @@ class SparkExpander:
             audience=rule.audience,
             spec=rule_spec(rule),
             where=rule.where,
+            zone=rule.zone,
             exclude=rule.exclude,
             format=rule.format,
             options=rule.options,

@@ -9,6 +9,8 @@ gen-000001/
 
 from __future__ import annotations
 
+import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pipeline.store.manifest import write_atomically
 
 _CURRENT = "CURRENT"
 _GENERATION = "gen-"
+_BATCH = re.compile(r"/batch=(\d+)(?:-\w+)?/")
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Generation:
         return self.folder / table
 
     def batch_folders(self, table: str, batch: str) -> list[Path]:
-        """Everything that was written of a table under this name."""
+        """Everything that was written of a table under this name, or pattern of names."""
         folder = self.table(table)
         above = ("", "day=*/", "day=*/hour=*/", "unit=*/")
         found = (folder.glob(f"{each}batch={batch}") for each in above)
@@ -87,6 +90,20 @@ def local_uri(path: Path) -> str:
     return f"file://{path.resolve()}"
 
 
-def batch_name(number: int) -> str:
-    """Of the folders that the manifest of this number names."""
-    return f"{number:09d}"
+def new_batch_name(number: int) -> str:
+    """Of the folders that the manifest of this number names; another one each time.
+
+    Workers of a driver that was killed may still write under the name that it had.
+    """
+    return f"{number:09d}-{secrets.token_hex(4)}"
+
+
+def batch_names(number: int) -> tuple[str, ...]:
+    """Patterns of all names that this number was ever given."""
+    return f"{number:09d}", f"{number:09d}-*"
+
+
+def batch_of(path: str) -> int | None:
+    """The number of the manifest that has first named a file."""
+    found = _BATCH.search(path)
+    return int(found[1]) if found else None

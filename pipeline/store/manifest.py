@@ -1,21 +1,23 @@
 """Manifests: what counts in a store, one JSON document for each change, numbered from 1.
 
 A manifest says what came and what went; now and then a checkpoint says all that is there, so that
-opening a store reads one checkpoint and the few manifests after it. Each appears whole, by a
-rename, or not at all.
+opening a store reads one checkpoint and the few manifests after it. Each appears whole or not at
+all, and a manifest once: of two processes that write the same number, one is refused.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from lanes.errors import BadInput
 from pipeline.store.durable import sync
-from pipeline.store.errors import CorruptStore
+from pipeline.store.errors import CorruptStore, StoreBusy
 
 VERSION = 1
 _DIGITS = 12
@@ -171,12 +173,32 @@ def _retired(retired: dict[str, int], manifest: Manifest) -> dict[str, int]:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Publish it: it is there, whole and durable, when this returns."""
-    _write(folder / _name(manifest.number), msgspec.json.encode(manifest))
+    """Publish it: it is there, whole and durable, when this returns.
+
+    Raises:
+        StoreBusy: there is one of this number, or the file was taken away by who writes now.
+    """
+    path = folder / _name(manifest.number)
+    unfinished = _unfinished(path, msgspec.json.encode(manifest))
+    try:
+        os.link(unfinished, path)
+    except (FileExistsError, FileNotFoundError) as error:
+        raise StoreBusy(
+            f"{path} was written by another process meanwhile: this one has lost the right to "
+            "write the store, and has changed nothing"
+        ) from error
+    except OSError as error:
+        raise BadInput(
+            f"{folder} is on a file system without hard links ({error.strerror}), which the "
+            "manifests need; choose another reports_dir"
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    sync(folder)
 
 
 def write_checkpoint(folder: Path, state: State) -> None:
-    _write(folder / f"{_CHECKPOINT}{_name(state.number)}", msgspec.json.encode(state))
+    write_atomically(folder / f"{_CHECKPOINT}{_name(state.number)}", msgspec.json.encode(state))
 
 
 def read_state(folder: Path) -> State:
@@ -230,17 +252,24 @@ def _number(path: Path) -> int:
         raise CorruptStore.of(path, "this is no manifest") from error
 
 
-def _write(path: Path, body: bytes) -> None:
-    write_atomically(path, body)
-
-
 def write_atomically(path: Path, body: bytes) -> None:
     """Replace the file as a whole; it outlives a power cut once this returns."""
+    _unfinished(path, body).replace(path)
+    sync(path.parent)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """What was being written when its process was killed; who still writes it is refused then."""
+    for path in folder.glob(".*.json.*"):
+        path.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path, body: bytes) -> Path:
+    """The content beside its place, down on the disk, under a name that nobody else has."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("wb") as file:
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with unfinished.open("xb") as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())
-    unfinished.replace(path)
-    sync(path.parent)
+    return unfinished

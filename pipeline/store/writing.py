@@ -21,9 +21,10 @@ from pipeline.store.durable import sync_below
 from pipeline.store.errors import CorruptStore, StoreBusy
 from pipeline.store.layout import (
     Generation,
-    batch_name,
+    batch_names,
     current,
     make_current,
+    new_batch_name,
     next_generation,
 )
 from pipeline.store.manifest import (
@@ -36,6 +37,7 @@ from pipeline.store.manifest import (
     checkpoint_numbers,
     manifests_before,
     read_state,
+    remove_unfinished,
     write_checkpoint,
     write_manifest,
 )
@@ -59,12 +61,13 @@ class StoreWriter:
         return Store(self.generation, self.state)
 
     def begin(self) -> str:
-        """The name under which to write now; empty, whatever a crash has left there."""
-        name = batch_name(self.state.number + 1)
+        """The name under which to write now; what a crash has left of this number is removed."""
+        number = self.state.number + 1
         for table in TABLES:
-            for folder in self.generation.batch_folders(table, name):
-                shutil.rmtree(folder)
-        return name
+            for left in batch_names(number):
+                for folder in self.generation.batch_folders(table, left):
+                    shutil.rmtree(folder, ignore_errors=True)
+        return new_batch_name(number)
 
     def write(self, table: str, rows: pa.Table, name: str) -> None:
         """One file of a table, straight from Arrow. No rows make no file."""
@@ -86,7 +89,11 @@ class StoreWriter:
         swept: Iterable[str] = (),
         gaps: Iterable[Gap] = (),
     ) -> State:
-        """Make all that was written under the name count, and what is removed not any more."""
+        """Make all that was written under the name count, and what is removed not any more.
+
+        Raises:
+            StoreBusy: another process has published this change's number: it writes the store now.
+        """
         added = {table: written_files(self.generation, table, name) for table in TABLES}
         self._settle(name, added)
         for table, entries in (carried or {}).items():
@@ -141,6 +148,7 @@ def writing(root: Path) -> Iterator[StoreWriter]:
         if generation is None:
             generation = next_generation(root)
             make_current(generation)
+        remove_unfinished(generation.manifests)
         yield StoreWriter(generation)
 
 

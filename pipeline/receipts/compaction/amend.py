@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pipeline.receipts.compaction.merge import read_table
 from pipeline.store import FileEntry, Store
+from pipeline.store.layout import batch_of
 from pipeline.store.schema import EVENTS
 
 _MOST_TASKS_NAMED = 1_000
@@ -25,13 +26,11 @@ class Amendments:
 
 
 def find_amendments(
-    spark: SparkSession, store: Store, events: DataFrame, held: set[str]
+    spark: SparkSession, store: Store, events: DataFrame, held: set[int]
 ) -> Amendments:
     """Looks at no more of the detail rows than their task and seq."""
     entries = {
-        each.path: each
-        for each in store.entries("detail")
-        if not any(f"/batch={name}/" in each.path for name in held)
+        each.path: each for each in store.entries("detail") if batch_of(each.path) not in held
     }
     rows = read_table(spark, store.generation, "detail", list(entries))
     rows = rows.filter(F.col("outcome") != "retry").filter(_of_tasks(events))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lanes.settings import Settings
 from pipeline.store import FileEntry, Store
-from pipeline.store.layout import batch_name
+from pipeline.store.layout import batch_of
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -60,18 +60,17 @@ def plan(store: Store, settings: Settings, now_ms: int) -> Plan:
     )
 
 
-def pending_batches(store: Store) -> set[str]:
-    """Names of batches that are still to be filled up."""
-    return {batch_name(each.batch) for each in store.state.pending}
+def pending_batches(store: Store) -> set[int]:
+    """Batches that are still to be filled up."""
+    return {each.batch for each in store.state.pending}
 
 
-def _held(store: Store, kept_since_ms: int) -> set[str]:
-    pending = [each for each in store.state.pending if each.max_ms >= kept_since_ms]
-    return {batch_name(each.batch) for each in pending}
+def _held(store: Store, kept_since_ms: int) -> set[int]:
+    return {each.batch for each in store.state.pending if each.max_ms >= kept_since_ms}
 
 
-def _is_of(entry: FileEntry, batches: set[str]) -> bool:
-    return any(f"/batch={name}/" in entry.path for name in batches)
+def _is_of(entry: FileEntry, batches: set[int]) -> bool:
+    return batch_of(entry.path) in batches
 
 
 def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
@@ -110,7 +109,7 @@ def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
     return [roll for roll in rolls if roll.entries]
 
 
-def _small_seen(store: Store, held: set[str]) -> list[FileEntry]:
+def _small_seen(store: Store, held: set[int]) -> list[FileEntry]:
     small = [
         each
         for each in store.entries("seen")

@@ -6,9 +6,11 @@ import json
 import os
 import uuid
 from collections import Counter
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +23,12 @@ from lanes.errors import BadInput, TaskConflict
 from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.errors import PipelineFailed
+from pipeline.fanout import freeze as freeze_module
 from pipeline.fanout import publishing
 from pipeline.fanout.reconcile import reconcile
 from pipeline.fanout.source import bound
 from pipeline.fanout.stage import Stage
+from producers.newtask import new_task
 from producers.request import SubmitRequest
 from producers.submit import submit
 from tests.integration.pipeline.fanout_support import (
@@ -212,6 +216,51 @@ async def test_a_recipient_gets_one_push_always_of_the_same_row(embedded, tmp_pa
 
     assert titles == [{"Hi Ann", "Hi Bea"}] * 2
     assert (result.counts.duplicates, result.counts.without_recipient) == (1, 1)
+
+
+async def test_what_is_left_out_is_counted_in_the_last_stage_which_counts_nothing_twice(
+    spark, embedded, tmp_path
+) -> None:
+    """Spark adds up what a stage has observed again when it runs the stage again."""
+    gone = tmp_path / "gone.csv"
+    gone.write_text("recipient\nuser-1\n")
+    request = asked(people(tmp_path), exclude=(str(gone),))
+    wanted = request.spec.request(0, "k")
+    plan = freeze_module._planned(spark, request, wanted, new_task(wanted, embedded))
+
+    shown = plan.packed._jdf.queryExecution().executedPlan().toString()
+    last_stage, _, before = shown.partition("Exchange hashpartitioning")
+    assert all(name in last_stage for name in ("excluded", "duplicates", "bad"))
+    assert "nameless" in before
+
+
+async def test_a_part_is_one_file_whatever_the_sessions_defaults(spark, embedded, tmp_path) -> None:
+    spark.conf.set("spark.sql.files.maxRecordsPerFile", "7")
+    try:
+        result = await run(embedded, asked(people(tmp_path)))
+    finally:
+        spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+
+    assert seqs(await on_lane(embedded, result.task)) == list(range(1, 201))
+
+
+async def test_days_in_a_rule_are_those_of_its_zone(spark, embedded, tmp_path) -> None:
+    """26 hours lie between the two zones, so they never have the same day."""
+    days = {}
+    for zone in ("Pacific/Kiritimati", "Etc/GMT+12"):
+        now = datetime.now(ZoneInfo(zone))
+        soon = now + timedelta(minutes=10)  # midnight may come while Spark starts
+        where = f"current_date() BETWEEN '{now.date()}' AND '{soon.date()}'"
+        days[zone] = await run(
+            embedded, asked(people(tmp_path), where=where, zone=zone, dry_run=True)
+        )
+    late = "to_date(timestamp'2026-01-31T23:30:00Z') = '2026-02-01'"
+    berlin = await run(
+        embedded, asked(people(tmp_path), where=late, zone="Europe/Berlin", dry_run=True)
+    )
+
+    assert [found.counts.total for found in (*days.values(), berlin)] == [200, 200, 200]
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
 async def test_csv_is_compared_as_numbers_and_sent_as_it_stands(embedded, tmp_path) -> None:

@@ -68,6 +68,25 @@ def test_a_replay_knows_what_was_before_in_whatever_partition(spark, tmp_path, m
     assert pipe.counted() == Counter({("a", "delivered"): 10})
 
 
+@pytest.mark.parametrize("outcome", ["delivered", "retry", "clicked"])
+def test_what_was_counted_long_before_is_not_counted_again_when_it_is_repeated(
+    spark, tmp_path, monkeypatch, outcome
+):
+    """Said first more than the hour before `since` that is read with it, and again after it."""
+    pipe = Pipe(spark, tmp_path, reports_minutes_days=100_000, receipts_partitions=1)
+    pipe.append(body("a", range(1, 11), outcome))
+    pipe.run()
+    with OpenedLog(pipe.settings) as log:
+        later = log.advance(log.first())
+    pipe.append(body("a", range(1, 21), outcome, at_ms=NOON_MS + 3 * HOUR_MS))
+    pipe.run()
+    monkeypatch.setattr(OpenedLog, "since", lambda *_: later)
+
+    replayed(pipe, since_ms=NOON_MS + 3 * HOUR_MS)
+
+    assert pipe.counted() == {("a", outcome): 20}
+
+
 def test_a_replay_that_is_interrupted_leaves_the_old_store(two_hours, monkeypatch):
     def killed(_):
         raise KeyboardInterrupt
@@ -85,6 +104,29 @@ def test_a_replay_that_would_lose_receipts_is_refused(two_hours, monkeypatch):
     with pytest.raises(ReceiptsGone, match="100 receipts instead of 161; nothing was changed"):
         replayed(two_hours)
     assert two_hours.snapshot.generation == "gen-000001"
+
+
+def test_receipts_that_came_since_do_not_stand_for_those_that_are_lost(two_hours, monkeypatch):
+    """61 are lost, and 100 others were never read before."""
+    two_hours.append(body("c", range(1, 101), at_ms=NOON_MS + 2 * HOUR_MS))
+    monkeypatch.setattr(
+        OpenedLog, "since", lambda self, _: self.advance(self.first(), self.lag(self.first()) - 1)
+    )
+    with pytest.raises(ReceiptsGone, match="100 receipts instead of 161; nothing was changed"):
+        replayed(two_hours)
+    assert two_hours.snapshot.generation == "gen-000001"
+
+
+def test_a_damaged_file_of_before_is_named_and_stands_in_nobodys_way(two_hours):
+    counted = two_hours.counted()
+    [damaged, *_] = open_store(two_hours.root).files("detail", until_ms=NOON_MS + HOUR_MS)
+    Path(damaged).write_bytes(b"PAR1")
+
+    replayed(two_hours)
+
+    assert two_hours.counted() == counted
+    assert "this file cannot be read" in two_hours.notes[-1]
+    assert "may be counted again" in two_hours.notes[-1]
 
 
 def test_a_store_without_readable_manifests_is_rebuilt_from_all_that_the_log_has(two_hours):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,6 +108,36 @@ def test_a_java_process_that_dies_is_told_with_where_its_log_is(running, tmp_pat
     [log] = tmp_path.glob("pushlane-spark-*")
     assert process.returncode == 1
     assert said == (f"error: Spark's Java process ended in mid-work (what Spark said: {log})\n")
+    assert log.stat().st_mode & 0o077 == 0
+
+
+FAILING = "spark.range(1).rdd.foreach(lambda _: {}['device-7'])"
+DYING = "spark.range(1).rdd.foreach(lambda _: os.kill(os.getpid(), 11))"
+QUOTING = "spark.range(1).selectExpr(\"raise_error('of device-7')\").collect()"
+
+
+@pytest.mark.parametrize(
+    ("work", "why", "kept"),
+    [
+        (FAILING, r"KeyError at <string>:\d+ in <lambda>", "KeyError: …"),
+        (DYING, r"a worker process died \(signal SIGSEGV\) at <string>:\d+ in <lambda>", "Fatal"),
+        (QUOTING, "USER_RAISED_EXCEPTION", "SparkRuntimeException: [USER_RAISED_EXCEPTION]"),
+    ],
+    ids=["a-worker-raises", "a-worker-dies", "java-raises"],
+)
+def test_a_failed_job_tells_why_and_keeps_its_log_without_a_row(running, tmp_path, work, why, kept):
+    process, _ = running(work)
+
+    _, said = process.communicate(timeout=DEADLINE_S)
+
+    [log] = tmp_path.glob("pushlane-spark-*")
+    told = (
+        rf"error: the work: Spark stopped with {why} \(what Spark said: {re.escape(str(log))}\)\n"
+    )
+    assert re.fullmatch(told, said)
+    assert process.returncode == 1
+    assert kept in log.read_text()
+    assert "device-7" not in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
 
 

@@ -17,7 +17,7 @@ from lanes.errors import BadInput, Unreachable
 from pipeline.interrupt import interrupt_stops, interrupt_waits
 from pipeline.java import require_java
 from pipeline.jvm import reason_in
-from pipeline.session import spark_session
+from pipeline.session import MASTER, spark_session, tried
 
 
 @pytest.fixture
@@ -112,6 +112,22 @@ def test_a_master_without_a_port_is_refused(any_java):
         spark_session("test", "spark://cluster"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("master", "tries"),
+    [
+        (MASTER, "local[*, 4]"),
+        ("local[*]", "local[*, 4]"),
+        ("local[2]", "local[2, 4]"),
+        ("local", "local[1, 4]"),
+        ("local[*, 1]", "local[*, 1]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_a_master_on_this_machine_tries_as_often_as_a_cluster_unless_it_says(master, tries):
+    assert tried(master) == tries
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 from lanes.errors import BadInput
 from lanes.settings import Settings
 from pipeline.receipts.handover import handed_over
-from pipeline.store import CorruptStore, Counts, Interval, StoreBusy, open_store
+from pipeline.store import CorruptStore, Counts, Interval, StoreBusy, StoreWriter, open_store
+from pipeline.store.layout import batch_of
 from pipeline.store.schema import SEEN, TABLES
 from pipeline.store.writing import CHECKPOINT_EVERY, writing
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store
@@ -102,6 +103,83 @@ def test_only_one_process_writes(root):
         pass
 
 
+def test_of_two_writers_with_one_number_the_second_is_refused_and_changes_nothing(root):
+    """As after a lease that was lost on a file system of the network: flock held neither off."""
+    generation = open_store(root).generation
+    first, second = StoreWriter(generation), StoreWriter(generation)
+    first.publish("batch", first.begin(), positions=["first"])
+    before = {path: path.read_bytes() for path in generation.manifests.iterdir()}
+
+    with pytest.raises(StoreBusy, match=r"000000000004.json was written by another process"):
+        second.publish("batch", second.begin(), positions=["second"])
+
+    assert {path: path.read_bytes() for path in generation.manifests.iterdir()} == before
+    assert open_store(root).snapshot().positions == ["first"]
+
+
+def test_writers_of_containers_with_the_same_pid_share_no_unfinished_file(root, monkeypatch):
+    """The one that was held up finds its file gone, and not what the other one wrote into it."""
+    generation = open_store(root).generation
+    late = StoreWriter(generation)
+    link = os.link
+
+    def held_up(source, target):
+        monkeypatch.setattr(os, "link", link)
+        with writing(root) as other:
+            other.publish("batch", other.begin(), positions=["other"])
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", held_up)
+    with pytest.raises(StoreBusy):
+        late.publish("batch", late.begin(), positions=["late"])
+
+    assert open_store(root).snapshot().positions == ["other"]
+
+
+def test_a_disk_without_hard_links_is_refused(root, monkeypatch):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    with writing(root) as writer, pytest.raises(BadInput, match="without hard links"):
+        writer.publish("batch", writer.begin())
+
+
+def test_a_late_worker_of_a_killed_driver_adds_nothing_to_the_batch_of_the_next(root):
+    with writing(root) as killed:
+        before = killed.begin()
+    with writing(root) as writer:
+        name = writer.begin()
+        writer.write("seen", SEEN_ROWS, name)
+        killed.write("seen", SEEN_ROWS, before)
+        writer.publish("batch", name)
+
+    [counted] = open_store(root).files("seen")
+    assert Path(counted).parent.name == f"batch={name}"
+
+
+def test_what_any_name_of_a_number_has_left_is_removed_before_it_is_used(root):
+    with writing(root) as killed:
+        for name in ("000000004", killed.begin()):
+            killed.write("seen", SEEN_ROWS, name)
+    with writing(root) as writer:
+        writer.begin()
+
+    assert not list((root / "gen-000001" / "seen").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "batch"),
+    [
+        ("detail/day=1/hour=2/batch=000000012-ab12/part-0.parquet", 12),
+        ("seen/batch=000000012/part-0.parquet", 12),
+        ("seen/part-0.parquet", None),
+    ],
+)
+def test_a_path_tells_its_batch_with_and_without_a_token(path, batch):
+    assert batch_of(path) == batch
+
+
 def test_a_torn_manifest_is_named_with_what_mends_it(root):
     last = sorted((root / "gen-000001" / "manifests").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:40])
@@ -157,7 +235,9 @@ def test_what_a_manifest_names_is_on_the_disk_before_it(root, monkeypatch):
 
     generation = root / "gen-000001"
     file = generation / "seen" / f"batch={name}" / "part-0.parquet"
-    manifest = synced.index(generation / "manifests" / f".000000000004.json.{os.getpid()}")
+    [manifest] = [
+        at for at, path in enumerate(synced) if path.name.startswith(".000000000004.json.")
+    ]
     wanted = [file, file.parent, generation / "seen", generation]
     assert set(wanted) <= set(synced[:manifest])
 

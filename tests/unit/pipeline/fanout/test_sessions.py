@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 
+from pipeline.errors import PipelineFailed
 from pipeline.fanout import sessions
 from pipeline.fanout.request import FanoutRequest
 from pipeline.spec import parse_spec
@@ -42,3 +43,23 @@ async def test_a_session_that_nobody_waits_for_any_more_is_stopped(
     await asyncio.gather(working, return_exceptions=True)
 
     assert stopped.is_set()
+
+
+async def test_a_failure_reaches_the_session_which_names_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def failing_session(*_: object, **__: object) -> Iterator[object]:
+        try:
+            yield object()
+        except PipelineFailed as error:
+            raise PipelineFailed(f"{error} (what Spark said: it)") from error
+
+    def fail(_: object) -> None:
+        raise PipelineFailed("it stopped")
+
+    monkeypatch.setattr(sessions, "spark_session", failing_session)
+    request = FanoutRequest(audience="users", spec=parse_spec({"level": "high"}, "here"))
+    with pytest.raises(PipelineFailed, match=r"it stopped \(what Spark said: it\)"):
+        async with sessions.sessions(request) as session:
+            await session(fail)

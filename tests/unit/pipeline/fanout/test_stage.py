@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature, difference
-from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
+from pipeline.fanout.stage import Frozen, Manifest, Part, Stage, remove_abandoned
 
 
 @pytest.fixture
@@ -121,6 +123,74 @@ def test_a_part_begins_elsewhere_after_a_reconciliation(frozen: Frozen) -> None:
 
     assert frozen.starts(parts) == {1: 1, 4: 6}
     assert frozen.reached(parts) == {}
+
+
+KEPT_S = 3_600.0
+
+
+def aged(folder: Path, by_s: float) -> None:
+    """As if nothing had been written there for so long."""
+    at_s = time.time() - by_s
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (at_s, at_s))
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path, fanout_keep_s=KEPT_S)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "cut-off"])
+def test_an_abandoned_freeze_is_removed_with_its_recipients(
+    stage: Stage, frozen: Frozen, keeping: Settings, is_whole: bool
+) -> None:
+    write(frozen, 0, 1)
+    if is_whole:
+        stage.publish(manifest(frozen.files()))
+    aged(stage.path, 2 * KEPT_S)
+
+    remove_abandoned(keeping)
+
+    assert not stage.path.exists()
+
+
+def test_a_freeze_whose_workers_still_write_stays(
+    stage: Stage, frozen: Frozen, keeping: Settings
+) -> None:
+    stage.publish(manifest([]))
+    aged(stage.path, 2 * KEPT_S)
+    (frozen.progress / "1").write_text("1")
+
+    remove_abandoned(keeping)
+
+    assert stage.manifest() is not None
+
+
+def test_a_freeze_that_somebody_goes_on_with_stays(
+    stage: Stage, frozen: Frozen, keeping: Settings
+) -> None:
+    stage.publish(manifest([]))
+    aged(stage.path, 2 * KEPT_S)
+
+    stage.keep()
+    remove_abandoned(keeping)
+
+    assert stage.manifest() is not None
+
+
+def test_what_holds_no_recipients_or_is_not_ours_stays(
+    stage: Stage, frozen: Frozen, keeping: Settings
+) -> None:
+    stage.publish(manifest([]))
+    stage.drop_rows()
+    foreign = stage.path.with_name("of-somebody-else") / "rows"
+    foreign.mkdir(parents=True)
+    aged(stage.path.parent, 2 * KEPT_S)
+
+    remove_abandoned(keeping)
+
+    assert stage.manifest() is not None
+    assert foreign.exists()
 
 
 def test_a_damaged_manifest_says_what_to_do(stage: Stage, frozen: Frozen) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lanes.settings import load
-from pipeline.receipts.sampling import LEAST, choose
+from pipeline.receipts.sampling import LEAST, Pace, choose
 
 
 @pytest.fixture
@@ -33,3 +33,13 @@ def test_the_smaller_share_counts(settings):
 def test_a_limit_of_zero_is_none():
     off = load({"pipeline_detail_rate_per_s": 0, "pipeline_detail_lag": 0})
     assert choose(off, receipts=10**9, seconds=1, lag=10**9).is_full
+
+
+def test_the_rate_of_batches_counts_the_time_that_they_take_to_be_written(settings):
+    """Read in 1 s and written in 3 s, over and over: 4,000 receipts each are 1,000/s, not 4,000."""
+    read_at_s = iter([0.0, 4.0, 8.0])
+    pace = Pace(lambda: next(read_at_s))
+
+    modes = [choose(settings, 4_000, pace.since_last_s(), lag=0) for _ in range(2)]
+
+    assert [mode.is_full for mode in modes] == [True, True]
