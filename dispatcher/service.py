@@ -89,16 +89,7 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
         self._scheduler: Scheduler[OpenLane] = Scheduler()
-        self._roster = Roster(
-            backend,
-            self._scheduler,
-            self.wake,
-            self._on_task,
-            self._fill,
-            self._on_unread,
-            settings.pulled,
-            clock_ms,
-        )
+        self._roster = self._new_roster()
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
         self._receipts = Receipts(
@@ -118,13 +109,7 @@ class Dispatcher:
         )
         suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
         self._suspects = suspects if sink.hosts_code else None
-        self._guards = Guards(
-            [
-                *([suspects] if sink.hosts_code else []),
-                Sieve(backend.marks, settings, outcomes, self._settler, self.stats),
-                Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
-            ]
-        )
+        self._guards = self._new_guards(outcomes)
         self._outage = Outage(
             Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code),
             sink.name,
@@ -220,6 +205,28 @@ class Dispatcher:
             await _end(work)
             await self._let_go()
         _raise_first(work)
+
+    def _new_roster(self) -> Roster:
+        return Roster(
+            self._backend,
+            self._scheduler,
+            self.wake,
+            self._on_task,
+            self._fill,
+            self._on_unread,
+            self._settings.pulled,
+            self._clock_ms,
+        )
+
+    def _new_guards(self, outcomes: Outcomes) -> Guards:
+        backend, settings = self._backend, self._settings
+        return Guards(
+            [
+                *([self._suspects] if self._suspects is not None else []),
+                Sieve(backend.marks, settings, outcomes, self._settler, self.stats),
+                Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
+            ]
+        )
 
     def _new_settler(self) -> Settler:
         return Settler(

@@ -71,6 +71,9 @@ def command(own_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PUSHLANE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers])
+    for name in ("", "pushlane"):  # what `--log-format` sets up is for this test alone
+        logger = logging.getLogger(name)
+        monkeypatch.setattr(logger, "level", logger.level)
     return Command(tmp_path)
 
 

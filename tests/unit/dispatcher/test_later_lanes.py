@@ -134,7 +134,7 @@ async def test_retries_wait_on_the_later_lane_and_leave_the_main_lane_alone(
 
 async def test_a_later_lane_is_opened_once_however_many_pushes_wait_for_it(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        task = await add_task(backend, Level.HIGH, 200)
+        task = await add_task(backend, Level.HIGH, 15)
         broker = Watched(backend.broker)
 
         await drain(with_other(backend, broker=broker), MemorySink(busy_at_first), settings)
