@@ -27,9 +27,10 @@ def with_one_of_two_killed(pushlane: Pushlane, receiver: Received, *mode: str) -
     """The task in the end, after one of its two dispatchers was killed in mid-run."""
     task = pushlane.submit("high", TOTAL, *mode)
     sending = ("--slots", str(SLOTS), "--sink", receiver.sink)
-    survivor, victim = pushlane.dispatch(*sending, "--drain"), pushlane.dispatch(*sending)
+    victim = pushlane.dispatch(*sending)
+    receiver.until(1, victim)  # it delivers, whenever the other one comes to it
+    survivor = pushlane.dispatch(*sending, "--drain")
     survivor.until("started")
-    victim.until("started")
     receiver.until(TOTAL // 4, survivor, victim)
     victim.kill()
     assert survivor.wait() == 0, survivor.text

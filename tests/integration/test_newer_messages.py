@@ -10,7 +10,7 @@ import pytest
 from lanes.backend import connect
 from lanes.settings import Settings
 from tests.contract.reading import Reading
-from tests.unit.dispatching import MemorySink, add_task, dispatching, until
+from tests.unit.dispatcher.support import MemorySink, add_task, dispatching, until
 
 pytestmark = pytest.mark.pulsar
 
