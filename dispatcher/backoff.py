@@ -33,7 +33,7 @@ class Backoff:
         self._failures = 0
 
     async def until_done(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What the work gives, tried again and again until the service lets it."""
+        """Try the work until the service lets it through; returns its result."""
         while True:
             try:
                 result = await work()
@@ -47,7 +47,7 @@ class Backoff:
         await asyncio.sleep(self.failed(error))
 
     def failed(self, error: Exception) -> float:
-        """How many seconds to wait before the next attempt."""
+        """Note a failure; returns the seconds to wait before the next attempt."""
         if self._failures == 0:
             self._log.warning(
                 "waiting for %s: %s", self._service, error, extra={"action": "service_lost"}
@@ -77,7 +77,7 @@ class Backoffs:
         await asyncio.sleep(self.failed(lane, error))
 
     def failed(self, lane: str, error: Exception) -> float:
-        """How many seconds to wait before the next attempt."""
+        """Note a failure; returns the seconds to wait before the next attempt."""
         backoff = self._failing.get(lane)
         if backoff is None:
             log = self._log if len(self._failing) < _MOST_SAID else self._silent

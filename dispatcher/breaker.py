@@ -67,7 +67,7 @@ _WIDTH = {scope: width for width, scope in enumerate(Scope)}
 
 
 class Sign(Enum):
-    """What an outcome says of the breaker's scope."""
+    """Read an outcome as a sign about the breaker's scope."""
 
     SUCCESS = auto()
     REFUSED = auto()
@@ -85,7 +85,7 @@ class Sign(Enum):
 
 
 class State(StrEnum):
-    """How a breaker stands, for people."""
+    """The state of a breaker in words for people."""
 
     CLOSED = "closed"
     THROTTLED = "throttled"
@@ -235,7 +235,7 @@ class Breaker:
         return self._phase in (_Phase.OPENING, _Phase.OPEN)
 
     def room(self, now_s: float, free: int) -> int:
-        """How many of `free` slots may be filled now."""
+        """Return the number of `free` slots that may be filled now."""
         self._pass_time(now_s)
         if self._phase is _Phase.OPEN:
             return min(free, 1) if not self._is_probing and now_s >= self._probe_at_s else 0
@@ -360,7 +360,7 @@ class Breaker:
             self._storm.clear()
 
     def view(self) -> View:
-        """How it stands, for people."""
+        """Describe its state for people."""
         if self._phase is _Phase.OPEN:
             state = State.PROBING if self._is_probing else State.OPEN
             next_try_s = None if self._is_probing else self._probe_at_s
@@ -561,7 +561,7 @@ class _Share:
 
     @property
     def row(self) -> float:
-        """How many failures in a row chance does not make."""
+        """Return the length of a row of failures that is more than chance."""
         share = min(self._known, _HIGHEST_SHARE)
         return _CHANCE / math.log(share) if share > 0 else 0.0
 

@@ -100,25 +100,11 @@ class Dispatcher:
             backend.registry, self._settler, self._roster.find, self._on_movable, self.stats
         )
         self._order = self._new_order()
-        outcomes = Outcomes(
-            self._settler,
-            self._receipts,
-            self.stats,
-            self._pauses.ask,
-            backoff(settings.retry_first_s, settings.retry_longest_s),
-        )
+        outcomes = self._new_outcomes()
         suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
         self._suspects = suspects if sink.hosts_code else None
         self._guards = self._new_guards(outcomes)
-        self._outage = Outage(
-            Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code),
-            sink.name,
-            outcomes,
-            self._roster.released,
-            self.stats,
-            drain=drain,
-            clock_s=clock_s,
-        )
+        self._outage = self._new_outage(sink, outcomes, clock_s)
         self._flights = self._new_flights(sink, outcomes)
         self._loop = self._new_loop()
         self._brim = Brim(
@@ -216,6 +202,23 @@ class Dispatcher:
             self._on_unread,
             self._settings.pulled,
             self._clock_ms,
+        )
+
+    def _new_outcomes(self) -> Outcomes:
+        first_s, longest_s = self._settings.retry_first_s, self._settings.retry_longest_s
+        wait_s = backoff(first_s, longest_s)
+        return Outcomes(self._settler, self._receipts, self.stats, self._pauses.ask, wait_s)
+
+    def _new_outage(self, sink: Sink, outcomes: Outcomes, clock_s: Callable[[], float]) -> Outage:
+        settings = self._settings
+        return Outage(
+            Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code),
+            sink.name,
+            outcomes,
+            self._roster.released,
+            self.stats,
+            drain=self._drain,
+            clock_s=clock_s,
         )
 
     def _new_guards(self, outcomes: Outcomes) -> Guards:

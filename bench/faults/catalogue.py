@@ -38,7 +38,7 @@ def nothing(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
 
 
 def of_one_process(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
-    """What one process has in flight, and without a ledger what it has not counted yet."""
+    """Bound repeats by what one process has in flight or, without a ledger, not yet counted."""
     in_flight = faults * load.slots
     if mode.delivery is DeliveryMode.AT_LEAST_ONCE:
         return Bound(0, in_flight + faults * tally.busiest_window)
