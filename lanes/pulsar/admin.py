@@ -28,7 +28,8 @@ _API = "/admin/v2"
 _TIMEOUT_S = 15
 _CONNECTIONS = 32
 _REDIRECTS = 5
-_UNSETTLED = (404, 409, 412)
+# Two makers of one thing: 409, or 500 with the metadata store's word for it.
+_UNSETTLED = (404, 409, 412, 500, 502, 503, 504)
 _ASK_AGAIN_S = 0.2
 HEARD_OF_WITHIN_S = 10.0  # brokers hear of each other's changes within a second or so
 
@@ -137,8 +138,8 @@ class Admin:
     ) -> Reply:
         """As `call`, to make or to change what is new: by us, or by another process at once.
 
-        A broker may not have heard yet of what it belongs to (404), or be busy with the same for
-        somebody else (409, 412): it is asked again for some seconds.
+        A broker may not have heard yet of what it belongs to (404), be busy with the same for
+        somebody else (409, 412, 500), or be just starting: it is asked again for some seconds.
         """
         deadline_s = time.monotonic() + HEARD_OF_WITHIN_S
         while True:

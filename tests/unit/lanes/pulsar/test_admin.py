@@ -246,6 +246,28 @@ def test_a_namespace_that_the_broker_has_not_heard_of_yet_is_asked_for_again() -
     play(table, scenario)
 
 
+def test_a_tenant_that_two_make_at_once_is_asked_for_again() -> None:
+    """The one who comes second may read 500 with the metadata store's own error."""
+
+    async def scenario(admin: Admin, server: Server) -> None:
+        await ensure_namespace(admin, "t/ns", ())
+
+        assert server.changes() == [
+            *2 * [("PUT", "/admin/v2/tenants/t")],
+            ("PUT", "/admin/v2/namespaces/t/ns"),
+        ]
+
+    table: Table = {
+        ("GET", "/admin/v2/clusters"): Response(200, ["one"]),
+        ("PUT", "/admin/v2/tenants/t"): [
+            Response(500, {"reason": "AlreadyExistsException: Version mismatch"}),
+            Response(409),
+        ],
+        ("PUT", "/admin/v2/namespaces/t/ns"): Response(204),
+    }
+    play(table, scenario)
+
+
 def test_what_a_broker_never_hears_of_is_given_up_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
