@@ -281,9 +281,14 @@ class Breaker:
 
         First what may be repeated, then what was tried least, then what no attempt was counted
         against, then of the app and the task that were not tried for longest: so a push, task or
-        app that fails by itself does not keep the others waiting.
+        app that fails by itself does not keep the others waiting. Of several like these it is any,
+        since what fails by itself often lies together.
         """
-        return min(range(len(candidates)), key=lambda at: self._rotation.rank(candidates[at]))
+
+        def rank(at: int) -> tuple[object, ...]:
+            return (*self._rotation.rank(candidates[at]), self._chance())
+
+        return min(range(len(candidates)), key=rank)
 
     def admit(self, now_s: float, count: int) -> int:
         """So many of `room` were taken. Returns their leave, which ends when the sink is down."""
@@ -327,7 +332,8 @@ class Breaker:
             else:
                 sign = self._on_failure(now_s, sign, flight, outcome)
         is_troubled = not (self.holds(leave) and self.is_closed)
-        if self._is_free(now_s, sign, flight, is_troubled):
+        is_rising = self.holds(leave) and self._phase is _Phase.RISING
+        if self._is_free(now_s, sign, flight, is_troubled, is_rising):
             return self._wait_s(now_s, flight, outcome, is_troubled)
         if outcome.kind is not Kind.RETRY:
             self._refused.pop(flight.push_id, None)
@@ -506,10 +512,15 @@ class Breaker:
         elif self._phase is _Phase.OPEN:
             self._asked_until_s = -math.inf
 
-    def _is_free(self, now_s: float, sign: Sign, flight: Flight, is_troubled: bool) -> bool:
+    def _is_free(
+        self, now_s: float, sign: Sign, flight: Flight, is_troubled: bool, is_rising: bool
+    ) -> bool:
+        """Once others get through again, a failure is the push's own: else it went for ever."""
         if sign in (Sign.SUCCESS, Sign.OWN, Sign.SILENT):
             return False
-        if sign is Sign.FAILED and (flight.is_charged or not is_troubled):
+        if sign is Sign.FAILED and (flight.is_charged or not is_troubled or is_rising):
+            return False
+        if sign is Sign.FINAL and is_rising and self._rotation.times(flight) >= _SAME_PROBES:
             return False
         if sign is Sign.FINAL and not is_troubled:
             return False
@@ -577,13 +588,17 @@ class _Rotation:
 
     def add(self, flight: Flight) -> None:
         at = next(self._order)
-        _remember(self._times, flight.push_id, self._times.get(flight.push_id, 0) + 1)
+        _remember(self._times, flight.push_id, self.times(flight) + 1)
         _remember(self._tasks, flight.task_id, at)
         _remember(self._apps, flight.app, at)
 
+    def times(self, flight: Flight) -> int:
+        """How often it failed, as far as that is known."""
+        return self._times.get(flight.push_id, 0)
+
     def rank(self, flight: Flight) -> tuple[bool, bool, int, bool, int, int]:
         """The lowest is next. A push that failed five times is no better for being repeatable."""
-        times = self._times.get(flight.push_id, 0)
+        times = self.times(flight)
         return (
             times >= _SAME_PROBES,
             not flight.may_repeat,

@@ -15,7 +15,7 @@ from dispatcher.lane import OpenLane
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 
-MOST_HEADS = 16
+MOST_HEADS = 64
 _MOST_VOIDS = 256
 
 

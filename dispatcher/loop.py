@@ -116,6 +116,8 @@ class Loop:
     def _choose(self) -> tuple[list[Job], int]:
         """The one push to try a sink with that fails."""
         heads, voids = self._heads.gather()
+        if not (heads or voids) and self._outage.recall():
+            heads, voids = self._heads.gather()
         return ([self._outage.choose(heads)] if heads else []), voids
 
     def _may_fill(self) -> bool:

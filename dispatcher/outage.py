@@ -4,6 +4,10 @@ The breaker decides (`dispatcher.breaker`); this tells it what happens. A push t
 not take loses nothing: it stays unacked in memory and goes back to its lane. In an outage that is
 at once, since nothing leaves the lane then. One that is refused while others get through waits for
 a while, and for a long while on its later lane. So nothing is written because of an outage.
+
+A push that failed as a probe stands aside, so that those behind it on its lane are tried too: it
+may be the only reason why the sink looks down. It comes back when nothing else is there to try, and
+once the sink goes on: one for each delivery, so that what failed never fills all slots.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import heapq
 import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -26,9 +31,11 @@ from lanes.push import DELIVERED, Kind, Outcome
 log = logging.getLogger("pushlane.outage")
 
 MOST_WAITING = 10_000
+MOST_ASIDE = 1_000
 LONGEST_IN_MEMORY_S = 30.0
 _LOOK_EVERY_S = 1.0
 _SOONEST_S = 0.001
+_ASIDE_EVERY_S = 1.0
 _SAY_EVERY_S = 60.0
 
 
@@ -59,6 +66,8 @@ class Outage:
         self._clock_s = clock_s
         self._waiting: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
+        self._aside: deque[Job] = deque()
+        self._returned_at_s = 0.0
         self._looked_at_s = clock_s()
         self._is_short = False
         self._rested_since_s: float | None = None
@@ -75,8 +84,10 @@ class Outage:
 
     @property
     def waiting(self) -> int:
-        """How many pushes wait in memory since they were refused while others got through."""
-        return len(self._waiting)
+        """How many pushes wait in memory, since they were refused while others got through or
+        failed as probes.
+        """
+        return len(self._waiting) + len(self._aside)
 
     def view(self) -> View:
         """How the breaker stands, in times of `clock_s`."""
@@ -90,6 +101,8 @@ class Outage:
         """How many of the free slots may be filled now. Those whose wait is over go back first."""
         now_s = self._clock_s()
         self._end_waits(now_s)
+        if self._aside and not self.rests and now_s >= self._returned_at_s + _ASIDE_EVERY_S:
+            self._return_aside(now_s, 1)
         room = self._breaker.room(now_s, free)
         self._is_short = room == 0 < free
         self._note(now_s)
@@ -98,7 +111,11 @@ class Outage:
     def wake_in_s(self) -> float | None:
         """After so long there may be room, or a wait over, though nothing has landed."""
         now_s = self._clock_s()
-        times_s = [self._waiting[0][0], self._looked_at_s + _LOOK_EVERY_S] if self._waiting else []
+        times_s = [] if not self.waiting else [self._looked_at_s + _LOOK_EVERY_S]
+        if self._waiting:
+            times_s.append(self._waiting[0][0])
+        if self._aside and not self.rests:
+            times_s.append(self._returned_at_s + _ASIDE_EVERY_S)
         if self._is_short and (wake_at_s := self._breaker.wake_at_s()) is not None:
             times_s.append(wake_at_s)
         return max(_SOONEST_S, min(times_s) - now_s) if times_s else None
@@ -108,6 +125,10 @@ class Outage:
         chosen = jobs[self._breaker.choose([job.flight() for job in jobs])]
         self.put_back([job for job in jobs if job is not chosen])
         return chosen
+
+    def recall(self) -> bool:
+        """Nothing else is there to try: the probe that failed first is the next of its lane."""
+        return self._return_aside(self._clock_s(), 1) > 0
 
     def admit(self, jobs: Sequence[Job]) -> None:
         """These are about to go."""
@@ -142,11 +163,13 @@ class Outage:
         if all(outcome is DELIVERED for outcome in outcomes) and breaker.landed_well(
             now_s, jobs[0].leave, len(jobs)
         ):
+            self._return_aside(now_s, len(jobs))
             return []
         waits_s = [
             breaker.landed(now_s, job.leave, job.flight(), outcome)
             for job, outcome in zip(jobs, outcomes, strict=True)
         ]
+        self._return_aside(now_s, sum(outcome is DELIVERED for outcome in outcomes))
         self._note(now_s)
         return waits_s
 
@@ -154,7 +177,12 @@ class Outage:
         """The sink did not take it, and it loses no attempt: it goes again after `wait_s`."""
         self._stats.spared += 1
         asked_s = outcome.after_s or 0.0
-        if wait_s <= 0:
+        if self.rests and self.holds(job.leave):
+            job.lane.parked += 1
+            self._aside.append(job)
+            if len(self._aside) > MOST_ASIDE:
+                self.recall()
+        elif wait_s <= 0:
             self.put_back([job])
         elif asked_s > LONGEST_IN_MEMORY_S or len(self._waiting) >= MOST_WAITING:
             self._outcomes.later(job, max(wait_s, asked_s))
@@ -162,8 +190,19 @@ class Outage:
             job.lane.parked += 1
             heapq.heappush(self._waiting, (self._clock_s() + wait_s, next(self._order), job))
 
+    def _return_aside(self, now_s: float, count: int) -> int:
+        """So many that failed as probes may go again; returns how many there were."""
+        count = min(count, len(self._aside))
+        for _ in range(count):
+            job = self._aside.popleft()
+            job.lane.parked -= 1
+            self.put_back([job])
+        if count:
+            self._returned_at_s = now_s
+        return count
+
     def _end_waits(self, now_s: float) -> None:
-        if self._waiting and now_s >= self._looked_at_s + _LOOK_EVERY_S:
+        if self.waiting and now_s >= self._looked_at_s + _LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._let_go_of_ended(now_s)
         while self._waiting and self._waiting[0][0] <= now_s:
@@ -180,6 +219,13 @@ class Outage:
             ]
             heapq.heapify(waiting)
             self._waiting = waiting
+        for _ in range(len(self._aside)):
+            job = self._aside.popleft()
+            if job.lane.retired:
+                job.lane.parked -= 1
+                self.put_back([job])
+            else:
+                self._aside.append(job)
 
     def _note(self, now_s: float) -> None:
         """Say when the sink rests and when it goes on."""

@@ -19,7 +19,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dispatcher import Dispatcher
-from dispatcher.breaker import Breaker, State, View, resting
+from dispatcher.breaker import PROBE_EVERY_S, QUIET_S, Breaker, State, View, resting
 from dispatcher.jams import Jams
 from dispatcher.job import Job
 from dispatcher.lane import ROOM, OpenLane
@@ -222,6 +222,45 @@ async def test_a_push_that_fails_alone_still_dies_with_its_reason(tmp_path: Path
         assert (progress.delivered, progress.dead) == (199, 1)
         assert sink.pushes(task).count((task.id, 7)) == task.max_attempts
         assert dispatcher.stats.probes == dispatcher.stats.spared == 0
+
+
+async def test_bad_pushes_at_the_head_of_a_lane_hold_up_nothing_behind_them(tmp_path: Path) -> None:
+    """The sink looks down, as all that it is shown fails; probes look behind them."""
+
+    def poisons(delivery: Delivery) -> Outcome | None:
+        return BROKEN if delivery.push.seq <= 60 else None
+
+    async with watched(tmp_path, retry_first_s=0.01) as (backend, settings, _):
+        task = await add_task(backend, Level.HIGH, 300)
+        clock = Clock()
+        sink = Sink(clock, 0.0, spares=poisons)
+
+        async with ticking(backend, sink, settings, clock) as dispatcher:
+            await until(lambda: len(sink.took) == 240)
+            assert dispatcher.stats.probes <= 2 * 60
+        await drained(backend, sink, settings, clock)
+
+        [progress] = await backend.registry.progress([task.id])
+        assert (progress.delivered, progress.dead) == (240, 60)
+
+
+async def test_what_fails_when_the_sink_has_gone_on_loses_an_attempt(tmp_path: Path) -> None:
+    """Else pushes that fail by themselves would go for ever, and none behind them."""
+
+    def fails_twice(delivery: Delivery) -> Outcome | None:
+        is_bad = delivery.push.seq % 2 == 0 and delivery.push.attempt <= 2
+        return BROKEN if is_bad else None
+
+    async with watched(tmp_path, retry_first_s=0.01) as (backend, settings, _):
+        task = await add_task(backend, Level.HIGH, 300)
+        clock = Clock()
+        sink = Sink(clock, 10.0, BROKEN, spares=fails_twice)
+
+        await drained(backend, sink, settings, clock)
+
+        [progress] = await backend.registry.progress([task.id])
+        assert (progress.delivered, progress.dead) == (300, 0)
+        assert len(sink.pushes(task)) <= 2 * 300 + 2 * SLOTS + TRICKLED
 
 
 async def test_a_storm_of_404_buries_few(tmp_path: Path) -> None:
@@ -594,6 +633,62 @@ def test_a_lane_of_which_too_many_wait_rests() -> None:
 
     assert (lane.fed, lane.parked, outage.waiting) == (True, 0, 0)
     assert len(lane.returned or ()) == ROOM
+
+
+def test_a_failed_probe_stands_aside_until_nothing_else_is_there_or_the_sink_goes_on() -> None:
+    clock = Clock()
+    outage = outage_with(Later(), clock, [])
+    lane = OpenLane("task-t", Level.HIGH)
+    jobs = [job_of(lane, seq) for seq in range(10)]
+    outage.admit(jobs)
+    outage.landed(jobs, [BUSY] * 10)
+    clock.now_s = QUIET_S
+    assert outage.room(SLOTS) == 0
+    assert outage.rests
+
+    for seq in range(10, 14):
+        clock.now_s += PROBE_EVERY_S[1]
+        assert outage.room(SLOTS) == 1
+        probe = job_of(lane, seq)
+        outage.admit([probe])
+        [wait_s] = outage.landed([probe], [BUSY])
+        assert wait_s is not None
+        outage.keep(probe, wait_s, BUSY)
+    assert (outage.waiting, lane.parked, list(lane.returned or ())) == (4, 4, [])
+
+    assert outage.recall()
+    assert [taken.handle for taken in lane.returned or ()] == [10]
+    clock.now_s += PROBE_EVERY_S[1]
+    outage.room(SLOTS)
+    outage.admit(jobs[:1])
+    outage.landed(jobs[:1], [DELIVERED])
+    assert [taken.handle for taken in lane.returned or ()] == [10, 11]
+    clock.now_s += 1.0
+    outage.room(SLOTS)
+    assert (outage.waiting, lane.parked, len(lane.returned or ())) == (1, 1, 3)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> None:
+    clock = Clock()
+    outage = outage_with(Later(), clock, [])
+    lane = OpenLane("task-t", Level.HIGH)
+    jobs = [job_of(lane, seq) for seq in range(10)]
+    outage.admit(jobs)
+    outage.landed(jobs, [BUSY] * 10)
+    clock.now_s = QUIET_S + PROBE_EVERY_S[1]
+    outage.room(SLOTS)
+    clock.now_s += PROBE_EVERY_S[1]
+    outage.room(SLOTS)
+    outage.admit(jobs[:1])
+    outage.landed(jobs[:1], [BUSY])
+    outage.keep(jobs[0], 0.0, BUSY)
+
+    lane.retired = ends
+    clock.now_s += 1.0
+    outage.room(SLOTS)
+
+    assert outage.waiting == lane.parked == (0 if ends else 1)
 
 
 def test_what_waits_in_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
