@@ -178,7 +178,11 @@ def run(
 
     async def work(backend: Backend) -> int:
         stop = asyncio.Event()
-        stop_on_signals(stop.set)
+        stop_on_signals(
+            stop.set,
+            stopping="stopping after this look",
+            left="the next look tells what this one has not",
+        )
         root = store_root(settings)
         return await serve(backend, root, None if once else every_s, stop, _say, note)
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 
 from cli.flags import Flags, with_flags
 from cli.logs import set_up_logs
-from cli.signals import stop_on_signals, stop_with_stdin
+from cli.signals import at_latest, stop_on_signals, stop_with_stdin
 from cli.workers import Crew, run_crew
 from dispatcher import Dispatcher
 from dispatcher.sinks import open_sink
@@ -29,6 +29,8 @@ log = logging.getLogger("pushlane.dispatch")
 # How long the HTTP client's thread waits for Python's lock. The usual 5 ms hold up every answer
 # that has come: a webhook gets a third less. Sinks without such a thread lose a tenth by it.
 _HTTP_SWITCH_S = 0.0001
+_LEAVE_S = 4.5  # after `drain_timeout_s`: what is unsettled, lanes and leases have had their time
+_REPEATED = "what was in flight will be sent again"
 
 
 def register(app: typer.Typer) -> None:
@@ -98,9 +100,10 @@ async def _dispatch(
     try:
         async with connect(settings) as backend:
             dispatcher = Dispatcher(backend, sink, settings, drain=drain, registry=registry)
-            stop_on_signals(dispatcher.stop)
+            stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, _REPEATED)
+            stop_on_signals(stop, left=_REPEATED)
             if with_parent:
-                stop_with_stdin(dispatcher.stop)
+                stop_with_stdin(stop)
             gc.freeze()
             if sink.name == "webhook":
                 sys.setswitchinterval(_HTTP_SWITCH_S)

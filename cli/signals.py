@@ -1,4 +1,4 @@
-"""When a dispatching process is told to stop: by a signal, or by its parent going away."""
+"""When a process that runs on is told to stop: by a signal, or by its parent going away."""
 
 from __future__ import annotations
 
@@ -6,16 +6,41 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from cli.errors import INTERRUPTED, note
+from lanes.errors import PushlaneError
+
+
+def at_latest(stop: Callable[[], None], within_s: float, left: str) -> Callable[[], None]:
+    """Return `stop` with a clock: a process that has not ended so long after the call is ended.
+
+    What it waits for then, be it a broker that is away, would keep it for ever. `left` says what
+    becomes of its work.
+    """
+
+    def leave() -> None:
+        note(f"it has not ended within {within_s:g} s and is left as it is; {left}")
+        os._exit(PushlaneError.exit_code)
+
+    clock = threading.Timer(within_s, leave)
+    clock.daemon = True
+    started = threading.Lock()
+
+    def stop_in_time() -> None:
+        if started.acquire(blocking=False):
+            clock.start()
+        stop()
+
+    return stop_in_time
 
 
 def stop_on_signals(
     stop: Callable[[], None],
     *,
+    left: str,
     stopping: str = "stopping after what is in flight",
-    left: str = "what was in flight will be sent again",
 ) -> None:
     """Call `stop` at SIGTERM and Ctrl-C; a second Ctrl-C leaves without waiting for anything.
 

@@ -57,7 +57,8 @@ from lanes.task import Level, State, Task
 log = logging.getLogger("pushlane.dispatcher")
 
 _CANCEL_AGAIN_S = 0.5
-_RELEASE_S = 2.0
+_SETTLE_S = 1.5
+_RELEASE_S = 0.75
 _LANDING_S = 60.0
 
 
@@ -280,6 +281,7 @@ class Dispatcher:
     async def _settle_all(self) -> None:
         """What flies lands, then outcomes become durable and acked: each as far as time allows."""
         timeout_s = self._settings.drain_timeout_s
+        until_s = time.monotonic() + timeout_s
         late = await self._flights.landed(timeout_s)
         if late:
             log.warning(
@@ -289,7 +291,7 @@ class Dispatcher:
                 extra={"action": "drain_late"},
             )
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(max(_SETTLE_S, until_s - time.monotonic())):
                 await self._settler.drain()
                 await self._completion.conclude()
         except TimeoutError:
@@ -301,16 +303,23 @@ class Dispatcher:
 
     async def _let_go(self) -> None:
         """Give up what still flies; others may have the lanes and the janitor's lease at once."""
-        await self._flights.give_up()
-        await self._roster.close()
-        try:
-            async with asyncio.timeout(_RELEASE_S):
-                await self._attendance.close()
-                await self._janitor.close()
-                if self._suspects is not None:
-                    await self._suspects.close()
-        except (TimeoutError, PushlaneError):
-            log.warning("the janitor's lease is left to run out", extra={"action": "lease_left"})
+        closing = (
+            ("what flies", self._flights.give_up),
+            ("the lanes", self._roster.close),
+            ("the janitor's lease and what it says of itself", self._resign),
+        )
+        for what, close in closing:
+            try:
+                async with asyncio.timeout(_RELEASE_S):
+                    await close()
+            except (TimeoutError, PushlaneError):
+                log.warning("%s: left to run out", what, extra={"action": "left_behind"})
+
+    async def _resign(self) -> None:
+        await self._attendance.close()
+        await self._janitor.close()
+        if self._suspects is not None:
+            await self._suspects.close()
 
     async def _stop_when_drained(self) -> None:
         await self._roster.synced.wait()

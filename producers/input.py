@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +34,15 @@ class InputFile:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def _opened(path: Path) -> BinaryIO:
+    """A named pipe, whether or not somebody writes to it yet: `open` would wait for that, deaf to
+    Ctrl-C, and copying waits as well.
+    """
+    pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    os.set_blocking(pipe.fileno(), True)
+    return pipe
+
+
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[InputFile]:
     """The request's own file, or a temporary copy of its stream or rows.
@@ -42,7 +52,7 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Inp
     """
     given = request.source
     if isinstance(given, Path) and given.is_fifo():  # as `<(command)` makes them
-        with given.open("rb") as pipe:
+        with _opened(given) as pipe:
             async with as_file(replace(request, source=pipe), tell) as copied:
                 yield copied
         return

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.processes import Pushlane, each_once
+from tests.processes import Pushlane, each_once, until
 
 PROCESSORS = """
+import asyncio
 import json
 import os
+import threading
 
 from pushlane import Outcome, batch
 
@@ -52,6 +54,20 @@ def second_time(push):
 
 def fails(push):
     raise ValueError(push.recipient)
+
+
+def blocks(push):
+    note(push)
+    threading.Event().wait()
+
+
+async def heeds_nothing(push):
+    note(push)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
 """
 
 Lines = Callable[[], list[dict[str, Any]]]
@@ -115,3 +131,22 @@ def test_one_that_raises_gives_up_without_naming_a_recipient(pushlane, lines) ->
     shown = pushlane.task(task)
     assert (shown["state"], shown["dead"]) == ("done", 5)
     assert "device-" not in draining.text
+
+
+@pytest.mark.parametrize(("name", "code"), [("blocks", 0), ("heeds_nothing", 1)])
+def test_one_that_never_comes_back_keeps_no_dispatcher_that_is_to_stop(
+    pushlane, lines, name: str, code: int
+) -> None:
+    (pushlane.folder / "pushlane.toml").write_text("drain_timeout_s = 0.2\n")
+    task = pushlane.submit("high", 3)
+    dispatching = pushlane.dispatch("--sink", f"mine:{name}")
+    until((pushlane.folder / "delivered.jsonl").exists)
+
+    assert dispatching.stop() == code
+
+    assert dispatching.times("drain_late") == 1
+    left = "left as it is; what was in flight will be sent again"
+    assert (left in dispatching.text) == (code == 1)
+    pushlane.drain("mine:one")
+    assert set(pushes(lines)) == set(each_once({task: 3}))
+    assert pushlane.task(task)["delivered"] == 3

@@ -243,6 +243,20 @@ async def test_a_named_pipe_is_submitted_like_a_stream(tmp_path):
         assert [push.recipient for push in await f.pushes(result.task.lane)] == ["a@x"]
 
 
+async def test_a_named_pipe_that_nobody_writes_to_is_given_up_when_told_so(tmp_path):
+    async with submitting(tmp_path) as f:
+        pipe = f.folder / "pipe"
+        os.mkfifo(pipe)
+        async with asyncio.timeout(20):
+            submitting_it = asyncio.create_task(f.submit(pipe, format="csv"))
+            while not f.progress:
+                await asyncio.to_thread(int)
+            submitting_it.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await submitting_it
+        assert await f.backend.registry.list() == []
+
+
 async def test_progress_names_the_task_and_its_total(tmp_path):
     async with submitting(tmp_path) as f:
         result = await f.submit()
