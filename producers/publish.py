@@ -23,6 +23,7 @@ from producers.chunks import Chunk, chunks
 from producers.hold import Sleep
 from producers.input import OnProgress
 from producers.patience import patiently
+from producers.reconcile import reached
 from producers.request import Stage, SubmitProgress
 
 Result = TypeVar("Result")
@@ -32,7 +33,8 @@ class Publisher:
     """Publishes the rows of one task on one lane, then seals it.
 
     `lane` is the one that the submit began on, even when the task has moved meanwhile: only there
-    does the broker know what it has already.
+    does the broker know what it has already. It forgets an idle producer in the end, so a task made
+    before `remembered_since_ms` is looked for first.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Publisher:
         rows: CheckedRows,
         tell: OnProgress,
         sleep: Sleep,
+        remembered_since_ms: int = 0,
     ) -> None:
         self._backend = backend
         self._task = task
@@ -50,6 +53,7 @@ class Publisher:
         self._rows = rows
         self._tell = tell
         self._sleep = sleep
+        self._is_forgotten = task.created_at_ms < remembered_since_ms
         self.published = 0
 
     async def run(self, size: int) -> Task:
@@ -57,11 +61,12 @@ class Publisher:
 
         Raises:
             BadInput: the file changed since it was checked; the task is cancelled.
-            TaskConflict: the task ended meanwhile.
+            TaskConflict: the task ended meanwhile, or nobody knows what was published of it.
         """
         await self._open()
+        last = await self._reached() if self._is_forgotten else 0
         try:
-            await self._publish_all(size)
+            await self._publish_all(size, last)
             self._refuse_changed()
         except BadInput as error:
             raise await self._give_up(error) from error
@@ -73,21 +78,31 @@ class Publisher:
         await self._backend.broker.open_lane(self._lane, keep=keep)
         await self._backend.registry.change(self._task.id, life.start)
 
-    async def _publish_all(self, size: int) -> None:
+    async def _reached(self) -> int:
+        """The last seq that was published, by an earlier run."""
+        self._say("the broker may have forgotten this submit: reading its lane")
+        stretch = range(1, self._rows.accepted + 1)
+        [last] = await self._patiently(lambda: reached(self._backend, self._task, [stretch]))
+        return last
+
+    async def _publish_all(self, size: int, last: int) -> None:
         source, encoder = self._rows.source, self._rows.encoder
         encode_row = encoder.for_task(self._task)
         again = chunks(source, encoder.wanted, encode_row, size, lambda number, bad: None)
         async with ahead(again) as coming:
             async for chunk in coming:
-                await self._patiently(partial(self._send, chunk))
+                known = min(max(0, last - self.published), len(chunk))
+                await self._patiently(partial(self._send, chunk, known))
                 self.published += len(chunk)
                 self._say()
 
-    async def _send(self, chunk: Chunk) -> None:
+    async def _send(self, chunk: Chunk, known: int) -> None:
+        """The first `known` of the chunk are on a lane, or finished."""
         await self._refuse_ended()
-        origin = Source(f"submit-{self._task.id}", self.published + 1)
+        origin = Source(f"submit-{self._task.id}", self.published + known + 1)
         try:
-            await self._backend.broker.publish(self._lane, chunk, source=origin)
+            if known < len(chunk):
+                await self._backend.broker.publish(self._lane, chunk[known:], source=origin)
             if self._rows.encoder.collapses:
                 await announce(self._backend, self._task, chunk)
         except UnknownLane:

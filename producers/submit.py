@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from lanes.backend import Backend
 from lanes.errors import TaskConflict
+from lanes.life import now_ms
 from lanes.naming import submit_lease
 from lanes.settings import Settings
 from lanes.task import Task
@@ -87,9 +88,24 @@ class _Submit:
         if task.total is not None:
             return with_other(result, already_done=True)
         refuse_ended(task)
-        publisher = Publisher(self._backend, task, task.first_lane, rows, self._tell, self._sleep)
+        publisher = Publisher(
+            self._backend,
+            task,
+            task.first_lane,
+            rows,
+            self._tell,
+            self._sleep,
+            self._remembered_since_ms(),
+        )
         sealed = await publisher.run(chunk_size(self._settings.batch))
         return with_other(result, task=sealed, published=publisher.published)
+
+    def _remembered_since_ms(self) -> int:
+        """The broker knows what it has of a submit that began since then; the embedded store knows
+        of all.
+        """
+        is_kept = self._settings.broker == "embedded"
+        return 0 if is_kept else now_ms() - round(self._settings.dedup_window_s * 1000)
 
     def _hold(self, task: Task) -> Hold:
         busy = (

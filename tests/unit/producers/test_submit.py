@@ -17,9 +17,10 @@ from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unr
 from lanes.marks import collapse_mark
 from lanes.naming import own_lane
 from lanes.ports import Turn
-from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode, encode
 from lanes.settings import Settings
-from lanes.task import Level, State
+from lanes.task import Finished, Level, State
+from producers.chunks import chunk_size
 from producers.request import Stage, SubmitRequest
 from producers.submit import submit
 
@@ -292,6 +293,55 @@ async def test_a_submit_cut_off_goes_on_where_it_stopped(tmp_path, small_chunks,
     assert result.resumed
     assert result.task.id == before[0].id
     assert sorted(push.seq for push in pushes) == list(range(1, 1_001))
+
+
+def forgetful(publish):
+    """A broker that has forgotten every producer: whatever is published is kept."""
+
+    async def call(lane, bodies, *, delay_s=0, source=None):
+        await publish(lane, bodies, delay_s=delay_s)
+
+    return call
+
+
+@pytest.mark.parametrize("published_chunks", [0, 1, 2])
+@pytest.mark.parametrize("finished", [0, 450])
+async def test_a_submit_that_the_broker_has_forgotten_goes_on_behind_what_it_published(
+    tmp_path, small_chunks, published_chunks, finished
+):
+    """Be it on the lane still or finished long ago."""
+    chunk = chunk_size(10)
+    async with submitting(tmp_path) as f:
+        cut = failing_after(published_chunks, StorageFull("full"))
+        path = f.file(rows=1_000)
+        with pytest.raises(StorageFull):
+            await f.submit(path, key="spring", backend=with_broker(f.backend, publish=cut))
+        [task] = await f.tasks()
+        seqs = range(1, finished + 1)
+        await f.backend.registry.record([Finished(task.id, Kind.DELIVERED, seqs)])
+        f.settings = Settings(broker="pulsar://unused", dedup_window_s=0.001, batch=10)
+        backend = with_broker(f.backend, publish=forgetful)
+        result = await f.submit(path, key="spring", backend=backend)
+        pushes = await f.pushes(result.task.lane)
+        notes = f.notes()
+
+    gone = range(published_chunks * chunk + 1, finished + 1)
+    assert sorted(push.seq for push in pushes) == [n for n in range(1, 1_001) if n not in gone]
+    assert notes == ["the broker may have forgotten this submit: reading its lane"]
+
+
+async def test_a_submit_of_which_nobody_knows_what_was_published_is_refused(tmp_path, monkeypatch):
+    async def lost_since(_):
+        return life.now_ms() + 1
+
+    async with submitting(tmp_path) as f:
+        cut = failing_after(0, StorageFull("full"))
+        with pytest.raises(StorageFull):
+            await f.submit(key="spring", backend=with_broker(f.backend, publish=cut))
+        f.settings = Settings(broker="pulsar://unused", dedup_window_s=0.001, batch=10)
+        monkeypatch.setattr(type(f.backend.registry), "counted_since_ms", lost_since)
+        with pytest.raises(TaskConflict, match=r"stopped too long ago.*another --key"):
+            await f.submit(key="spring")
 
 
 @pytest.mark.parametrize(
