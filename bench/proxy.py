@@ -1,4 +1,4 @@
-"""TCP proxies that can be cut or stalled: the network between a process and a service.
+"""TCP proxies that can be cut or stalled, or answer oddly: the network before a service.
 
 They run on a thread of their own, so that they go on whatever the benchmark does.
 """
@@ -6,6 +6,7 @@ They run on a thread of their own, so that they go on whatever the benchmark doe
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,13 @@ class Way(NamedTuple):
     port: int
 
 
+class Odd(NamedTuple):
+    """An answer in place of a service's own: after so long these bytes, then the end."""
+
+    says: bytes = b""
+    after_s: float = 0.0
+
+
 class Proxy:
     """Forwards connections. Its methods are for any thread, and hold at once."""
 
@@ -31,6 +39,8 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._is_cut = False
+        self._odd: Sequence[Odd] = ()
+        self._odd_share = 0.0
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -46,6 +56,10 @@ class Proxy:
         """Connections stay, and nothing gets through."""
         self._do(self._flowing.clear)
 
+    def answer_oddly(self, answers: Sequence[Odd], share: float) -> None:
+        """This share of what is asked gets one of the answers, and never reaches the service."""
+        self._do(lambda: self._turn_odd(answers, share))
+
     def heal(self) -> None:
         self._do(self._heal)
 
@@ -59,8 +73,12 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    def _turn_odd(self, answers: Sequence[Odd], share: float) -> None:
+        self._odd, self._odd_share = answers, share
+
     def _heal(self) -> None:
         self._is_cut = False
+        self._odd = ()
         self._flowing.set()
 
     async def _serve(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
@@ -86,8 +104,8 @@ class Proxy:
         ends = {forth, back}
         self._writers |= ends
         pumps = [
-            asyncio.create_task(self._pump(near, forth)),
-            asyncio.create_task(self._pump(far, back)),
+            asyncio.create_task(self._pump(near, forth, back)),
+            asyncio.create_task(self._pump(far, back, None)),
         ]
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         for pump in pumps:
@@ -96,10 +114,23 @@ class Proxy:
             end.transport.abort()
         self._writers -= ends
 
-    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        asker: asyncio.StreamWriter | None,
+    ) -> None:
+        """`asker` gets odd answers to what is asked; None for the way back."""
         try:
             while data := await source.read(_READ_AT_ONCE):
                 await self._flowing.wait()
+                if asker is not None and self._odd and random.random() < self._odd_share:
+                    odd = random.choice(self._odd)
+                    await asyncio.sleep(odd.after_s)
+                    asker.write(odd.says)
+                    await asker.drain()
+                    asker.close()
+                    return
                 target.write(data)
                 await target.drain()
         except OSError:  # broken: so is its other half, then

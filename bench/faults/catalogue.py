@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from bench.faults import kills, outages, rests
+from bench.faults import chaos, kills, outages, rests
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
 from bench.faults.verdict import Bound, Tally
@@ -27,6 +27,7 @@ TWO = Load(processes=2)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
 DOWN = Load(backlog=20_000, attempts=5)
 DOWN_IMPATIENT = replace(IMPATIENT, backlog=20_000, attempts=5)
+MANY = Load(answer_ms=100.0, pushes=20, backlog=20_000, recovery_deadline_s=120.0)
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 
@@ -45,6 +46,11 @@ def of_one_process(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
     if mode.delivery is DeliveryMode.AT_MOST_ONCE or mode.on_unknown is OnUnknown.BURY:
         return Bound(in_flight, 0)
     return Bound(0, 0 if mode.honour else in_flight)
+
+
+def what_was_not_acked(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
+    """An ack leaves within 0.15 s of its push's outcome; what is older is known to the broker."""
+    return Bound(0, faults * (load.slots + 3 * tally.busiest_window))
 
 
 def what_was_cut(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -113,6 +119,17 @@ FAULTS = (
     Fault("redis-frozen-12s", outages.freeze_redis, 2, places=PULSAR, modes=_CERTAIN),
     Fault("redis-cut", outages.cut_redis, 5, places=PULSAR, modes=_CERTAIN),
     Fault("redis-stalled-12s", outages.stall_redis, 1, places=PULSAR),
+    Fault("broker-killed-1000-lanes", outages.kill_broker_of_many, 1, of_one_process, MANY, PULSAR),
+    Fault("admin-chaos", chaos.odd_admin, 1, places=PULSAR, modes=_CERTAIN),
+    Fault("redis-chaos", chaos.odd_redis, 1, places=PULSAR, modes=_CERTAIN),
+    Fault(
+        "redis-emptied-and-a-kill",
+        outages.empty_redis_and_kill,
+        3,
+        what_was_not_acked,
+        COUNTS_LOST,
+        PULSAR,
+    ),
     Fault("redis-emptied", outages.empty_redis, 3, load=COUNTS_LOST, places=PULSAR),
     Fault("sink-429", outages.sink_429, 8, modes=_CERTAIN),
     Fault("sink-500", outages.sink_500, 8, modes=_CERTAIN),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.faults.kills import kill_at_random
 from bench.faults.stream import Stream
 from bench.proxy import Proxy
 
@@ -25,6 +26,12 @@ async def kill_broker(stream: Stream) -> float:
     return time.time()
 
 
+async def kill_broker_of_many(stream: Stream) -> float:
+    """Each lane has a backlog, and each has to be opened again."""
+    await stream.backlogged()
+    return await kill_broker(stream)
+
+
 async def kill_redis(stream: Stream) -> float:
     await stream.services.restart_redis()
     return time.time()
@@ -38,6 +45,12 @@ async def freeze_redis(stream: Stream) -> float:
 async def empty_redis(stream: Stream) -> float:
     stream.services.empty_redis()
     return time.time()
+
+
+async def empty_redis_and_kill(stream: Stream) -> float:
+    """Who knew what had been delivered is gone, and so is who would have acked it."""
+    stream.services.empty_redis()
+    return await kill_at_random(stream)
 
 
 async def cut_broker(stream: Stream) -> float:

@@ -43,6 +43,12 @@ class Services:
     def urls(self) -> StackUrls:
         return self.ports.urls
 
+    @property
+    def behind(self) -> tuple[str, str]:
+        """The URLs of the admin REST and of Redis without their proxies."""
+        admin, redis = (url.replace(HOST, _BEHIND) for url in (self.urls.admin, self.urls.redis))
+        return admin, redis
+
     async def restart_pulsar(self) -> None:
         """kill -9 and a new start; returns when it answers."""
         self.way.send("pulsar", signal.SIGKILL)

@@ -122,6 +122,14 @@ class Stream:
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
 
+    async def backlogged(self) -> None:
+        """Return when as many pushes wait as there are to be."""
+        deadline = time.monotonic() + _WRITTEN_DEADLINE_S
+        while self.feeder.written - len(self.oracle.tally.kept) < self.load.backlog:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no {self.load.backlog:,} pushes wait after a while")
+            await asyncio.sleep(_LOOK_EVERY_S)
+
     @asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
         """Pushes are written and arrive; `finished` ends the writing."""
@@ -208,7 +216,7 @@ async def streaming(world: World, mode: Mode, load: Load, folder: Path) -> Async
         log.unlink(missing_ok=True)
     async with (
         receiving(arrivals, load.answer_ms, honour=mode.honour) as oracle,
-        connect(world.settings) as backend,
+        connect(world.own) as backend,
     ):
         named = {**environment(world.settings), **_CLAIMS_RUN_OUT_SOON, **load.environment}
         nursery = Nursery(named, said)

@@ -34,10 +34,11 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class World:
-    """`services` are those that may be harmed, on Pulsar."""
+    """`services` may be harmed, on Pulsar; `own` is how we reach them past the harm."""
 
     place: str
     settings: Settings
+    own: Settings
     services: Services | None = None
 
 
@@ -69,13 +70,15 @@ def worlds(place: str) -> Iterator[NewWorld]:
 @contextmanager
 def _embedded() -> Iterator[World]:
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
-        yield World(EMBEDDED[0], _embedded_settings(Path(folder)))
+        settings = _embedded_settings(Path(folder))
+        yield World(EMBEDDED[0], settings, settings)
 
 
 @contextmanager
 def _on_small_disk() -> Iterator[World]:
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _small_disk(folder):
-        yield World(SMALL_DISK[0], _embedded_settings(Path(folder)))
+        settings = _embedded_settings(Path(folder))
+        yield World(SMALL_DISK[0], settings, settings)
 
 
 @contextmanager
@@ -109,4 +112,6 @@ def _on_pulsar(place: str, services: Services) -> Iterator[World]:
             "pool_lanes": _POOL_LANES,
         }
     )
-    yield World(place, settings, services)
+    admin, redis = services.behind
+    own = settings.model_copy(update={"admin_url": admin, "redis_url": redis})
+    yield World(place, settings, own, services)
