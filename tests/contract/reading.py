@@ -11,10 +11,15 @@ LANE = "task-a"
 
 
 class Reading:
-    """One reader of a lane; counts how often it was called ready."""
+    """One reader of a lane; counts how often it was called ready, and how often that was due.
+
+    It is once after the start, and once after takes that found nothing, however many.
+    """
 
     def __init__(self) -> None:
         self.times_ready = 0
+        self.times_due = 1
+        self._is_due = True
         self._ready = asyncio.Event()
 
     @classmethod
@@ -28,11 +33,19 @@ class Reading:
         await self._ready.wait()
         self._ready.clear()
 
+    def take_one(self) -> Taken | None:
+        """What is at hand."""
+        one = self.reader.take()
+        if one is None and not self._is_due:
+            self._is_due = True
+            self.times_due += 1
+        return one
+
     async def take(self, count: int) -> list[Taken]:
         """The next `count` messages, however long they take."""
         taken: list[Taken] = []
         while len(taken) < count:
-            if one := self.reader.take():
+            if one := self.take_one():
                 taken.append(one)
             else:
                 await self.ready()
@@ -43,6 +56,7 @@ class Reading:
 
     def _on_ready(self, reader: LaneReader) -> None:
         self.times_ready += 1
+        self._is_due = False
         self._ready.set()
 
 
