@@ -127,7 +127,7 @@ class View(msgspec.Struct, frozen=True):
     next_try_s: float | None = None
 
 
-class Resting(msgspec.Struct, frozen=True):
+class Restraint(msgspec.Struct, frozen=True):
     """Something that gets fewer pushes than there are. Times are Unix times in milliseconds."""
 
     scope: Scope
@@ -137,7 +137,7 @@ class Resting(msgspec.Struct, frozen=True):
     next_try_ms: int | None
 
 
-def resting(view: View, now_s: float, now_ms: int) -> list[Resting]:
+def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
     """The sink, as long as it rests or is throttled; `now_s` is on the clock of the view."""
     if view.state is State.CLOSED:
         return []
@@ -146,7 +146,7 @@ def resting(view: View, now_s: float, now_ms: int) -> list[Resting]:
         return now_ms + round((at_s - now_s) * 1000)
 
     next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
-    return [Resting(Scope.SINK, view.state, view.reason, unix_ms(view.since_s), next_ms)]
+    return [Restraint(Scope.SINK, view.state, view.reason, unix_ms(view.since_s), next_ms)]
 
 
 def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from dispatcher.breaker import Breaker, Resting, View, resting
+from dispatcher.breaker import Breaker, Restraint, View, restraints
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.outcomes import Outcomes
@@ -93,9 +93,9 @@ class Outage:
         """How the breaker stands, in times of `clock_s`."""
         return self._breaker.view()
 
-    def resting(self, now_ms: int) -> list[Resting]:
+    def resting(self, now_ms: int) -> list[Restraint]:
         """What gets fewer pushes than there are, if anything."""
-        return resting(self.view(), self._clock_s(), now_ms)
+        return restraints(self.view(), self._clock_s(), now_ms)
 
     def room(self, free: int) -> int:
         """How many of the free slots may be filled now. Those whose wait is over go back first."""

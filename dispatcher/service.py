@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from dispatcher.admission import Admission
 from dispatcher.attendance import Attendance
-from dispatcher.breaker import Breaker, Resting
+from dispatcher.breaker import Breaker, Restraint
 from dispatcher.brim import Brim
 from dispatcher.chains import Place
 from dispatcher.completion import Completion
@@ -48,8 +48,7 @@ from lanes.errors import PushlaneError
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
-from lanes.presence import Process, installed_version
-from lanes.presence import Resting as RestingNow
+from lanes.presence import Process, Resting, installed_version
 from lanes.push import FORMAT
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
@@ -127,7 +126,7 @@ class Dispatcher:
         """Look at once at what may go."""
         self._awake.set()
 
-    def resting(self) -> list[Resting]:
+    def resting(self) -> list[Restraint]:
         """What gets fewer pushes than there are, since it fails."""
         return self._outage.resting(now_ms())
 
@@ -363,10 +362,10 @@ class Dispatcher:
             resting=tuple(self._said_resting()),
         )
 
-    def _said_resting(self) -> Iterator[RestingNow]:
+    def _said_resting(self) -> Iterator[Resting]:
         for one in self.resting():
             what = f"{one.scope} {self._sink_name} ({one.state})"
-            yield RestingNow(what, one.since_ms, one.reason, one.next_try_ms or 0)
+            yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
 
     def _gauges(self) -> Gauges:
         return Gauges(

@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dispatcher.breaker import Resting, State
+from dispatcher.breaker import Restraint, State
 from lanes.ports import ClaimResult
 from lanes.push import Kind, Scope
 from lanes.task import Level
@@ -105,7 +105,7 @@ class Gauges:
         lanes_open: Callable[[], int],
         lanes_full: Callable[[], int],
         refused: Callable[[], int],
-        resting: Callable[[], Sequence[Resting]],
+        resting: Callable[[], Sequence[Restraint]],
         backlog: Callable[[], dict[Level, int]],
         weights: Callable[[], dict[Level, int]],
     ) -> None:

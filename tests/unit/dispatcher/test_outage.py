@@ -19,7 +19,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dispatcher import Dispatcher
-from dispatcher.breaker import PROBE_EVERY_S, QUIET_S, Breaker, State, View, resting
+from dispatcher.breaker import PROBE_EVERY_S, QUIET_S, Breaker, State, View, restraints
 from dispatcher.jams import Jams
 from dispatcher.job import Job
 from dispatcher.lane import ROOM, OpenLane
@@ -591,9 +591,9 @@ async def test_metrics_show_how_the_sink_stands(tmp_path: Path) -> None:
 
 def test_what_rests_is_shown_in_unix_time() -> None:
     view = View(State.OPEN, since_s=100.0, reason="it is away", next_try_s=112.5)
-    [one] = resting(view, now_s=110.0, now_ms=1_000_000)
+    [one] = restraints(view, now_s=110.0, now_ms=1_000_000)
     assert (one.since_ms, one.next_try_ms) == (990_000, 1_002_500)
-    assert resting(View(State.CLOSED, 0.0), 110.0, 1_000_000) == []
+    assert restraints(View(State.CLOSED, 0.0), 110.0, 1_000_000) == []
 
 
 class Later:
