@@ -32,6 +32,13 @@ class Ran:
         return json.loads(self.stdout)
 
 
+def run_here(*arguments: str | Path, given: str = "") -> Ran:
+    """Run a command in this process, with its folder and environment."""
+    with CliRunner().isolation(input=given) as (stdout, stderr, _):
+        exit_code = _exit_code(*map(str, arguments))
+        return Ran(exit_code, stdout.getvalue().decode(), stderr.getvalue().decode())
+
+
 class Command:
     """`command("tasks", "--json")` runs it; `--data-dir` comes from the environment."""
 
@@ -39,9 +46,7 @@ class Command:
         self.folder = folder
 
     def __call__(self, *arguments: str | Path, given: str = "") -> Ran:
-        with CliRunner().isolation(input=given) as (stdout, stderr, _):
-            exit_code = _exit_code(*map(str, arguments))
-            return Ran(exit_code, stdout.getvalue().decode(), stderr.getvalue().decode())
+        return run_here(*arguments, given=given)
 
     def file(self, name: str, text: str) -> Path:
         path = self.folder / name

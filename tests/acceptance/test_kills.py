@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lanes.embedded.worker import FILE_NAME
-from tests.processes import NOT_COUNTED_S, Pushlane, each_once
+from tests.processes import NOT_COUNTED_S, Pushlane, each_once, until
 
 KILLS = 8
 SLOTS = 20
@@ -45,24 +45,28 @@ def test_killed_dispatchers_lose_nothing(pushlane: Pushlane, receiver, chance) -
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("level", ["high", "low"])
 def test_a_submit_killed_again_and_again_is_complete_in_the_end(
-    pushlane: Pushlane, deliveries, chance
+    pushlane: Pushlane, deliveries, chance, level: str
 ) -> None:
     """What a submit has put on the lane shows in the deliveries of a dispatcher beside it."""
-    count = 200_000
-    submit = ("submit", pushlane.rows(count), "--level", "high", "--key", "again")
+    count = 120_000
+    submit = ("submit", pushlane.rows(count), "--level", level, "--key", "again")
     dispatcher = pushlane.dispatch("--sink", deliveries.sink)
     for _ in range(3):
         cut_off = pushlane.start(*submit)
         deliveries.until(deliveries.count() + 1 + chance.randrange(5_000), dispatcher, cut_off)
         cut_off.kill()
+    [task] = pushlane.json("tasks")
 
     last = pushlane.start(*submit)
 
     assert last.wait() == 0, last.text
+    assert last.output == task["id"]
+    assert task["total"] is not None or "went on with an earlier submit" in last.text
     deliveries.until(count, dispatcher)
-    assert dispatcher.stop() == 0
-    assert deliveries.pushes == each_once({last.output: count})
+    until(lambda: pushlane.task(task["id"])["state"] == "done")
+    assert deliveries.pushes == each_once({task["id"]: count})
 
 
 def flaws(pushlane: Pushlane) -> list[tuple[str]]:

@@ -46,7 +46,7 @@ def test_a_replay_of_a_time_in_which_nothing_was_published_is_refused(pushlane) 
 
     ran = pushlane.ran("replay", task, "--since", now)
 
-    assert ran.returncode == 1
+    assert ran.exit_code == 1
     assert "has published nothing since" in ran.stderr
     assert len(pushlane.json("tasks")) == 1
 
@@ -80,7 +80,7 @@ def test_what_is_no_longer_retained_is_not_replayed(pushlane, deliveries) -> Non
 
     ran = pushlane.ran("clone", task)
 
-    assert ran.returncode == 1
+    assert ran.exit_code == 1
     assert "no pushes retained" in ran.stderr
     assert "submit the file again" in ran.stderr
 
@@ -94,5 +94,5 @@ def test_what_was_cancelled_is_gone_at_once(pushlane, deliveries) -> None:
 
     ran = pushlane.ran("clone", task)
 
-    assert ran.returncode == 1
+    assert ran.exit_code == 1
     assert "when it was cancelled" in ran.stderr
