@@ -91,18 +91,18 @@ class Flights:
         if size == 1:
             yield from ((self._guards.of(job), [job]) for job in jobs)
             return
-        groups: dict[tuple[object, ...], tuple[tuple[Guard, ...], list[Job]]] = {}
+        groups: dict[tuple[tuple[Guard, ...], str, int], list[Job]] = {}
+        mixes_tasks, guards_of = self._sink.mixes_tasks, self._guards.of
         for job in jobs:
-            guards = self._guards.of(job)
-            groups.setdefault(self._shares_with(job, guards), (guards, []))[1].append(job)
-        for guards, group in groups.values():
+            alone = id(job) if job.push.strikes else 0  # it may end the process
+            key = (guards_of(job), "" if mixes_tasks else job.task.id, alone)
+            if (group := groups.get(key)) is None:
+                groups[key] = [job]
+            else:
+                group.append(job)
+        for (guards, _, _), group in groups.items():
             for start in range(0, len(group), size):
                 yield guards, group[start : start + size]
-
-    def _shares_with(self, job: Job, guards: tuple[Guard, ...]) -> tuple[object, ...]:
-        """What jobs of one call have in common. One that may end the process goes alone."""
-        task_id = "" if self._sink.mixes_tasks else job.task.id
-        return (guards, task_id, id(job) if job.push.strikes else 0)
 
     async def _fly(self, guards: tuple[Guard, ...], jobs: list[Job]) -> None:
         slots = left = len(jobs)

@@ -45,7 +45,11 @@ class Guards:
 
     def of(self, job: Job) -> tuple[Guard, ...]:
         """Those that apply to a push: pushes of one batch must have the same."""
-        return tuple([guard for guard in self._guards if guard.applies(job)])
+        applying: tuple[Guard, ...] = ()
+        for guard in self._guards:
+            if guard.applies(job):
+                applying += (guard,)
+        return applying
 
     async def run(self) -> None:
         await asyncio.gather(*(guard.run() for guard in self._guards))

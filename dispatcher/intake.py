@@ -71,12 +71,17 @@ class Intake:
 
     def _pull(self, lane: OpenLane, inlet: Inlet) -> None:
         taken = inlet.pull()
-        for one in taken:
-            _read(one)
         if not taken:
             return
-        if all(one.is_first for one in taken):
-            self._hand_on(_Batch(lane, inlet, taken), frozenset())
+        now_s = time.monotonic()
+        are_first = True
+        for one in taken:
+            one.asked_s = now_s
+            are_first = are_first and one.is_first
+            _read(one)
+        if are_first:
+            inlet.at_hand.extend(taken)
+            self._on_ready(lane)
         else:
             self._ask(_Batch(lane, inlet, taken))
 

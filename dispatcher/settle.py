@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -113,7 +113,7 @@ class Settler:
     def _count(self, lane: OpenLane) -> None:
         self.unsettled += 1
         lane.unsettled += 1
-        if not lane.crowded and self._is_crowded(lane):
+        if lane.unsettled >= _LEAST_A_LANE and not lane.crowded and self._is_crowded(lane):
             lane.crowded = True
             self._on_release(lane)
 
@@ -279,10 +279,9 @@ class Settler:
 
     def _release(self, ends: list[_End]) -> None:
         self.unsettled -= len(ends)
-        for end in ends:
-            end.lane.in_hand -= 1
-            end.lane.unsettled -= 1
-        for lane in {end.lane for end in ends}:
+        for lane, count in Counter([end.lane for end in ends]).items():
+            lane.in_hand -= count
+            lane.unsettled -= count
             lane.crowded = self._is_crowded(lane)
             self._on_release(lane)
         self._settled.set()

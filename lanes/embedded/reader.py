@@ -81,11 +81,14 @@ class EmbeddedReader:
         self._looks = False
 
     def fill(self, haul: Haul, depth: int) -> None:
-        """Keep what the feeder brought; ask again when less than half of `depth` is left."""
+        """Keep what the feeder brought; ask again when a quarter of `depth` is left.
+
+        By then as much again is at the hand of who takes it.
+        """
         if self.closed:
             return
         self._buffer.extend(haul.taken)
-        self._low = depth // 2
+        self._low = depth // 4
         self._more = self._more or haul.more
         if haul.due_at_ms is not None:
             self._kick_at(haul.due_at_ms)
