@@ -21,7 +21,7 @@ pytest_plugins = [
     "tests.spark_cluster",
 ]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 # No deadline for an example: a busy machine breaks no law.
 hypothesis.settings.register_profile("ordinary", max_examples=25, deadline=None)

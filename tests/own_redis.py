@@ -14,7 +14,7 @@ from cli.stack import health, tools
 from cli.stack.free_ports import free_port
 from lanes.errors import UserError
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 
 
 class OwnRedis:

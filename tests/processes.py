@@ -28,7 +28,7 @@ from cli.demo.receiver import running
 from tests.command import Ran, run_here
 
 ROOT = Path(__file__).parents[1]
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 _WITH_SPARK = ("fanout", "pipeline", "rules", "alerts")
 NOT_COUNTED_S = 0.05
 """For how long the outcome of a push may wait to be counted: a kill repeats those."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import ROOT
 
-DEADLINE_S = 180
+DEADLINE_S = 600
 ENTITLED = {"high": 0.6, "medium": 0.3, "low": 0.1}
 
 

@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
     return {**kept, "PATH": programs, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_whole_way_ends_in_a_report(java, examples: Path, environment) -> None:
     ran = subprocess.run(
         ["./run.sh", str(ROWS)],
@@ -40,7 +40,7 @@ def test_the_whole_way_ends_in_a_report(java, examples: Path, environment) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=800,
     )
 
     assert ran.returncode == 0, ran.stderr

@@ -16,7 +16,7 @@ import pytest
 
 from tests.processes import ROOT
 
-DEADLINE_S = 180
+DEADLINE_S = 600
 
 
 @pytest.fixture(

@@ -14,7 +14,7 @@ from tests.processes import Pushlane, Received, Running, each_once, until
 
 COUNT = 60_000
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("java")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("java")]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import ROOT
 
-DEADLINE_S = 280
+DEADLINE_S = 800
 RUNS = "3"
 ON_EMBEDDED = (
     "kill-random",

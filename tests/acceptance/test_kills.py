@@ -26,7 +26,7 @@ def chance() -> random.Random:
     return random.Random(seed)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_killed_dispatchers_lose_nothing(pushlane: Pushlane, receiver, chance) -> None:
     totals = {pushlane.submit(level, count): count for level, count in TOTALS.items()}
     for _ in range(KILLS):
@@ -44,7 +44,7 @@ def test_killed_dispatchers_lose_nothing(pushlane: Pushlane, receiver, chance) -
     assert not pushlane.is_embedded or flaws(pushlane) == [("ok",)]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("level", ["high", "low"])
 def test_a_submit_killed_again_and_again_is_complete_in_the_end(
     pushlane: Pushlane, deliveries, chance, level: str

@@ -18,7 +18,7 @@ from producers.producer import Producer
 from tests.lane_content import pushes_of, task_of
 from tests.processes import until
 
-DEADLINE_S = 280
+DEADLINE_S = 800
 EVERY_S = 0.002
 MOST_BLOCKED_S = 0.5
 KEPT = {"journalSyncData": "true"}

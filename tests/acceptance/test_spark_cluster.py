@@ -19,7 +19,7 @@ from tests.processes import Pushlane, Received, Running, each_once, until
 from tests.spark_cluster import SparkCluster
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.parametrize(
         "pushlane", [pytest.param("pulsar", marks=pytest.mark.pulsar)], indirect=True
     ),
@@ -30,7 +30,7 @@ ROWS_A_FILE = 25_000
 TOTAL = FILES * ROWS_A_FILE
 RECEIPTS = 20_000
 BODIES_A_BATCH = "8"
-DEADLINE_S = 150.0  # of a command: Spark starts on the driver and on two executors first
+DEADLINE_S = 300.0  # of a command: Spark starts on the driver and on two executors first
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from lanes.settings import Settings
 
 pytestmark = pytest.mark.pulsar
 
-DEADLINE_S = 60
+DEADLINE_S = 200
 SOURCE = "submit-1"
 BATCH = 32
 

@@ -18,7 +18,7 @@ from pipeline.session import spark_session
 from tests.spark import DRIVER_MEMORY, MASTER
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 ENDLESS = "spark.range(1).rdd.foreach(lambda _: __import__('time').sleep(600))"
 PROGRAM = """
 import os, sys, typer

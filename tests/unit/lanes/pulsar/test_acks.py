@@ -11,7 +11,7 @@ from lanes.pulsar.acks import WAIT_S, Acks
 from lanes.pulsar.recent import Hold
 
 SIZE = 3
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 class Message:

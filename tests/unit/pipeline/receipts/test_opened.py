@@ -18,7 +18,7 @@ from pipeline.receipts.opened import OpenedLog, log_of_process
 from pipeline.receipts.source import Range, ReceiptsSource
 from tests.receipt_bodies import body
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
