@@ -274,7 +274,8 @@ def pushlane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pushlan
     settings = {"broker": "embedded", "data_dir": str(tmp_path / "store")}
     if request.param == "pulsar":
         on_pulsar = request.getfixturevalue("pulsar_settings")
-        settings = on_pulsar.model_dump(include={"broker", "admin_url", "redis_url", "namespace"})
+        named = {"broker", "admin_url", "redis_url", "namespace", "data_dir"}
+        settings = {name: str(value) for name, value in on_pulsar.model_dump(include=named).items()}
     commands = Pushlane(tmp_path, settings | {"pool_lanes": "1"})
     yield commands
     commands.end_all()
