@@ -110,6 +110,12 @@ class _FanOut:
 
     async def _fan_out(self, session: Sessions, manifest: Manifest | None) -> FanoutResult:
         began_s = time.monotonic()
+        if manifest is None and (known := await self._known()):
+            # One was killed while it registered the task: that came to light since we began.
+            manifest = await asyncio.to_thread(self._stage.manifest)
+            self._refuse_other(known)
+            await self._refuse_ended(known)
+            self._refuse_lost(known, manifest)
         is_new = manifest is None
         if manifest is None:
             manifest = await self._freeze(session)
