@@ -91,7 +91,11 @@ class _FanOut:
 
     async def run(self) -> FanoutResult:
         known = await self._known()
-        manifest = await asyncio.to_thread(self._stage.manifest) if known else None
+        manifest = await asyncio.to_thread(self._stage.manifest)
+        if known is None and manifest and self._is_ours(manifest.task):
+            # It was killed while it registered the task: half of that may be there.
+            known = await self._backend.registry.add(manifest.task)
+        manifest = manifest if known else None
         if manifest:
             await asyncio.to_thread(self._stage.keep)
         await asyncio.to_thread(remove_abandoned, self._settings)
@@ -110,12 +114,6 @@ class _FanOut:
 
     async def _fan_out(self, session: Sessions, manifest: Manifest | None) -> FanoutResult:
         began_s = time.monotonic()
-        if manifest is None and (known := await self._known()):
-            # One was killed while it registered the task: that came to light since we began.
-            manifest = await asyncio.to_thread(self._stage.manifest)
-            self._refuse_other(known)
-            await self._refuse_ended(known)
-            self._refuse_lost(known, manifest)
         is_new = manifest is None
         if manifest is None:
             manifest = await self._freeze(session)
@@ -223,8 +221,11 @@ class _FanOut:
             await asyncio.to_thread(self._stage.drop_rows)
             raise
 
+    def _is_ours(self, task: Task) -> bool:
+        return task.fingerprint.rpartition("-")[0] == self._fingerprint
+
     def _refuse_other(self, known: Task) -> None:
-        if known.fingerprint.rpartition("-")[0] != self._fingerprint:
+        if not self._is_ours(known):
             raise TaskConflict(
                 f"key {known.key!r} is used by task {known.id} with another audience, rule, "
                 "exclusion or task spec; repeat that command as it was, or choose another --key"
