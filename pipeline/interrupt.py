@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeGuard
 
@@ -33,25 +33,31 @@ def interrupt_stops(stop: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not _is_pythons(before):
         yield
         return
-    came = threading.Event()
+    stopping: threading.Thread | None = None
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        is_first = not came.is_set()
-        came.set()
+        nonlocal stopping
+        is_first = stopping is None
         if is_first:
-            threading.Thread(target=stop, name="stop-spark", daemon=True).start()
+            stopping = threading.Thread(target=_quietly, args=(stop,), name="stop-spark")
+            stopping.daemon = True
+            stopping.start()
         if not (is_first and before is signal.default_int_handler and _is_in_java(frame)):
             before(number, frame)
 
     signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield
-    except Exception:
-        if not came.is_set():
-            raise
+        try:
+            yield
+        except Exception:
+            if stopping is None:
+                raise
+        finally:
+            if stopping is not None:
+                stopping.join()  # Java may go only once it has been stopped
     finally:
         signal.signal(signal.SIGINT, before)
-    if came.is_set():
+    if stopping is not None:
         raise KeyboardInterrupt
 
 
@@ -92,6 +98,12 @@ def py4j_silent() -> Iterator[None]:
         yield
     finally:
         root.removeFilter(_is_not_py4j)
+
+
+def _quietly(stop: Callable[[], None]) -> None:
+    """What cannot be stopped has gone already, and whoever waits for it says so."""
+    with suppress(Exception):
+        stop()
 
 
 def _is_pythons(handler: object) -> TypeGuard[Handler]:

@@ -92,7 +92,7 @@ class _FanOut:
     async def run(self) -> FanoutResult:
         known = await self._known()
         manifest = await asyncio.to_thread(self._stage.manifest)
-        if known is None and manifest and self._is_ours(manifest.task):
+        if known is None and manifest and self._is_whole(manifest):
             # It was killed while it registered the task: half of that may be there.
             known = await self._backend.registry.add(manifest.task)
         manifest = manifest if known else None
@@ -220,6 +220,10 @@ class _FanOut:
         except TaskConflict:
             await asyncio.to_thread(self._stage.drop_rows)
             raise
+
+    def _is_whole(self, manifest: Manifest) -> bool:
+        """It is of this request, and its rows are there: they go at the end of a fan-out."""
+        return self._is_ours(manifest.task) and self._stage.frozen(manifest.task.id).rows.is_dir()
 
     def _is_ours(self, task: Task) -> bool:
         return task.fingerprint.rpartition("-")[0] == self._fingerprint

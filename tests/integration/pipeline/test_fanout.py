@@ -19,7 +19,7 @@ import pytest
 from lanes import life
 from lanes.backend import connect
 from lanes.embedded.registry import EmbeddedRegistry
-from lanes.errors import BadInput, TaskConflict
+from lanes.errors import BadInput, TaskConflict, Unreachable
 from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.errors import PipelineFailed
@@ -190,6 +190,36 @@ async def test_what_was_frozen_elsewhere_is_not_frozen_anew(
 
     with pytest.raises(TaskConflict, match="fanout_dir"):
         await run(embedded, request)
+
+
+async def test_a_freeze_whose_task_was_not_registered_is_gone_on_with(
+    embedded, tmp_path, monkeypatch
+) -> None:
+    """Half of the registration may be there, with the id that it was frozen for."""
+    request = asked(people(tmp_path))
+    monkeypatch.setattr(EmbeddedRegistry, "add", mock.AsyncMock(side_effect=Unreachable("gone")))
+    with pytest.raises(Unreachable):
+        await run(embedded, request)
+    monkeypatch.undo()
+    frozen = Stage(embedded, request.task_key).manifest()
+
+    result = await run(embedded, request)
+
+    assert frozen
+    assert (result.resumed, result.task.id) == (True, frozen.task.id)
+    assert seqs(await on_lane(embedded, result.task)) == list(range(1, 201))
+
+
+async def test_a_task_that_is_forgotten_after_its_end_is_made_anew(embedded, tmp_path) -> None:
+    request = asked(people(tmp_path))
+    first = await run(embedded, request)
+    for path in embedded.data_dir.glob("*.db*"):
+        path.unlink()
+
+    again = await run(embedded, request)
+
+    assert (again.resumed, again.published) == (False, 200)
+    assert again.task.id != first.task.id
 
 
 async def test_the_excluded_are_left_out(embedded, tmp_path) -> None:

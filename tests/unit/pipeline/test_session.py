@@ -180,6 +180,27 @@ def test_an_interrupt_stops_the_work_from_another_thread(ctrl_c):
     assert stopped_in != [threading.main_thread()]
 
 
+def test_what_stops_the_work_has_ended_when_the_interrupt_goes_on(ctrl_c):
+    leaving, done = threading.Event(), []
+
+    def stop() -> None:
+        leaving.wait(10)
+        done.append(sum(range(1_000_000)))
+        raise ConnectionRefusedError("Java has gone")
+
+    def work() -> None:
+        with interrupt_stops(stop):
+            try:
+                interrupt()
+            finally:
+                leaving.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+    assert done
+
+
 def test_an_interrupt_is_raised_instead_of_the_error_that_it_caused(ctrl_c):
     stopped = threading.Event()
 
