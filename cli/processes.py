@@ -84,6 +84,17 @@ def resting_text(processes: Iterable[Process]) -> list[str]:
     return [f"{_resting_text(one)}, since {time_text(one.since_ms)}" for one in earliest.values()]
 
 
+def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
+    """A line for each process in which the lane is counted as slow."""
+    return [
+        f"counted as slow by {process.id} since {time_text(one.since_ms)}: its deliveries hold a "
+        f"slot {one.times:g} times as long as others', so its turns come less often"
+        for process in processes
+        for one in process.slow
+        if one.lane == lane
+    ]
+
+
 def _resting_text(one: Resting) -> str:
     again = f", next try {time_text(one.again_at_ms)}" if one.again_at_ms else ""
     return f"{one.what}: {one.why}{again}"

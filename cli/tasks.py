@@ -10,7 +10,7 @@ import typer
 from cli.completion import complete_level, complete_state, complete_task
 from cli.errors import note
 from cli.flags import Flags, JsonFlag, with_flags
-from cli.processes import resting_text
+from cli.processes import resting_text, slow_text
 from cli.render import print_fields, print_json, print_table
 from cli.run import on_backend
 from cli.task_view import COLUMNS, TaskView, view_of, views_of
@@ -88,7 +88,7 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
         print_json(view.as_json())
         return
     print_fields(view.as_fields())
-    for line in resting_text(processes):
+    for line in (*resting_text(processes), *slow_text(processes, view.task.lane)):
         note(line)
 
 

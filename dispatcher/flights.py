@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dispatcher.guard import Guard, Guards, admitted, concluded
 from dispatcher.job import Job
+from dispatcher.lane import OpenLane
 from dispatcher.outage import Outage, again
 from dispatcher.outcomes import Outcomes
+from dispatcher.shares import Hold, Shares
 from dispatcher.stats import Stats
 from lanes.life import now_ms
 from lanes.ports import Delivery, Sink
 from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
+from lanes.task import Level
 
 log = logging.getLogger("pushlane.flights")
 
@@ -32,6 +35,7 @@ class Flights:
         guards: Guards,
         outcomes: Outcomes,
         outage: Outage,
+        shares: Shares[OpenLane],
         stats: Stats,
         wake: Callable[[], None],
     ) -> None:
@@ -41,6 +45,7 @@ class Flights:
         self._guards = guards
         self._outcomes = outcomes
         self._outage = outage
+        self._shares = shares
         self._stats = stats
         self._wake = wake
         self._flying: set[asyncio.Task[None]] = set()
@@ -62,8 +67,10 @@ class Flights:
 
     def launch(self, jobs: list[Job]) -> None:
         self._free -= len(jobs)
+        now_s = time.monotonic()
         for guards, batch in self._batches(jobs):
-            flight = asyncio.create_task(self._fly(guards, batch))
+            hold = self._shares.took(now_s, [job.lane for job in batch])
+            flight = asyncio.create_task(self._fly(guards, batch, hold))
             self._flying.add(flight)
             flight.add_done_callback(self._on_landed)
 
@@ -86,25 +93,27 @@ class Flights:
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[tuple[tuple[Guard, ...], list[Job]]]:
-        """Only jobs that may share a call: a push that needs no answer waits for none."""
+        """Only jobs that may share a call: a push that needs no answer waits for none, nor one of
+        a higher level for what a lower one's recipients take.
+        """
         size = self._sink.batch_size
         if size == 1:
             yield from ((self._guards.of(job), [job]) for job in jobs)
             return
-        groups: dict[tuple[tuple[Guard, ...], str, int], list[Job]] = {}
+        groups: dict[tuple[tuple[Guard, ...], Level, str, int], list[Job]] = {}
         mixes_tasks, guards_of = self._sink.mixes_tasks, self._guards.of
         for job in jobs:
             alone = id(job) if job.push.strikes else 0  # it may end the process
-            key = (guards_of(job), "" if mixes_tasks else job.task.id, alone)
+            key = (guards_of(job), job.lane.level, "" if mixes_tasks else job.task.id, alone)
             if (group := groups.get(key)) is None:
                 groups[key] = [job]
             else:
                 group.append(job)
-        for (guards, _, _), group in groups.items():
+        for (guards, *_), group in groups.items():
             for start in range(0, len(group), size):
                 yield guards, group[start : start + size]
 
-    async def _fly(self, guards: tuple[Guard, ...], jobs: list[Job]) -> None:
+    async def _fly(self, guards: tuple[Guard, ...], jobs: list[Job], hold: Hold[OpenLane]) -> None:
         slots = left = len(jobs)
         leave = jobs[0].leave
         try:
@@ -121,6 +130,7 @@ class Flights:
         finally:
             self._outage.give_back(leave, left)
             self._free += slots
+            self._shares.gave(time.monotonic(), hold)
             self._wake()
 
     async def _conclude(

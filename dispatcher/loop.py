@@ -20,6 +20,7 @@ from dispatcher.outage import Outage
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
+from dispatcher.shares import Shares
 
 _VOIDS_A_ROUND = 256
 _VOIDS_IN_A_ROW = 32
@@ -32,6 +33,7 @@ class Loop:
     def __init__(
         self,
         scheduler: Scheduler[OpenLane],
+        shares: Shares[OpenLane],
         roster: Roster,
         intake: Intake,
         admission: Admission,
@@ -41,6 +43,7 @@ class Loop:
         awake: asyncio.Event,
     ) -> None:
         self._scheduler = scheduler
+        self._shares = shares
         self._roster = roster
         self._intake = intake
         self._admission = admission
@@ -63,6 +66,7 @@ class Loop:
         while not self._stopping:
             self._flights.raise_failure()
             self._awake.clear()
+            self._shares.look(time.monotonic())
             may_fill = self._may_fill()
             jobs, voids = self._fill() if may_fill else ([], 0)
             if jobs:
@@ -118,7 +122,11 @@ class Loop:
         heads, voids = self._heads.gather()
         if not (heads or voids) and self._outage.recall():
             heads, voids = self._heads.gather()
-        return ([self._outage.choose(heads)] if heads else []), voids
+        if not heads:
+            return [], voids
+        chosen = self._outage.choose(heads)
+        self._scheduler.hold(chosen.lane.level)
+        return [chosen], voids
 
     def _may_fill(self) -> bool:
         """Whether no level is about to get what it has next.

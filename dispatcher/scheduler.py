@@ -5,11 +5,17 @@ pick, each level with a ready lane earns its weight, and the one that has earned
 total. So 6:3:1 gives h m h h m h l h m h, never six highs in a row. Inside a level ready lanes
 take turns, each of up to its quota.
 
+A lane whose deliveries hold their slots for longer than others' costs more: its next turn comes
+after so many rounds of its level, and its level is billed for what it holds. Who finds out which
+lanes these are is `dispatcher.shares`; while there are none, nothing of this changes a pick.
+
 It never blocks: a lane that cannot move is told to rest, and is out of the way until it is ready.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -18,16 +24,22 @@ from lanes.task import Level, Weights
 
 LaneT = TypeVar("LaneT", bound=Hashable)
 
+MOST_ROUNDS = 256
+_KEPT_PART = 10
+_SPREAD = 3.0
+_PAID = 1e-9
+
 
 class _Entry(Generic[LaneT]):
     """What the scheduler knows of one lane.
 
     `queued` says whether it stands in a queue of its ring: a lane that rests keeps its place there
     until it is passed over, so one that is empty for an instant does not lose its turn. `since` is
-    when it began to wait, counted in turns of its ring.
+    when it began to wait, counted in turns of its ring. `rounds` is how many rounds of the ring
+    there are from one of its turns to the next, and `due` the round of the next one.
     """
 
-    __slots__ = ("is_new", "lane", "queued", "quota", "ready", "ring", "since")
+    __slots__ = ("due", "is_new", "lane", "queued", "quota", "ready", "ring", "rounds", "since")
 
     def __init__(self, lane: LaneT, ring: _Ring[LaneT], quota: int) -> None:
         self.lane = lane
@@ -37,6 +49,8 @@ class _Entry(Generic[LaneT]):
         self.queued = False
         self.is_new = True
         self.since = 0
+        self.rounds = 1
+        self.due = 0
 
 
 class _Ring(Generic[LaneT]):
@@ -45,15 +59,29 @@ class _Ring(Generic[LaneT]):
     `lag` is in units of 1/(sum of active weights) picks: positive when the level is owed. `turn` is
     the lane whose turn it is; it stands in no queue. Lanes never served yet go first, but of lanes
     served before one gets a turn between any two of them, so a flood of new lanes starves nobody.
+
+    A round is over when all that stood in `order` at its begin had their turn. Lanes that are not
+    due in the next one wait in `calendar`, by the round in which they are.
+
+    `held` counts the slots that the level has, of which it takes no more than `cap` while another
+    level takes part. `debt` is in picks: while there is some, the level stands aside. `is_long`:
+    its deliveries take so long that it leaves some slots to others.
     """
 
     __slots__ = (
+        "calendar",
+        "cap",
         "count",
+        "debt",
+        "held",
+        "is_long",
         "lag",
+        "left",
         "left_at",
         "newcomer_was_last",
         "newcomers",
         "order",
+        "round",
         "turn",
         "turns",
         "used",
@@ -64,19 +92,30 @@ class _Ring(Generic[LaneT]):
         self.weight = weight
         self.lag = 0
         self.left_at = 0
+        self.debt = 0.0
+        self.held = 0
+        self.cap = sys.maxsize
+        self.is_long = False
         self.count = 0
         self.turn: _Entry[LaneT] | None = None
         self.used = 0
         self.order: deque[_Entry[LaneT]] = deque()
         self.newcomers: deque[_Entry[LaneT]] = deque()
+        self.calendar: dict[int, dict[_Entry[LaneT], None]] = {}
+        self.round = 0
+        self.left = 0
         self.turns = 0
         self.newcomer_was_last = False
 
     def enter(self, entry: _Entry[LaneT]) -> None:
         entry.ready = True
         self.count += 1
-        if not entry.queued:
-            self._queue(entry, self.newcomers if entry.is_new else self.order)
+        if entry.queued:
+            return
+        if entry.is_new:
+            self._stand(entry, self.newcomers)
+        else:
+            self._queue(entry)
 
     def leave(self, entry: _Entry[LaneT]) -> None:
         entry.ready = False
@@ -86,13 +125,9 @@ class _Ring(Generic[LaneT]):
 
     def next_turn(self) -> _Entry[LaneT]:
         """Start the turn of the lane that is next; one is ready."""
-        if self._has_ready(self.newcomers) and not self._old_lane_is_due():
-            entry = self.newcomers.popleft()
-            self.newcomer_was_last = True
-        else:
-            self._has_ready(self.order)
-            entry = self.order.popleft()
-            self.newcomer_was_last = False
+        self.newcomer_was_last = self._has_newcomer() and not self._old_lane_is_due()
+        entry = self.newcomers.popleft() if self.newcomer_was_last else self._next_in_order()
+        entry.due = self.round + entry.rounds
         self.turns += 1
         entry.queued = False
         self.turn = entry
@@ -103,43 +138,88 @@ class _Ring(Generic[LaneT]):
         entry = self.turn
         assert entry is not None
         entry.is_new = False
+        self.held += 1
         self.used += 1
         if self.used >= entry.quota:
             self.turn = None
-            self._queue(entry, self.order)
+            self._queue(entry)
+
+    def set_rounds(self, entry: _Entry[LaneT], rounds: int) -> None:
+        """If it waits in the calendar, it moves to where it is due now."""
+        waiting = self.calendar.get(entry.due, {})
+        is_waiting = entry in waiting
+        waiting.pop(entry, None)
+        entry.due += rounds - entry.rounds
+        entry.rounds = rounds
+        if is_waiting:
+            self._queue(entry)
+
+    def _next_in_order(self) -> _Entry[LaneT]:
+        """Of the lanes served before, one of which is ready; when none is due, the round ends."""
+        while not self._has_ready():
+            self._end_round(min(self.calendar))
+        return self._pop()
+
+    def _pop(self) -> _Entry[LaneT]:
+        if self.left == 0:
+            self._end_round(self.round + 1)
+        self.left -= 1
+        return self.order.popleft()
+
+    def _end_round(self, following: int) -> None:
+        self.round = following
+        self.order.extend(self.calendar.pop(following, ()))
+        self.left = len(self.order)
 
     def _old_lane_is_due(self) -> bool:
         """Whether, after a newcomer's turn, a lane waits for longer than the next newcomer."""
         return (
             self.newcomer_was_last
-            and self._has_ready(self.order)
+            and self._has_ready()
             and self.order[0].since < self.newcomers[0].since
         )
 
-    def _queue(self, entry: _Entry[LaneT], queue: deque[_Entry[LaneT]]) -> None:
+    def _queue(self, entry: _Entry[LaneT]) -> None:
+        """Behind the others of the next round, or until the round in which it is due."""
+        if entry.due > self.round + 1:
+            entry.queued = True
+            entry.since = self.turns
+            self.calendar.setdefault(entry.due, {})[entry] = None
+        else:
+            self._stand(entry, self.order)
+
+    def _stand(self, entry: _Entry[LaneT], queue: deque[_Entry[LaneT]]) -> None:
         entry.queued = True
         entry.since = self.turns
         queue.append(entry)
 
-    @staticmethod
-    def _has_ready(queue: deque[_Entry[LaneT]]) -> bool:
-        """Whether a ready lane waits here; those resting at the head lose their place."""
-        while queue and not queue[0].ready:
-            queue.popleft().queued = False
-        return bool(queue)
+    def _has_ready(self) -> bool:
+        """Whether a ready lane is due; those resting at the head lose their place."""
+        while self.order and not self.order[0].ready:
+            self._pop().queued = False
+        return bool(self.order)
+
+    def _has_newcomer(self) -> bool:
+        while self.newcomers and not self.newcomers[0].ready:
+            self.newcomers.popleft().queued = False
+        return bool(self.newcomers)
 
 
 class Scheduler(Generic[LaneT]):
     """Chooses the next lane to serve.
 
-    `pick` says whose turn it is and changes nothing; `charge` accounts for one push sent from it.
-    A lane that turned out to have nothing is told to `rest` and costs its level nothing.
+    `pick` says whose turn it is and changes nothing; `charge` accounts for one push sent from it,
+    which holds one of `slots` until it is told to `release` it. A lane that turned out to have
+    nothing is told to `rest` and costs its level nothing. With 0 slots nobody counts them.
     """
 
-    def __init__(self, weights: Weights | None = None) -> None:
+    def __init__(self, weights: Weights | None = None, slots: int = 0) -> None:
+        self._slots = slots
+        self._kept = slots // _KEPT_PART
         by_level = (weights or Weights()).by_level()
         self._rings: dict[Level, _Ring[LaneT]] = {level: _Ring(by_level[level]) for level in Level}
         self._active: list[_Ring[LaneT]] = []
+        self._aside: list[_Ring[LaneT]] = []
         self._total = 0
         self._picked: _Ring[LaneT] | None = None
         self._picks = 0
@@ -159,7 +239,7 @@ class Scheduler(Generic[LaneT]):
         if not entry.ready:
             entry.ring.enter(entry)
             if entry.ring.count == 1:
-                self._join(entry.ring)
+                self._update()
 
     def rest(self, lane: LaneT) -> None:
         """It cannot move: empty, paused or held back. Its turn, if it has one, is over."""
@@ -167,11 +247,44 @@ class Scheduler(Generic[LaneT]):
         if entry.ready:
             entry.ring.leave(entry)
             if entry.ring.count == 0:
-                self._leave(entry.ring)
+                self._update()
 
     def set_quota(self, lane: LaneT, quota: int) -> None:
         """Takes effect at once: a turn that has used it up ends with its next push."""
         self._entries[lane].quota = quota
+
+    def set_rounds(self, lane: LaneT, rounds: int) -> None:
+        """Every so many rounds of its level it has a turn, `MOST_ROUNDS` at most; 1 is usual.
+
+        Nothing happens to a lane that was removed: pushes of it may still be in flight.
+        """
+        if entry := self._entries.get(lane):
+            entry.ring.set_rounds(entry, min(rounds, MOST_ROUNDS))
+
+    def set_long(self, level: Level, is_long: bool) -> None:
+        """Whether its deliveries are long: while others are away it leaves a tenth of the slots."""
+        self._rings[level].is_long = is_long
+
+    def bill(self, level: Level, picks: float, most: float) -> None:
+        """Charge a level for so many picks that it did not make, while another has a ready lane.
+
+        It steps aside until the others have made as many as that is worth, by the weights; it owes
+        no more than its part of `most` picks.
+        """
+        ring = self._rings[level]
+        ready = [one for one in self._rings.values() if one.count]
+        if ring in ready and len(ready) > 1:
+            part = ring.weight / max(1, sum(one.weight for one in ready))
+            ring.debt = min(ring.debt + picks, most * part)
+            self._update()
+
+    def hold(self, level: Level) -> None:
+        """A push of this level went out that is not charged: it holds a slot as well."""
+        self._rings[level].held += 1
+
+    def release(self, level: Level, count: int) -> None:
+        """So many pushes that took off from this level have landed."""
+        self._rings[level].held -= count
 
     def has_ready(self, level: Level) -> bool:
         return self._rings[level].count > 0
@@ -184,21 +297,23 @@ class Scheduler(Generic[LaneT]):
         for level, weight in weights.by_level().items():
             self._rings[level].weight = weight
             self._rings[level].lag = 0
-        self._set_active()
+            self._rings[level].debt = 0.0
+        self._update()
+        self._set_active(self._active)
 
     def weights(self) -> dict[Level, int]:
         return {level: ring.weight for level, ring in self._rings.items()}
 
     def pick(self) -> LaneT | None:
-        """The lane whose turn it is, or None when all rest."""
+        """The lane whose turn it is, or None when all rest, or what is free is kept for others."""
         best = None
         most = 0
         for ring in self._active:
             earned = ring.lag + ring.weight
-            if best is None or earned > most:
+            if (best is None or earned > most) and ring.held < ring.cap:
                 best, most = ring, earned
         self._picked = best
-        if best is None:
+        if best is None or (best.is_long and self._is_lent()):
             return None
         return (best.turn or best.next_turn()).lane
 
@@ -211,6 +326,33 @@ class Scheduler(Generic[LaneT]):
         picked.lag -= self._total
         self._picks += 1
         picked.charge()
+        if self._aside:
+            self._pay_off()
+
+    def _pay_off(self) -> None:
+        """What a pick of those that take part is worth to those that stepped aside."""
+        for ring in self._aside:
+            ring.debt -= ring.weight / max(1, self._total)
+        if any(ring.debt <= _PAID for ring in self._aside):
+            self._update()
+
+    def _update(self) -> None:
+        """Which levels take part: those that have a ready lane and owe nothing.
+
+        When all of them owe, they pay each other until one does not.
+        """
+        ready = [ring for ring in self._rings.values() if ring.count]
+        if ready and all(ring.debt > _PAID for ring in ready):
+            worth = min(ring.debt / max(1, ring.weight) for ring in ready)
+            for ring in ready:
+                ring.debt -= worth * max(1, ring.weight)
+        self._aside = [ring for ring in ready if ring.debt > _PAID]
+        taking = [ring for ring in ready if ring.debt <= _PAID]
+        for ring in taking:
+            if ring not in self._active:
+                self._join(ring)
+        for ring in [ring for ring in self._active if ring not in taking]:
+            self._leave(ring)
 
     def _join(self, ring: _Ring[LaneT]) -> None:
         """A level is back. What it owed or was owed has faded at the rate of its weight.
@@ -222,16 +364,35 @@ class Scheduler(Generic[LaneT]):
         lag = faded if ring.lag > 0 else -faded
         ring.lag = lag if self._active else 0
         self._spread(-ring.lag)
-        self._set_active()
+        self._set_active([*self._active, ring])
 
     def _leave(self, ring: _Ring[LaneT]) -> None:
         ring.left_at = self._picks
-        self._set_active()
+        self._set_active([other for other in self._active if other is not ring])
         self._spread(ring.lag)
 
-    def _set_active(self) -> None:
-        self._active = [ring for ring in self._rings.values() if ring.count]
+    def _set_active(self, rings: list[_Ring[LaneT]]) -> None:
+        self._active = [ring for ring in self._rings.values() if ring in rings]
         self._total = sum(ring.weight for ring in self._active)
+        for ring in self._active:
+            ring.cap = self._cap(ring)
+
+    def _cap(self, ring: _Ring[LaneT]) -> int:
+        """Its share of the slots, and what chance adds when all deliveries take equally long."""
+        if not self._slots or len(self._active) == 1 or not self._total:
+            return sys.maxsize
+        part = ring.weight / self._total
+        share = self._slots * part
+        return math.ceil(share + _SPREAD * math.sqrt(share * (1 - part)) + 1)
+
+    def _is_lent(self) -> bool:
+        """Whether no more is free than the tenth that is for levels that have nothing ready now."""
+        if len(self._active) == len(self._rings):
+            return False
+        free = self._slots - sum(ring.held for ring in self._rings.values())
+        return free <= self._kept and any(
+            ring.weight and not ring.count for ring in self._rings.values()
+        )
 
     def _spread(self, amount: int) -> None:
         """Give `amount` of lag to the active levels in proportion to their weights."""

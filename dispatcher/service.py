@@ -13,6 +13,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from heapq import nlargest
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from dispatcher.receipts import Receipts
 from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
+from dispatcher.shares import Shares
 from dispatcher.sieve import Sieve
 from dispatcher.stats import Gauges, Stats, StatsCollector
 from dispatcher.suspects import Suspects
@@ -48,7 +50,7 @@ from lanes.errors import PushlaneError
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.ports import Sink
-from lanes.presence import Process, Resting, installed_version
+from lanes.presence import Process, Resting, SlowLane, installed_version
 from lanes.push import FORMAT
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
@@ -59,6 +61,7 @@ _CANCEL_AGAIN_S = 0.5
 _SETTLE_S = 1.5
 _RELEASE_S = 0.75
 _LANDING_S = 60.0
+_MOST_SLOW = 50
 
 
 class Dispatcher:
@@ -88,7 +91,8 @@ class Dispatcher:
         self._clock_ms = clock_ms
         self._changed = asyncio.Event()
         self._awake = asyncio.Event()
-        self._scheduler: Scheduler[OpenLane] = Scheduler()
+        self._scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
+        self._shares = Shares(self._scheduler, settings.slots)
         self._roster = self._new_roster()
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
         self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
@@ -261,6 +265,7 @@ class Dispatcher:
             self._guards,
             outcomes,
             self._outage,
+            self._shares,
             self.stats,
             self.wake,
         )
@@ -268,6 +273,7 @@ class Dispatcher:
     def _new_loop(self) -> Loop:
         return Loop(
             self._scheduler,
+            self._shares,
             self._roster,
             self._intake,
             Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
@@ -360,12 +366,19 @@ class Dispatcher:
             sinks=(self._sink_name,),
             started_at_ms=self._started_at_ms,
             resting=tuple(self._said_resting()),
+            slow=tuple(self._said_slow()),
         )
 
     def _said_resting(self) -> Iterator[Resting]:
         for one in self.resting():
             what = f"{one.scope} {self._sink_name} ({one.state})"
             yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
+
+    def _said_slow(self) -> Iterator[SlowLane]:
+        now_s, now = time.monotonic(), now_ms()
+        slow = nlargest(_MOST_SLOW, self._shares.slow(), key=lambda one: one.times)
+        for lane, times, since_s in slow:
+            yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
 
     def _gauges(self) -> Gauges:
         return Gauges(

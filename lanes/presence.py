@@ -1,4 +1,4 @@
-"""What a process says of itself while it lives: what it is, what it reads, and what rests in it.
+"""What a process says of itself while it lives: what it is, what it reads, what rests or is slow.
 
 Nothing personal: a process is told by a random id and its pid. Fields may be added; what a newer
 version has added is not shown here.
@@ -24,10 +24,21 @@ class Resting(msgspec.Struct, frozen=True):
     again_at_ms: int
 
 
+class SlowLane(msgspec.Struct, frozen=True):
+    """A lane that is counted as slow since then (Unix ms): its deliveries hold their slots so many
+    times as long as others'.
+    """
+
+    lane: str
+    times: float
+    since_ms: int
+
+
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One live process. `format` is the highest format of messages that it reads.
 
-    `lanes` is how many lanes it reads, `sinks` names where it delivers to.
+    `lanes` is how many lanes it reads, `sinks` names where it delivers to; of lanes that are slow
+    there, the slowest are told.
     """
 
     id: str
@@ -39,6 +50,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     sinks: tuple[str, ...] = ()
     started_at_ms: int = 0
     resting: tuple[Resting, ...] = ()
+    slow: tuple[SlowLane, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(Process)

@@ -64,13 +64,21 @@ def test_a_full_backlog_is_shared_exactly_with_short_gaps(lanes_a_level: int) ->
 
 
 step = st.sampled_from(["ready", "ready", "rest", "serve", "serve", "serve"])
+slow_step = st.sampled_from(["ready", "ready", "rest", "serve", "serve", "slow", "bill"])
 histories = st.lists(st.tuples(step, st.sampled_from(list(Level)), st.integers(0, 2)), max_size=150)
+slow_histories = st.lists(
+    st.tuples(slow_step, st.sampled_from(list(Level)), st.integers(0, 2)), max_size=150
+)
 
 
 def live_through(scheduler: Scheduler[Lane], history: list[tuple[str, Level, int]]) -> None:
     for action, level, number in history:
         if action == "serve":
             serve(scheduler)
+        elif action == "slow":
+            scheduler.set_rounds((level, number), 1 + 3 * number)
+        elif action == "bill":
+            scheduler.bill(level, 7.5, most=100)
         else:
             getattr(scheduler, action)((level, number))
 
@@ -94,7 +102,7 @@ def test_whatever_went_before_the_share_error_is_at_most_one_pick(
     assert share_error(levels) <= 1
 
 
-@given(histories)
+@given(slow_histories)
 @settings(max_examples=300, deadline=None)
 def test_it_is_work_conserving_and_never_picks_a_lane_that_rests(
     history: list[tuple[str, Level, int]],
@@ -274,3 +282,111 @@ def test_ready_and_rest_may_be_said_twice() -> None:
         say((Level.HIGH, 0))
 
     assert (Level.HIGH, 0) not in served(scheduler, 20)
+
+
+def test_a_lane_of_many_rounds_has_its_turn_after_so_many_of_the_others() -> None:
+    scheduler = backlogged(3)
+    slow = (Level.HIGH, 1)
+    scheduler.set_rounds(slow, 5)
+    high = [lane for lane in served(scheduler, 1_000) if lane[0] is Level.HIGH]
+
+    places = [place for place, lane in enumerate(high) if lane == slow][2:]
+
+    assert {after - before for before, after in pairwise(places)} == {2 * 5 + 1}
+
+
+def test_lanes_that_all_have_many_rounds_wait_for_nobody() -> None:
+    scheduler: Scheduler[str] = Scheduler()
+    for lane, rounds in (("a", 200), ("b", 100)):
+        scheduler.add(lane, Level.HIGH)
+        scheduler.ready(lane)
+        scheduler.set_rounds(lane, rounds)
+
+    picked = []
+    for _ in range(303):
+        picked.append(scheduler.pick())
+        scheduler.charge()
+
+    assert picked[3:].count("b") == 2 * picked[3:].count("a")
+
+
+def test_a_lane_that_is_quick_again_does_not_wait_for_the_round_it_was_due_in() -> None:
+    scheduler = backlogged(2)
+    scheduler.set_rounds((Level.HIGH, 0), 200)
+    served(scheduler, 20)
+
+    scheduler.set_rounds((Level.HIGH, 0), 1)
+
+    assert (Level.HIGH, 0) in served(scheduler, 7)
+
+
+def test_a_level_that_is_billed_steps_aside_for_what_it_owes_and_no_longer() -> None:
+    scheduler = backlogged()
+    served(scheduler, 30)
+
+    scheduler.bill(Level.LOW, 10, most=1_000)
+    levels = [level for level, _ in served(scheduler, 390)]
+
+    assert Level.LOW not in levels[:90]
+    assert (levels[:90].count(Level.HIGH), levels[:90].count(Level.MEDIUM)) == (60, 30)
+    assert share_error(levels[90:]) <= 1
+
+
+def test_what_a_level_may_owe_is_bounded() -> None:
+    scheduler = backlogged()
+
+    scheduler.bill(Level.LOW, 1_000_000, most=200)
+
+    assert Level.LOW in [level for level, _ in served(scheduler, 195)]
+
+
+def test_a_level_that_is_alone_owes_nobody() -> None:
+    scheduler = backlogged()
+    scheduler.rest((Level.HIGH, 0))
+    scheduler.rest((Level.MEDIUM, 0))
+    scheduler.bill(Level.LOW, 1_000, most=1_000)
+
+    scheduler.ready((Level.HIGH, 0))
+
+    assert Level.LOW in [level for level, _ in served(scheduler, 8)]
+
+
+def test_levels_that_all_owe_share_among_themselves() -> None:
+    scheduler = backlogged()
+    for level, picks in ((Level.HIGH, 60), (Level.MEDIUM, 30), (Level.LOW, 10)):
+        scheduler.bill(level, picks, most=1_000)
+
+    assert share_error([level for level, _ in served(scheduler, 200)]) <= 1
+
+
+def test_a_level_holds_no_more_slots_than_its_share_and_what_chance_adds() -> None:
+    scheduler: Scheduler[Lane] = Scheduler(slots=50)
+    for level in Level:
+        scheduler.add((level, 0), level)
+        scheduler.ready((level, 0))
+
+    levels = []
+    for _ in range(500):
+        [(level, _)] = served(scheduler, 1)
+        levels.append(level)
+        if level is not Level.LOW:
+            scheduler.release(level, 1)
+
+    assert levels.count(Level.LOW) == 13
+
+
+def test_a_level_of_long_deliveries_leaves_a_tenth_of_the_slots_to_those_that_are_away() -> None:
+    scheduler: Scheduler[str] = Scheduler(slots=50)
+    scheduler.add("low", Level.LOW)
+    scheduler.add("high", Level.HIGH)
+    scheduler.ready("low")
+    scheduler.set_long(Level.LOW, True)
+
+    lent = 0
+    while scheduler.pick():
+        scheduler.charge()
+        lent += 1
+    scheduler.ready("high")
+
+    assert lent == 45
+    assert scheduler.pick() == "high"
