@@ -29,6 +29,7 @@ MEASURED = (
     "receipts",
     "scale",
     "sink",
+    "slow-task",
     "throughput",
     "topics",
 )

@@ -18,7 +18,7 @@ class Mark(NamedTuple):
     """So many had been delivered by then."""
 
     at_s: float
-    count: int
+    delivered: int
 
 
 class CountingSink:
@@ -72,7 +72,7 @@ class CountingSink:
 
 def steady_rate(marks: Sequence[Mark], start: int, end: int) -> float:
     """Deliveries a second between the first mark of `start` or more and the last up to `end`."""
-    inside = [mark for mark in marks if start <= mark.count <= end]
+    inside = [mark for mark in marks if start <= mark.delivered <= end]
     if len(inside) < 2 or inside[-1].at_s <= inside[0].at_s:
         return 0.0
-    return (inside[-1].count - inside[0].count) / (inside[-1].at_s - inside[0].at_s)
+    return (inside[-1].delivered - inside[0].delivered) / (inside[-1].at_s - inside[0].at_s)

@@ -75,12 +75,9 @@ def page(text: str, results: Results) -> str:
     for name, runs in results.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         table = _table(name, runs)
-        text = re.sub(
-            f"{re.escape(start)}.*?{re.escape(end)}",
-            lambda _, table=table, start=start, end=end: f"{start}\n{table}\n{end}",
-            text,
-            flags=re.DOTALL,
-        )
+        before, found, rest = text.partition(start)
+        if found:
+            text = f"{before}{start}\n{table}\n{end}{rest.partition(end)[2]}"
     return text
 
 

@@ -1,25 +1,25 @@
 """A webhook receiver that keeps up with a fast client: just enough of HTTP/1.1, and a log.
 
-Answers 204 at once. Its log has the lines of `cli.demo.receiver`, written many at a time. Not for
-use without a client that is ours: it takes every header's word for it.
+Answers 204 at once, or after as long as is asked for a level or a task. Its log has the lines of
+`cli.demo.receiver`, written many at a time. Not for use without a client that is ours: it takes
+every header's word for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import msgspec
 import uvloop
-
-from cli.signals import stop_on_signals
 
 _ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 _END = b"\r\n\r\n"
@@ -51,10 +51,11 @@ class Log:
         self._decode = msgspec.json.Decoder(_Received).decode
         self._encode = msgspec.json.Encoder().encode_lines
 
-    def add(self, body: bytes) -> None:
+    def add(self, body: bytes) -> _Received:
         push = self._decode(body)
         at_ms = time.time_ns() / 1e6
         self._lines.append(_Line(push.task_id, push.seq, push.attempt, push.level, at_ms))
+        return push
 
     def write(self) -> None:
         lines, self._lines = self._lines, []
@@ -63,10 +64,14 @@ class Log:
 
 
 class Connection(asyncio.Protocol):
-    """One request after the other, each with a body of a known length."""
+    """One request after the other, each with a body of a known length.
 
-    def __init__(self, log: Log) -> None:
+    `takes_s` says how long an answer takes, by task or level; at once by default.
+    """
+
+    def __init__(self, log: Log, takes_s: Mapping[str, float]) -> None:
         self._log = log
+        self._takes_s = takes_s
         self._data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -75,8 +80,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data = self._data + data if self._data else data
         while (request := self._next()) is not None:
-            self._log.add(request)
-            self._transport.write(_ANSWER)
+            push = self._log.add(request)
+            takes_s = self._takes_s.get(push.task_id, self._takes_s.get(push.level, 0.0))
+            if takes_s:
+                asyncio.get_running_loop().call_later(takes_s, self._transport.write, _ANSWER)
+            else:
+                self._transport.write(_ANSWER)
 
     def _next(self) -> bytes | None:
         """The body of the next request that is there as a whole."""
@@ -99,9 +108,10 @@ class FastReceiver(NamedTuple):
 
 
 @contextmanager
-def fast_receiver(log: Path) -> Iterator[FastReceiver]:
-    """One in a process of its own."""
+def fast_receiver(log: Path, takes_s: Mapping[str, float] | None = None) -> Iterator[FastReceiver]:
+    """One in a process of its own; `takes_s` by task or level."""
     command = [sys.executable, "-m", "bench.fast_receiver", str(log)]
+    command += [f"--takes={name}={seconds}" for name, seconds in (takes_s or {}).items()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -114,13 +124,14 @@ def fast_receiver(log: Path) -> Iterator[FastReceiver]:
         process.wait(timeout=10)
 
 
-async def _serve(path: Path) -> None:
+async def _serve(path: Path, takes_s: Mapping[str, float]) -> None:
     stopped = asyncio.Event()
-    stop_on_signals(stopped.set)
     with path.open("ab") as file:
         log = Log(file)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(log), "127.0.0.1", 0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        server = await loop.create_server(lambda: Connection(log, takes_s), "127.0.0.1", 0)
         sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
         sys.stdout.flush()
         while not stopped.is_set():
@@ -133,7 +144,10 @@ async def _serve(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log", type=Path)
-    uvloop.run(_serve(parser.parse_args().log))
+    parser.add_argument("--takes", metavar="NAME=SECONDS", action="append", default=[])
+    options = parser.parse_args()
+    takes = (one.split("=") for one in options.takes)
+    uvloop.run(_serve(options.log, {name: float(seconds) for name, seconds in takes}))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ class Proxy:
 
     def _do(self, action: Callable[[], None]) -> None:
         done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (action(), done.set()))
+        self._loop.call_soon_threadsafe(action)
+        self._loop.call_soon_threadsafe(done.set)
         done.wait()
 
     def _cut(self) -> None:

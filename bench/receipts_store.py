@@ -146,4 +146,4 @@ def _sketch(hashes: list[int]) -> bytes:
     sketch = hll_sketch(SKETCH_LG_K, tgt_hll_type.HLL_8)
     for each in hashes:
         sketch.update(each)
-    return sketch.serialize_updatable()
+    return bytes(sketch.serialize_updatable())

@@ -121,7 +121,7 @@ def peer_rate(settings: Settings, names: Sequence[str], messages: int, queue: in
     command = [str(peer_python("pulsar-dispatcher")), str(APPS / "pulsar_dispatcher_rate.py")]
     said = _said(command, json.dumps(order), _PEER_S + _PEER_STARTS_S)
     marks = [Mark(*mark) for mark in json.loads(said.splitlines()[-1])]
-    handled = marks[-1].count
+    handled = marks[-1].delivered
     return steady_rate(marks, handled // 10, handled * 9 // 10)
 
 

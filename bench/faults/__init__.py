@@ -91,7 +91,7 @@ def _lasting(fault: Fault, outage_s: float | None) -> Fault:
 def _kept(options: argparse.Namespace, fault: Fault, mode: Mode) -> Path | None:
     if options.keep is None:
         return None
-    folder = options.keep / f"{fault.name}-{mode.name}"
+    folder: Path = options.keep / f"{fault.name}-{mode.name}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

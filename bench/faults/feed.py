@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from typing import TypeVar
 
@@ -63,7 +64,7 @@ class Feeder:
         await self._patiently(lambda: self._open(task_id, level, lane))
         self.totals[task_id] = self._pushes
         for first in range(1, self._pushes + 1, _PUBLISH_AT_ONCE):
-            await self._patiently(lambda first=first: self._publish(task_id, lane, first))
+            await self._patiently(partial(self._publish, task_id, lane, first))
         seal = life.seal(self._pushes)
         await self._patiently(lambda: self._backend.registry.change(task_id, seal))
         return task_id

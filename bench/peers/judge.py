@@ -88,7 +88,7 @@ def utilisation(log: Sequence[Arrival], begin: float, end: float) -> float:
 
 def late_times(log: Sequence[Arrival], late_at: float) -> tuple[float | None, float | None]:
     """Seconds from the submit of the late task to the first and to the last of its pushes."""
-    arrived = {}
+    arrived: dict[int, float] = {}
     for arrival in log:
         if arrival.task == LATE.task:
             arrived.setdefault(arrival.seq, arrival.at_s - late_at)
