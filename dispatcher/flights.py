@@ -17,7 +17,6 @@ from dispatcher.stats import Stats
 from lanes.life import now_ms
 from lanes.ports import Delivery, Sink
 from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
-from lanes.task import Level
 
 log = logging.getLogger("pushlane.flights")
 
@@ -93,23 +92,21 @@ class Flights:
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[tuple[tuple[Guard, ...], list[Job]]]:
-        """Only jobs that may share a call: a push that needs no answer waits for none, nor one of
-        a higher level for what a lower one's recipients take.
-        """
+        """Only jobs that may share a call: a push that needs no answer waits for none."""
         size = self._sink.batch_size
         if size == 1:
             yield from ((self._guards.of(job), [job]) for job in jobs)
             return
-        groups: dict[tuple[tuple[Guard, ...], Level, str, int], list[Job]] = {}
+        groups: dict[tuple[tuple[Guard, ...], str, int], list[Job]] = {}
         mixes_tasks, guards_of = self._sink.mixes_tasks, self._guards.of
         for job in jobs:
             alone = id(job) if job.push.strikes else 0  # it may end the process
-            key = (guards_of(job), job.lane.level, "" if mixes_tasks else job.task.id, alone)
+            key = (guards_of(job), "" if mixes_tasks else job.task.id, alone)
             if (group := groups.get(key)) is None:
                 groups[key] = [job]
             else:
                 group.append(job)
-        for (guards, *_), group in groups.items():
+        for (guards, _, _), group in groups.items():
             for start in range(0, len(group), size):
                 yield guards, group[start : start + size]
 

@@ -43,7 +43,17 @@ class Lane:
 
 
 class Sim:
-    def __init__(self, lanes: Iterable[Lane], slots: int, *, batch: int = 1, seed: int = 1) -> None:
+    """`batch`: how many pushes share a call, of one lane alone unless it `mixes` them."""
+
+    def __init__(
+        self,
+        lanes: Iterable[Lane],
+        slots: int,
+        *,
+        batch: int = 1,
+        mixes: bool = False,
+        seed: int = 1,
+    ) -> None:
         self.lanes = list(lanes)
         self.slots = self.free = slots
         self.scheduler: Scheduler[Lane] = Scheduler(slots=slots)
@@ -53,6 +63,7 @@ class Sim:
         self.ever_slow: set[Lane] = set()
         self.most_held = dict.fromkeys(Level, 0)
         self._batch = batch
+        self._mixes = mixes
         self._rolls = random.Random(seed)
         self._now_s = BEGIN_S
         self._landings: list[tuple[float, int, list[Lane], Hold[Lane]]] = []
@@ -100,9 +111,11 @@ class Sim:
             lane.in_flight += 1
             in_flight = sum(other.in_flight for other in self.lanes if other.level is lane.level)
             self.most_held[lane.level] = max(self.most_held[lane.level], in_flight)
-        by_level = sorted(jobs, key=lambda lane: lane.level)
-        for _, some in itertools.groupby(by_level, key=lambda lane: lane.level):
-            group = list(some)
+        if self._mixes:
+            groups = [jobs] if jobs else []
+        else:
+            groups = [[lane] * count for lane, count in Counter(jobs).items()]
+        for group in groups:
             for start in range(0, len(group), self._batch):
                 self._launch(group[start : start + self._batch])
 

@@ -107,9 +107,11 @@ def test_microseconds_are_our_own() -> None:
 
 
 @either
-def test_a_sink_that_takes_batches_shares_its_slots_too(times) -> None:
-    alike = Sim(five_each(times(0.1)), 50, batch=10).run(40)
-    sim = Sim(five_each(times(0.1), low=times(5.0)), 50, batch=10).run(60, count_from_s=15)
+@pytest.mark.parametrize("mixes", [False, True])
+def test_a_sink_that_takes_batches_shares_its_slots_too(times, mixes: bool) -> None:
+    alike = Sim(five_each(times(0.1)), 50, batch=10, mixes=mixes).run(40)
+    low = {"low": times(5.0)}
+    sim = Sim(five_each(times(0.1), **low), 50, batch=10, mixes=mixes).run(60, count_from_s=15)
 
     assert alike.share_error() <= 1
     assert [sim.held(level, 45) for level in PARTS] == pytest.approx([30, 15, 5], abs=1)
