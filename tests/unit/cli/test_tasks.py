@@ -11,6 +11,7 @@ import producers.replay
 from lanes.backend import connect
 from lanes.life import now_ms
 from lanes.naming import submit_lease
+from lanes.presence import Process, SlowLane
 from lanes.settings import Settings
 from lanes.task import Level, Task, new_task_id
 from tests.command import Command
@@ -35,6 +36,29 @@ def test_tasks_as_json_lists_what_was_submitted(command: Command) -> None:
     assert listed["id"] == task
     assert (listed["name"], listed["level"], listed["quota"]) == ("sale", "high", 2)
     assert (listed["total"], listed["finished"], listed["percent"]) == (3, 0, 0.0)
+
+
+def test_show_says_where_a_task_is_counted_as_slow(command: Command, tmp_path: Path) -> None:
+    task, other = command.submit("high"), command.submit("high")
+    slow = SlowLane(f"task-{task}", 12.5, 1_000)
+    process = Process(
+        id="dispatcher-1", kind="dispatcher", pid=7, version="1", sinks=("log",), slow=(slow,)
+    )
+    announce(tmp_path / "data", process)
+
+    shown, beside = command("task", "show", task), command("task", "show", other)
+
+    assert "counted as slow by dispatcher-1 since 1970-01-01" in shown.stderr
+    assert "a slot 12.5 times as long as others'" in shown.stderr
+    assert "slow" not in beside.stderr
+
+
+def announce(data_dir: Path, process: Process) -> None:
+    async def apply() -> None:
+        async with connect(Settings(data_dir=data_dir)) as backend:
+            await backend.presence.announce(process, 60.0)
+
+    asyncio.run(apply())
 
 
 def test_tasks_as_a_table_has_a_line_for_each(command: Command) -> None:

@@ -16,7 +16,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Unreachable
 from lanes.naming import own_lane
-from lanes.ports import LaneReader, OnReady, Taken
+from lanes.ports import Delivery, LaneReader, OnReady, Taken
 from lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
 from lanes.task import Finished, Level, Progress, State, Weights
 from producers.dead import DeadLetters, Selection
@@ -53,6 +53,31 @@ async def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path)
         for task in tasks:
             assert (await backend.registry.get(task.id)).state is State.DONE
             assert await backend.broker.backlog(task.lane) == 0
+
+
+class HangingForLow(MemorySink):
+    """Answers high at once, and low when its gate opens."""
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        if batch[0].level is Level.LOW:
+            return await super().deliver(batch)
+        self.received += batch
+        return [DELIVERED] * len(batch)
+
+
+async def test_deliveries_that_hang_leave_other_levels_their_slots(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, slots=10) as (backend, settings):
+        high, low = await add_task(backend, Level.HIGH, 500), await add_task(backend, Level.LOW)
+        sink = HangingForLow()
+        sink.gate.clear()
+
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, high, State.DONE)
+            sink.gate.set()
+            await until_state(backend, low, State.DONE)
+
+        until_high_was_through = sink.pushes()[: sink.pushes().index((high.id, 500))]
+        assert 1 <= sum(task_id == low.id for task_id, _ in until_high_was_through) <= 5
 
 
 async def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> None:

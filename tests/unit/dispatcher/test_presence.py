@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import replace as with_other
 from pathlib import Path
 
@@ -12,9 +13,13 @@ import pytest
 
 from dispatcher import Dispatcher
 from dispatcher.attendance import Attendance
+from dispatcher.lane import OpenLane
+from dispatcher.shares import Shares, Slow
 from lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
 from lanes.formats import min_format, require_format, set_min_format
+from lanes.life import now_ms
 from lanes.presence import Process, decode_all, encode
+from lanes.task import Level
 from tests.command import Command
 from tests.unit.dispatcher.support import MemorySink, Wrapped, backend_in, dispatching, until
 
@@ -33,6 +38,26 @@ async def test_a_dispatcher_is_there_while_it_runs_and_leaves_at_a_clean_stop(
             assert (process.sinks, process.resting) == (("memory",), ())
             assert process.started_at_ms
         assert await backend.presence.list() == []
+
+
+async def test_it_says_which_lanes_are_slow_there(tmp_path: Path, monkeypatch) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        dispatcher = Dispatcher(backend, MemorySink(), settings)
+        since_s = time.monotonic() - 60
+        slow = [Slow(OpenLane(f"task-{n}", Level.LOW), float(n), since_s) for n in range(2, 102)]
+        monkeypatch.setattr(Shares, "slow", lambda self: slow)
+        before = now_ms()
+
+        running = asyncio.create_task(dispatcher.run())
+        while not (processes := await backend.presence.list()):
+            await asyncio.sleep(0)
+        dispatcher.stop()
+        await running
+
+        told = processes[0].slow
+        assert [(one.lane, one.times) for one in told[:2]] == [("task-101", 101), ("task-100", 100)]
+        assert len(told) == 50
+        assert before - 61_000 < told[0].since_ms <= now_ms() - 60_000
 
 
 class Failing(Wrapped):
