@@ -77,7 +77,7 @@ async def test_deliveries_that_hang_leave_other_levels_their_slots(tmp_path: Pat
             await until_state(backend, low, State.DONE)
 
         until_high_was_through = sink.pushes()[: sink.pushes().index((high.id, 500))]
-        assert 1 <= sum(task_id == low.id for task_id, _ in until_high_was_through) <= 5
+        assert 1 <= sum(task_id == low.id for task_id, _ in until_high_was_through) <= 6
 
 
 async def test_levels_share_the_sink_in_the_order_of_the_weights(tmp_path: Path) -> None:
