@@ -80,7 +80,7 @@ class Intake:
             are_first = are_first and one.is_first
             _read(one)
         if are_first:
-            inlet.at_hand.extend(taken)
+            inlet.add(taken)
             self._on_ready(lane)
         else:
             self._ask(_Batch(lane, inlet, taken))
@@ -120,7 +120,8 @@ class Intake:
             since_s = time.monotonic() - _AGAIN_S
             for lane in lanes():
                 for inlet in lane.inlets:
-                    if inlet.at_hand and not lane.held and inlet.at_hand[0].asked_s < since_s:
+                    is_old = any(one.asked_s < since_s for one in inlet.at_hand)
+                    if is_old and not lane.held:
                         self._ask(_Batch(lane, inlet, list(inlet.at_hand), is_at_hand=True))
 
     async def _over(self, batches: Sequence[_Batch]) -> frozenset[int]:
@@ -180,7 +181,7 @@ class Intake:
         if is_at_hand:
             ended = inlet.without(ended)
         else:
-            inlet.at_hand.extend([one for one in taken if id(one) not in over] if ended else taken)
+            inlet.add([one for one in taken if id(one) not in over] if ended else taken)
         for one in ended:
             assert one.push is not None
             lane.in_hand += 1

@@ -7,8 +7,9 @@ place in the ring, one quota, so pushes that come due never give a task a second
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
-from lanes.naming import later_lane
+from lanes.naming import is_pool, later_lane
 from lanes.ports import LaneReader, Taken
 from lanes.task import Level
 
@@ -20,10 +21,11 @@ class Inlet:
     """A reader, once it is open, and what of it was asked about and may be taken.
 
     `has_more`: the reader has something. `asking` counts the batches that are being asked about.
-    At most `most` messages are pulled off the reader at once, when half as many are left.
+    At most `most` messages are pulled off the reader at once, when half as many are left. Of what
+    is at hand, tasks that share the lane take turns.
     """
 
-    __slots__ = ("asking", "at_hand", "has_more", "most", "name", "reader", "wanted")
+    __slots__ = ("asking", "at_hand", "has_more", "is_shared", "most", "name", "reader", "wanted")
 
     def __init__(self, name: str, most: int, *, wanted: bool) -> None:
         self.name = name
@@ -33,6 +35,7 @@ class Inlet:
         self.at_hand: deque[Taken] = deque()
         self.has_more = False
         self.asking = 0
+        self.is_shared = is_pool(name)
 
     @property
     def is_low(self) -> bool:
@@ -49,6 +52,13 @@ class Inlet:
             else:
                 pulled.append(taken)
         return pulled
+
+    def add(self, taken: Sequence[Taken]) -> None:
+        """These were asked about: they are at hand."""
+        if self.is_shared:
+            self.at_hand = deque(in_turns([*self.at_hand, *taken]))
+        else:
+            self.at_hand.extend(taken)
 
     def take(self, oldest_s: float) -> Taken | None:
         """The next message that was asked about since that time, on a monotonic clock."""
@@ -68,6 +78,19 @@ class Inlet:
         if self.asking:
             return _ANSWER_WAIT_S
         return self.reader.refill_wait_s() if self.reader is not None else 0.0
+
+
+def in_turns(taken: Iterable[Taken]) -> Iterator[Taken]:
+    """One message of each task in turn, each task's in their order."""
+    by_task: dict[str, deque[Taken]] = {}
+    for one in taken:
+        by_task.setdefault(one.push.task_id if one.push is not None else "", deque()).append(one)
+    waiting = deque(by_task.values())
+    while waiting:
+        mine = waiting.popleft()
+        yield mine.popleft()
+        if mine:
+            waiting.append(mine)
 
 
 class OpenLane:

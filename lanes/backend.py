@@ -6,16 +6,20 @@ whoever asks for the change.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from lanes import life
 from lanes.errors import UnknownTask
-from lanes.naming import later_lane, own_lane
+from lanes.naming import later_lane, own_lane, pool_lanes, spread_over
 from lanes.ports import Broker, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
 from lanes.settings import Settings
-from lanes.task import Level, Task
+from lanes.task import ACTIVE_STATES, Level, Task
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,15 @@ class Backend:
     shelf: Shelf
     receipts: ReceiptLog
     presence: Presence
+
+    async def add(self, task: Task, pool: int) -> Task:
+        """Keep a new task, as `Registry.add` does. A low one gets the pool lane, of so many, that
+        has the least left on it, and of several the one with the fewest tasks.
+        """
+        if task.pooled:
+            lane = await self._emptiest(task.id, pool_lanes(pool))
+            task = replace(task, lane=lane, first_lane=lane)
+        return await self.registry.add(task)
 
     async def find(self, task_id: str) -> Task | None:
         """The task of this id; a registry alone also finds tasks by key and name."""
@@ -56,6 +69,16 @@ class Backend:
         if task.state.is_terminal:  # it ended meanwhile, and its lanes may be dropped already
             await self.broker.drop_lane(lane)
         return task
+
+    async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:
+        left = await asyncio.gather(*(self.broker.backlog(lane) for lane in lanes))
+        lanes = [lane for lane, count in zip(lanes, left, strict=True) if count == min(left)]
+        if len(lanes) > 1:
+            unfinished = await self.registry.list(ACTIVE_STATES)
+            tasks = Counter(task.first_lane or task.lane for task in unfinished)
+            fewest = min(tasks[lane] for lane in lanes)
+            lanes = [lane for lane in lanes if tasks[lane] == fewest]
+        return lanes[spread_over(task_id, len(lanes))]
 
     async def _move(self, task_id: str, edit: life.Edit) -> Task:
         task = await self.registry.get(task_id)

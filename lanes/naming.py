@@ -23,8 +23,13 @@ def pool_lanes(count: int) -> list[str]:
 
 
 def pool_lane(task_id: str, count: int) -> str:
-    """The shared lane that a low task starts on: the same one every time it is asked."""
-    return f"{_POOL}{zlib.crc32(task_id.encode()) % count}"
+    """A shared lane for a low task: the same one every time it is asked."""
+    return f"{_POOL}{spread_over(task_id, count)}"
+
+
+def spread_over(task_id: str, count: int) -> int:
+    """One of so many, below `count`: tasks are spread evenly, each always to the same one."""
+    return zlib.crc32(task_id.encode()) % count
 
 
 def later_lane(lane: str) -> str:

@@ -94,7 +94,7 @@ class _FanOut:
         manifest = await asyncio.to_thread(self._stage.manifest)
         if known is None and manifest and self._is_whole(manifest):
             # It was killed while it registered the task: half of that may be there.
-            known = await self._backend.registry.add(manifest.task)
+            known = await self._add(manifest.task)
         manifest = manifest if known else None
         if manifest:
             await asyncio.to_thread(self._stage.keep)
@@ -120,7 +120,7 @@ class _FanOut:
         elif not self._request.frozen:
             await self._refuse_changed(session, manifest)
         frozen_s = time.monotonic()
-        kept = await self._backend.registry.add(manifest.task)
+        kept = await self._add(manifest.task)
         self._refuse_other(kept)
         self._refuse_lost(kept, manifest)
         busy = f"a submit of task {kept.id} is under way; wait for its end"
@@ -145,6 +145,9 @@ class _FanOut:
             task = await self._backend.registry.get(key)
             return task if task.key == key else None
         return None
+
+    async def _add(self, task: Task) -> Task:
+        return await self._backend.add(task, self._settings.pool_lanes)
 
     async def _freeze(self, session: Sessions) -> Manifest:
         self._tell(SubmitProgress(Step.FREEZING))

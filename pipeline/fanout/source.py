@@ -151,7 +151,8 @@ async def _opened(settings: Settings, request: SubmitRequest) -> Task:
     fingerprint = hashlib.sha256(describe(request, settings)).hexdigest()
     async with connect(settings) as backend:
         made = new_task(request, settings)
-        task = await backend.registry.add(replace(made, fingerprint=fingerprint))
+        wanted = replace(made, fingerprint=fingerprint)
+        task = await backend.add(wanted, settings.pool_lanes)
         if task.fingerprint != fingerprint:
             raise TaskConflict(f"key {task.key!r} is used by task {task.id} with another spec")
         refuse_ended(task)

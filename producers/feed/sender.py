@@ -77,6 +77,7 @@ class Sender:
         self._watcher = watcher
         self._is_over = is_over
         self._news = news
+        self._lane = stream.task.first_lane
 
     async def run(self) -> None:
         """Return when it is over and all is sent.
@@ -125,18 +126,19 @@ class Sender:
         try:
             known = await backend.registry.get(task.id)
         except UnknownTask:
-            known = await backend.registry.add(task)
+            known = await backend.add(task, self._settings.pool_lanes)
         self._refuse_other(known)
         self._refuse_ended(known)
         if known.total is not None:
             return known
+        self._lane = known.first_lane or known.lane
         await self._open_lane(backend)
         return await backend.registry.change(task.id, life.start)
 
     async def _open_lane(self, backend: Backend) -> None:
         task = self._stream.task
-        keep = task.retention_s > 0 and not is_pool(task.first_lane)
-        await backend.broker.open_lane(task.first_lane, keep=keep)
+        keep = task.retention_s > 0 and not is_pool(self._lane)
+        await backend.broker.open_lane(self._lane, keep=keep)
 
     async def _publish(self, backend: Backend, group: list[Batch]) -> None:
         task = self._stream.task
@@ -144,7 +146,7 @@ class Sender:
         source = Source(f"producer-{task.id}", group[0].first_seq)
         self._refuse_ended(await backend.registry.get(task.id))
         try:
-            await backend.broker.publish(task.first_lane, bodies, source=source)
+            await backend.broker.publish(self._lane, bodies, source=source)
         except UnknownLane as error:
             self._refuse_ended(await backend.registry.get(task.id))
             await self._open_lane(backend)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dispatcher.intake import STALE_S, Intake
-from dispatcher.lane import OpenLane
+from dispatcher.lane import Inlet, OpenLane
 from dispatcher.stats import Stats
 from lanes.errors import Unreachable
 from lanes.naming import later_lane
@@ -255,3 +255,33 @@ async def test_what_a_process_counted_and_did_not_ack_is_not_sent_by_the_next(
 
         assert sink.received == []
         assert await backend.broker.backlog(task.lane) == 0
+
+
+def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
+    inlet = Inlet("pool-0", most=32, wanted=True)
+    inlet.add([taken("big", seq) for seq in (1, 2, 3, 4)])
+    inlet.add([taken("small", 1), taken("big", 5), taken("small", 2)])
+
+    order = [(one.push.task_id, one.push.seq) for one in inlet.at_hand if one.push]
+
+    assert order == [
+        ("big", 1),
+        ("small", 1),
+        ("big", 2),
+        ("small", 2),
+        ("big", 3),
+        ("big", 4),
+        ("big", 5),
+    ]
+
+
+def test_a_lane_of_one_task_keeps_the_order_of_its_messages() -> None:
+    inlet = Inlet("task-t", most=32, wanted=True)
+    inlet.add([taken("t", 2), taken("other", 1)])
+    inlet.add([taken("t", 1)])
+
+    assert [one.push.seq for one in inlet.at_hand if one.push] == [2, 1, 1]
+
+
+def taken(task_id: str, seq: int) -> Taken:
+    return Taken(b"", "pool-0", None, push=Push(task_id, seq, "somebody"))

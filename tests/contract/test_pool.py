@@ -1,0 +1,69 @@
+"""Which pool lane a low task gets: the one with the least left on it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lanes.backend import Backend
+from lanes.naming import pool_lane, pool_lanes
+from lanes.push import Push, encode
+from lanes.task import Level, Task, new_task_id
+from tests.contract.conftest import BATCH, Connections
+
+POOL = 4
+
+
+def low_task(key: str = "") -> Task:
+    task_id = new_task_id()
+    lane = pool_lane(task_id, POOL)
+    return Task(id=task_id, level=Level.LOW, lane=lane, first_lane=lane, key=key)
+
+
+async def write(backend: Backend, lane: str, count: int) -> None:
+    await backend.broker.open_lane(lane)
+    bodies = [encode(Push("t", seq, f"to-{seq}")) for seq in range(1, count + 1)]
+    await backend.broker.publish(lane, bodies)
+
+
+async def test_low_tasks_spread_over_the_pool_before_two_share_a_lane(connections) -> None:
+    async with connections:
+        backend = await connections.one()
+
+        tasks = [await backend.add(low_task(), POOL) for _ in range(2 * POOL)]
+
+        first, second = [task.lane for task in tasks[:POOL]], [task.lane for task in tasks[POOL:]]
+        assert sorted(first) == sorted(second) == pool_lanes(POOL)
+        assert all(task.first_lane == task.lane for task in tasks)
+
+
+async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(connections) -> None:
+    async with connections:
+        backend = await connections.one()
+        lanes = pool_lanes(POOL)
+        left = (3, 2, 1, 4)
+        await asyncio.gather(
+            *(write(backend, lane, n * BATCH) for lane, n in zip(lanes, left, strict=True))
+        )
+
+        task = await backend.add(low_task(), POOL)
+
+        assert task.lane == lanes[2]
+
+
+async def test_a_key_that_is_known_keeps_its_lane(connections: Connections) -> None:
+    async with connections:
+        backend = await connections.one()
+        first = await backend.add(low_task("k"), POOL)
+        await write(backend, first.lane, BATCH)
+
+        again = await backend.add(low_task("k"), POOL)
+
+        assert (again.id, again.lane) == (first.id, first.lane)
+
+
+async def test_a_task_of_another_level_stays_on_its_own_lane(connections: Connections) -> None:
+    async with connections:
+        backend = await connections.one()
+        task = Task(id=new_task_id(), level=Level.HIGH, lane="task-x", first_lane="task-x")
+
+        assert (await backend.add(task, POOL)).lane == "task-x"
