@@ -30,6 +30,7 @@ _COMMANDS = {
         "quota",
         "levels",
     ),
+    "pool": ("pool",),
     "replay": ("replay", "clone"),
     "dead": ("dead",),
     "spool": ("spool",),

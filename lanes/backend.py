@@ -17,9 +17,12 @@ from msgspec.structs import replace
 from lanes import life
 from lanes.errors import UnknownTask
 from lanes.naming import later_lane, own_lane, pool_lanes, spread_over
+from lanes.pool import pool_size
 from lanes.ports import Broker, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
 from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
+
+_LOOKED_AT = 64
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,16 @@ class Backend:
     presence: Presence
 
     async def add(self, task: Task, pool: int) -> Task:
-        """Keep a new task, as `Registry.add` does. A low one gets the pool lane, of so many, that
-        has the least left on it, and of several the one with the fewest tasks.
+        """Keep a new task, as `Registry.add` does. A low one gets the pool lane that has the least
+        left on it, and of several the one with the fewest tasks.
+
+        The pool has so many lanes, unless another size was set for all. Of a large one only some
+        are looked at.
         """
         if task.pooled:
-            lane = await self._emptiest(task.id, pool_lanes(pool))
+            lanes = pool_lanes(await pool_size(self.shelf, pool))
+            start = spread_over(task.id, len(lanes))
+            lane = await self._emptiest(task.id, [*lanes[start:], *lanes[:start]][:_LOOKED_AT])
             task = replace(task, lane=lane, first_lane=lane)
         return await self.registry.add(task)
 

@@ -57,7 +57,12 @@ class Settings(BaseSettings):
     pulsar_ca_file: Path | None = Field(
         None, description="certificates (PEM) to trust for pulsar+ssl:// and an https:// admin REST"
     )
-    pool_lanes: int = Field(8, ge=1, le=1024, description="lanes that low tasks share")
+    pool_lanes: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="lanes that low tasks share, until `pushlane pool N` sets another number",
+    )
     prefetch: int = Field(128, ge=1, le=10_000, description="messages a reader may hold untaken")
     batch: int = Field(32, ge=1, le=10_000, description="messages a producer puts into one batch")
     slots: int = Field(50, ge=1, le=100_000, description="deliveries in flight, per process")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from lanes.backend import Backend
+from lanes.errors import BadInput
 from lanes.naming import pool_lane, pool_lanes
+from lanes.pool import pool_size, set_pool_size
 from lanes.push import Push, encode
 from lanes.task import Level, Task, new_task_id
 from tests.contract.conftest import BATCH, Connections
@@ -48,6 +52,27 @@ async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(connection
         task = await backend.add(low_task(), POOL)
 
         assert task.lane == lanes[2]
+
+
+async def test_the_size_of_the_pool_is_changed_for_all_at_once(connections) -> None:
+    async with connections:
+        mine, theirs = await connections.two()
+        assert await pool_size(theirs.shelf, POOL) == POOL
+
+        for lanes in (2 * POOL, 1):
+            await set_pool_size(mine.shelf, lanes)
+            assert await pool_size(theirs.shelf, POOL) == lanes
+            tasks = [await theirs.add(low_task(), POOL) for _ in range(2 * POOL)]
+            assert {task.lane for task in tasks} == set(pool_lanes(lanes))
+
+
+@pytest.mark.parametrize("lanes", [-1, 0, 1_025])
+async def test_a_pool_of_no_lanes_or_too_many_is_refused(connections, lanes: int) -> None:
+    async with connections:
+        backend = await connections.one()
+
+        with pytest.raises(BadInput, match=f"{lanes} lanes cannot be; use 1 to 1,024"):
+            await set_pool_size(backend.shelf, lanes)
 
 
 async def test_a_key_that_is_known_keeps_its_lane(connections: Connections) -> None:

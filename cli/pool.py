@@ -1,0 +1,79 @@
+"""`pool`: the lanes that low tasks share, what is left on each, and how many there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from cli.errors import note
+from cli.flags import Flags, JsonFlag, with_flags
+from cli.render import Column, print_json, print_table
+from cli.run import on_backend
+from lanes.backend import Backend
+from lanes.naming import is_pool, pool_lanes
+from lanes.pool import pool_size, set_pool_size
+from lanes.task import ACTIVE_STATES
+
+_COLUMNS = (Column("LANE"), Column("LEFT", number=True), Column("TASKS", number=True))
+_AT_ONCE = 32
+_NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
+
+
+def register(app: typer.Typer) -> None:
+    app.command(context_settings=_NEGATIVES)(with_flags(pool))
+
+
+def pool(
+    flags: Flags,
+    lanes: Annotated[
+        int | None, typer.Argument(metavar="[N]", help="So many from now on, 1 to 1024.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the lanes that low tasks share, or change how many there are from now on."""
+    settings = flags.settings()
+
+    async def apply(backend: Backend) -> tuple[int, list[dict[str, Any]]]:
+        if lanes is not None:
+            await set_pool_size(backend.shelf, lanes)
+        size = await pool_size(backend.shelf, settings.pool_lanes)
+        return size, await _look(backend, size)
+
+    size, found = on_backend(settings, apply)
+    if as_json:
+        print_json({"lanes": size, "shared": found})
+    else:
+        print_table(
+            _COLUMNS, ([one["lane"], f"{one['left']:,}", str(one["tasks"])] for one in found)
+        )
+    if lanes is not None:
+        note(f"low tasks that come from now on share {size} lanes")
+    if beyond := [one["lane"] for one in found[size:]]:
+        some = ", ".join(beyond[:3]) + (" …" if beyond[3:] else "")
+        note(f"{some}: no new task gets these, those that are there go on")
+
+
+async def _look(backend: Backend, size: int) -> list[dict[str, Any]]:
+    """Each lane of the pool, then those that unfinished tasks have from when it was larger.
+
+    `left` counts messages, on Pulsar batches of them.
+    """
+    unfinished = await backend.registry.list(ACTIVE_STATES)
+    tasks = Counter(task.first_lane or task.lane for task in unfinished)
+    names = pool_lanes(size)
+    names += sorted((lane for lane in tasks if is_pool(lane) and lane not in names), key=_number)
+    left: list[int] = []
+    for start in range(0, len(names), _AT_ONCE):
+        some = names[start : start + _AT_ONCE]
+        left += await asyncio.gather(*(backend.broker.backlog(lane) for lane in some))
+    return [
+        {"lane": lane, "left": count, "tasks": tasks[lane]}
+        for lane, count in zip(names, left, strict=True)
+    ]
+
+
+def _number(lane: str) -> tuple[int, str]:
+    return len(lane), lane
