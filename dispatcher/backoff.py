@@ -8,6 +8,7 @@ process.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
@@ -93,25 +94,27 @@ class Backoffs:
             backoff.reset()
 
 
-async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do the work for each, one after the other. One that fails keeps none of the others from it.
+async def for_each(
+    items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int = 1
+) -> None:
+    """Do the work for each, so many side by side. One that fails keeps none of the others from it.
 
     What failed first is raised in the end, or when so many fail in a row that a service is away.
     """
     first: PushlaneError | None = None
     in_a_row = 0
-    for item in items:
-        try:
-            await work(item)
-        except Superseded:
-            raise
-        except PushlaneError as error:
-            first = first or error
-            in_a_row += 1
-            if in_a_row == _MOST_IN_A_ROW:
-                break
-        else:
-            in_a_row = 0
+    waiting = iter(items)
+    while some := list(itertools.islice(waiting, at_once)):
+        for result in await asyncio.gather(*map(work, some), return_exceptions=True):
+            if result is None:
+                in_a_row = 0
+            elif not isinstance(result, PushlaneError) or isinstance(result, Superseded):
+                raise result
+            else:
+                first = first or result
+                in_a_row += 1
+        if in_a_row >= _MOST_IN_A_ROW:
+            break
     if first is not None:
         raise first
 

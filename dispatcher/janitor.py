@@ -14,6 +14,7 @@ import contextlib
 import logging
 
 from dispatcher.backoff import Backoff, for_each
+from dispatcher.due import Due
 from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
@@ -28,12 +29,17 @@ LEASE = "janitor"
 _EVERY_S = 1.0
 _SOON_S = 0.1
 _JUST_ENDED_MS = 5_000
+_SOON_MS = 100
+_AGAIN_MS = 1_000
+_A_ROUND = 256
+_AT_ONCE = 8
+_A_STEP = 500
 
 
 class Janitor:
     """Tidies up after tasks while it holds the lease.
 
-    It keeps the tasks that still need it in mind, so a round costs the same after a million tasks.
+    It keeps the tasks that still need it in mind, by when they do: a round costs as much as is due.
     """
 
     def __init__(self, backend: Backend, holder: str) -> None:
@@ -42,25 +48,31 @@ class Janitor:
         self._recovery = Recovery(backend, self._change)
         self._due = asyncio.Event()
         self._knows_all = False
-        self._expiring: dict[str, Task] = {}
-        self._ended: dict[str, Task] = {}
+        self._tasks: dict[str, Task] = {}
+        self._expiries = Due()
+        self._drops = Due()
 
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
         self._recovery.on_task(task)
-        self._expiring.pop(task.id, None)
-        self._ended.pop(task.id, None)
+        self._forget(task.id)
         if task.state.is_terminal and not task.lane_dropped:
-            self._ended[task.id] = task
+            self._tasks[task.id] = task
+            self._drops.put(task.id, _drop_at_ms(task))
             self._due.set()
         elif not task.state.is_terminal and task.expires_at_ms:
-            self._expiring[task.id] = task
+            self._tasks[task.id] = task
+            self._expiries.put(task.id, task.expires_at_ms)
 
     def on_unread(self, task_id: str) -> None:
         """Only a newer version understands the task: its lanes are left alone."""
         self._recovery.on_unread(task_id)
-        self._expiring.pop(task_id, None)
-        self._ended.pop(task_id, None)
+        self._forget(task_id)
+
+    def _forget(self, task_id: str) -> None:
+        self._tasks.pop(task_id, None)
+        self._expiries.discard(task_id)
+        self._drops.discard(task_id)
 
     async def run(self) -> None:
         backoff = Backoff(log, "a service that the janitor needs")
@@ -76,38 +88,49 @@ class Janitor:
             self._leader.step_down()
 
     async def _wait(self) -> None:
-        """Until the next round; what has just ended does not wait for it."""
+        """Until something is due; not for long, since another may have ceased to lead."""
         now = life.now_ms()
-        recent_ms = now - _JUST_ENDED_MS
-        hurry = any(recent_ms < _drop_at_ms(task) <= now for task in self._ended.values())
+        times_ms = [due.soonest_ms() for due in (self._expiries, self._drops)]
+        next_s = min((at_ms - now for at_ms in times_ms if at_ms is not None), default=0) / 1000
+        wait_s = min(max(_SOON_S, next_s), _EVERY_S) if any(times_ms) else _EVERY_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._due.wait(), _SOON_S if hurry else _EVERY_S)
+            await asyncio.wait_for(self._due.wait(), wait_s)
 
     async def _round(self) -> None:
         self._due.clear()
         if await self._leader.fence() is None:
             return
-        if not self._knows_all:
-            await self._take_over()
-        await for_each((self._tidy, self._recovery.step), lambda part: part())
+        async with self._leader.leading():
+            if not self._knows_all:
+                await self._take_over()
+            await for_each((self._tidy, self._recovery.step), lambda part: part())
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
-        for task in await self._backend.registry.list(TERMINAL_STATES):
-            if not task.lane_dropped:
-                self._ended.setdefault(task.id, task)
+        for number, task in enumerate(await self._backend.registry.list(TERMINAL_STATES)):
+            if not (task.lane_dropped or task.id in self._tasks):
+                self._tasks[task.id] = task
+                self._drops.put(task.id, _drop_at_ms(task))
+            if number % _A_STEP == 0:
+                await asyncio.sleep(0)
         self._knows_all = True
 
     async def _tidy(self) -> None:
         now = life.now_ms()
-        past = [task for task in self._expiring.values() if task.expires_at_ms <= now]
-        over = [task for task in self._ended.values() if _drop_at_ms(task) <= now]
-        await for_each(past, lambda task: self._change(task, life.finish(State.EXPIRED)))
-        await for_each(over, self._drop_ended)
+        past = self._due_of(self._expiries, now)
+        await for_each(past, lambda task: self._change(task, life.finish(State.EXPIRED)), _AT_ONCE)
+        await for_each(self._due_of(self._drops, now), self._drop_ended, _AT_ONCE)
+
+    def _due_of(self, due: Due, now: int) -> list[Task]:
+        """Each is due again until it is done: at once if it has just ended, else a little later."""
+        tasks = [self._tasks[task_id] for task_id in due.take(now, _A_ROUND)]
+        for task in tasks:
+            just_ended = task.state.is_terminal and now - _drop_at_ms(task) < _JUST_ENDED_MS
+            due.put(task.id, now + (_SOON_MS if just_ended else _AGAIN_MS))
+        return tasks
 
     async def _drop_ended(self, task: Task) -> None:
-        if self._ended.pop(task.id, None) is not None:  # else another has dropped it meanwhile
-            self._ended[task.id] = task  # last: if this fails, others are next
+        if self._tasks.get(task.id) is task:  # else another has dropped it meanwhile
             await self._drop(task)
 
     async def _drop(self, task: Task) -> None:
@@ -141,8 +164,7 @@ class Janitor:
             if fence is not None:
                 self.on_task(await self._backend.registry.change(task.id, edit, fence))
         except UnknownTask:
-            self._expiring.pop(task.id, None)
-            self._ended.pop(task.id, None)
+            self._forget(task.id)
         except UnknownFormat:
             self.on_unread(task.id)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from dispatcher.backoff import for_each
 from lanes import life
@@ -21,12 +22,15 @@ from lanes.task import State, Task
 log = logging.getLogger("pushlane.recovery")
 
 Change = Callable[[Task, life.Edit], Awaitable[None]]
+T = TypeVar("T")
 
 GRACE_MS = 600_000
 _RECONCILE_EVERY_MS = 60_000
 _AGAIN_MS = 2_000
 _LOOK_EVERY_MS = 2_000
 _LOOKS = 3
+_PAGE = 500
+_AT_ONCE = 8
 _CLOCKS_APART_MS = 60_000
 _LOST = "counts were lost with Redis; nothing of it was left to send"
 
@@ -70,18 +74,33 @@ class Recovery:
 
     async def _reconcile(self, now: int) -> None:
         active = list(self._active.values())  # before the lanes: theirs were made earlier
-        await self._end_counted(active)
+        for some in _paged(active):
+            await self._end_counted(some)
         lanes = set(await self._backend.broker.lanes())
-        await for_each(active, lambda task: self._reopen_missing(task, lanes))
-        found = {lane for lane in lanes if await self._is_orphan(lane)}
+        for some in _paged(active):
+            lost = [task for task in some if _missing(task, lanes)]
+            await for_each(lost, lambda task: self._reopen(task, _missing(task, lanes)), _AT_ONCE)
+            await asyncio.sleep(0)
+        await self._look_for_orphans(lanes, now)
+
+    async def _look_for_orphans(self, lanes: Iterable[str], now: int) -> None:
+        found: list[str] = []
+
+        async def look(lane: str) -> None:
+            if await self._is_orphan(lane):
+                found.append(lane)
+
+        for some in _paged(list(lanes)):
+            await for_each([lane for lane in some if self._is_strange(lane)], look, _AT_ONCE)
+            await asyncio.sleep(0)
         self._orphans = {lane: self._orphans.get(lane, now) for lane in found}
         late = [lane for lane, since_ms in self._orphans.items() if now - since_ms >= GRACE_MS]
-        await for_each(late, self._drop_orphan)
+        await for_each(late, self._drop_orphan, _AT_ONCE)
 
-    async def _reopen_missing(self, task: Task, lanes: set[str]) -> None:
-        missing = [lane for lane in _lanes_of(task) if lane not in lanes]
-        if missing and task.state is not State.SUBMITTED:
-            await self._reopen(task, missing)
+    def _is_strange(self, lane: str) -> bool:
+        """Whether it is the lane of a task, but of none that is known to be under way."""
+        task_id = task_of(lane)
+        return task_id is not None and task_id not in self._active
 
     async def _drop_orphan(self, lane: str) -> None:
         if await self._backend.broker.drop_lane(lane):
@@ -94,7 +113,7 @@ class Recovery:
         counts = await self._backend.registry.progress([task.id for task, _ in sealed])
         rows = zip(sealed, counts, strict=True)
         full = [task for (task, total), progress in rows if progress.finished >= total]
-        await for_each(full, lambda task: self._change(task, life.finish(State.DONE)))
+        await for_each(full, lambda task: self._change(task, life.finish(State.DONE)), _AT_ONCE)
 
     async def _reopen(self, task: Task, missing: list[str]) -> None:
         try:
@@ -118,11 +137,8 @@ class Recovery:
         Dead pushes stay for as long as their task is known; all, while only a newer version
         understands it.
         """
-        task_id = task_of(lane)
-        if task_id is None or task_id in self._active:
-            return False
         try:
-            task = await self._backend.find(task_id)
+            task = await self._backend.find(task_of(lane) or "")
         except UnknownFormat:
             return False
         return task is None or (task.lane_dropped and not is_dead(lane))
@@ -136,7 +152,7 @@ class Recovery:
         since_ms = await self._backend.registry.counted_since_ms()
         suspects = [task for task in self._active.values() if _may_lack_counts(task, since_ms)]
         self._idle = {task.id: self._idle.get(task.id, (0, 0)) for task in suspects}
-        await for_each(suspects, self._end_if_idle)
+        await for_each(suspects, self._end_if_idle, _AT_ONCE)
 
     async def _end_if_idle(self, task: Task) -> None:
         finished, looks = await self._look(task)
@@ -153,6 +169,19 @@ class Recovery:
         if any(backlogs):
             return progress.finished, 0
         return progress.finished, looks + 1 if progress.finished == finished_before else 1
+
+
+def _paged(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A few hundred at a time: others have their turn between them."""
+    for start in range(0, len(items), _PAGE):
+        yield items[start : start + _PAGE]
+
+
+def _missing(task: Task, lanes: set[str]) -> list[str]:
+    """The lanes that it should have, and has not."""
+    if task.state is State.SUBMITTED:
+        return []
+    return [lane for lane in _lanes_of(task) if lane not in lanes]
 
 
 def _lanes_of(task: Task) -> list[str]:

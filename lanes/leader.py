@@ -6,9 +6,12 @@ the registry refuses the number of an earlier one.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
+from lanes.errors import PushlaneError
 from lanes.ports import Fence, Lease
 
 TTL_S = 10.0
@@ -45,6 +48,22 @@ class Leader:
             self._fence = None if number is None else Fence(self._name, number)
             self._renew_at = asked_at + self._ttl_s / 3
         return self._fence
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """Renew the lease meanwhile, however long a look at everything takes."""
+        keeping = asyncio.create_task(self._keep(), name=f"lease {self._name}")
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._ttl_s / 3)
+            with suppress(PushlaneError):  # it is asked for again before a change
+                await self.fence()
 
     def step_down(self) -> None:
         """Another leads: ask again before the next change."""

@@ -15,7 +15,7 @@ from lanes.redis.keys import Keys
 from lanes.task import State, Task
 from lanes.task_bytes import Understood, decode
 
-TASKS_A_CALL = 1_000
+TASKS_A_CALL = 500  # so many are read without a pause
 NEAREST_AMONG = 1_000
 
 Found = tuple[list[Task], list[str]]
@@ -54,25 +54,32 @@ class Reads:
 
     async def _tasks(self, ids: Iterable[bytes]) -> Found:
         wanted = [*ids]
-        kept: list[tuple[str, bytes]] = []
+        tasks: list[Task] = []
+        unread: list[str] = []
         for start in range(0, len(wanted), TASKS_A_CALL):
             page = wanted[start : start + TASKS_A_CALL]
             bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=_bodies)
             pairs = zip(page, bodies, strict=True)
-            kept += [(task_id.decode(), body) for task_id, body in pairs if body is not None]
-        return self._understood.read(kept)
+            found = self._understood.read(
+                (task_id.decode(), body) for task_id, body in pairs if body
+            )
+            tasks += found[0]
+            unread += found[1]
+        return tasks, unread
 
     async def _everything(self) -> list[Task]:
-        kept: dict[str, bytes] = {}  # a scan may show one twice
+        tasks: dict[str, Task] = {}  # a scan may show one twice
         cursor, first = 0, True
         while cursor or first:
             first = False
             cursor, found = await self._client.call(
                 "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
             )
-            kept |= {task_id.decode(): body for task_id, body in found.items()}
-        tasks, _ = self._understood.read(kept.items())
-        return tasks
+            page, _ = self._understood.read(
+                (task_id.decode(), body) for task_id, body in found.items()
+            )
+            tasks |= {task.id: task for task in page}
+        return list(tasks.values())
 
     async def find(self, wanted: str) -> Task | None:
         """The task of this id, key or name."""

@@ -412,6 +412,26 @@ def test_of_many_works_one_that_fails_keeps_none_from_being_done() -> None:
     assert done == [1, 4, 5]
 
 
+async def test_works_go_on_side_by_side_no_more_than_so_many_at_once() -> None:
+    under_way = most = 0
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        if number == 2:
+            raise Unreachable("2 is away")
+        done.append(number)
+
+    with pytest.raises(Unreachable, match="2 is away"):
+        await for_each(range(10), work, at_once=4)
+
+    assert (most, sorted(done)) == (4, [0, 1, 3, 4, 5, 6, 7, 8, 9])
+
+
 def test_when_a_service_is_away_it_is_not_asked_for_everything() -> None:
     asked: list[int] = []
 

@@ -1,0 +1,34 @@
+"""What is due when: as a table that is searched would say, without the search."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.due import Due
+
+names = st.sampled_from("abcdef")
+steps = st.one_of(
+    st.tuples(st.just("put"), names, st.integers(0, 20)),
+    st.tuples(st.just("discard"), names, st.just(0)),
+    st.tuples(st.just("take"), st.integers(0, 20), st.integers(0, 4)),
+)
+
+
+@given(st.lists(steps, max_size=60))
+def test_it_gives_what_a_search_would_find(history) -> None:
+    due, table = Due(), {}
+    for step, first, second in history:
+        if step == "put":
+            due.put(first, second)
+            table[first] = second
+        elif step == "discard":
+            due.discard(first)
+            table.pop(first, None)
+        else:
+            found = sorted((at_ms, name) for name, at_ms in table.items() if at_ms <= first)
+            assert due.take(first, second) == [name for _, name in found[:second]]
+            for _, name in found[:second]:
+                del table[name]
+        assert due.soonest_ms() == min(table.values(), default=None)
+        assert len(due) == len(table)

@@ -1,0 +1,51 @@
+"""Who leads keeps its lease while it works, however long that takes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lanes.errors import Unreachable
+from lanes.leader import Leader
+
+
+class Lease:
+    """Counts how often it was asked for; away at the second time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.changed = asyncio.Condition()
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> int:
+        self.asked += 1
+        async with self.changed:
+            self.changed.notify_all()
+        if self.asked == 2:
+            raise Unreachable("away")
+        return 7
+
+    async def until_asked(self, times: int) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.asked >= times)
+
+
+async def test_the_lease_is_renewed_while_it_works_and_not_after() -> None:
+    lease = Lease()
+    leader = Leader(lease, "janitor", "one", ttl_s=0.003)  # type: ignore[arg-type]
+
+    async with leader.leading():
+        await lease.until_asked(4)
+    asked = lease.asked
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+    assert lease.asked == asked
+
+
+async def test_what_the_work_raises_is_passed_on() -> None:
+    leader = Leader(Lease(), "janitor", "one")  # type: ignore[arg-type]
+
+    with pytest.raises(Unreachable, match="the work"):
+        async with leader.leading():
+            raise Unreachable("the work")
