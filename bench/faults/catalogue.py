@@ -27,7 +27,13 @@ TWO = Load(processes=2)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
 DOWN = Load(backlog=20_000, attempts=5)
 DOWN_IMPATIENT = replace(IMPATIENT, backlog=20_000, attempts=5)
-MANY = Load(answer_ms=100.0, pushes=20, backlog=20_000, recovery_deadline_s=120.0)
+MANY = Load(
+    answer_ms=100.0,
+    pushes=20,
+    backlog=20_000,
+    written_deadline_s=600.0,
+    recovery_deadline_s=120.0,
+)
 TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 

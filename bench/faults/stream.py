@@ -28,7 +28,6 @@ _LOOK_EVERY_S = 0.01
 _STOP_DEADLINE_S = 60.0
 _RESTART_AFTER_S = 0.5
 _FINISH_LOOK_EVERY_S = 0.5
-_WRITTEN_DEADLINE_S = 120.0
 _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_S": "1"}
 
 
@@ -36,9 +35,9 @@ _CLAIMS_RUN_OUT_SOON = {"PUSHLANE_SINK_TIMEOUT_S": "2", "PUSHLANE_CLAIM_TIMEOUT_
 class Load:
     """What a stream is under. `backlog` is how many pushes wait at least, `pushes` a task's.
 
-    Each push is tried `attempts` times. The stream goes on within `recovery_deadline_s` of a fault,
-    or is taken for stuck; in the end no task ends for `finish_deadline_s` only if none will.
-    A sink that is down is so for `outage_s`.
+    Each push is tried `attempts` times. The backlog is there within `written_deadline_s`; after a
+    fault the stream goes on within `recovery_deadline_s`, or is taken for stuck; in the end no task
+    ends for `finish_deadline_s` only if none will. A sink that is down is so for `outage_s`.
     """
 
     slots: int = 20
@@ -50,6 +49,7 @@ class Load:
     outage_s: float = 120.0
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    written_deadline_s: float = 120.0
     recovery_deadline_s: float = 60.0
     finish_deadline_s: float = 60.0
 
@@ -124,7 +124,7 @@ class Stream:
 
     async def backlogged(self) -> None:
         """Return when as many pushes wait as there are to be."""
-        deadline = time.monotonic() + _WRITTEN_DEADLINE_S
+        deadline = time.monotonic() + self.load.written_deadline_s
         while self.feeder.written - len(self.oracle.tally.kept) < self.load.backlog:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no {self.load.backlog:,} pushes wait after a while")
@@ -183,7 +183,7 @@ class Stream:
         Returns how many have not ended.
         """
         self._fed_enough = True
-        await asyncio.wait_for(self._feeding, _WRITTEN_DEADLINE_S)
+        await asyncio.wait_for(self._feeding, self.load.written_deadline_s)
         quiet_since, before = time.monotonic(), (-1, -1)
         while time.monotonic() - quiet_since < self.load.finish_deadline_s:
             active = await self._active()
