@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 
+_SPARE = 1_024
+
 
 class Due:
     """Names, each with the Unix ms at which it is due."""
@@ -23,6 +25,9 @@ class Due:
 
     def discard(self, name: str) -> None:
         self._times.pop(name, None)
+        if len(self._heap) > 2 * len(self._times) + _SPARE:
+            self._heap = [(at_ms, name) for name, at_ms in self._times.items()]
+            heapq.heapify(self._heap)
 
     def take(self, now_ms: int, most: int) -> list[str]:
         """At most so many of those that are due, the longest due first; they are put away."""

@@ -64,7 +64,7 @@ class Mean:
         return self.spent_s / self.landings if self.landings else math.inf
 
     def is_surely_shorter(self, than_s: float) -> bool:
-        longest_s = self.a_landing_s
+        longest_s = max(self.a_landing_s, 1e-9)
         return than_s - longest_s > OURS_S and math.log(than_s / longest_s) > _doubt(self.landings)
 
     def judge(self, base_s: float) -> bool:
@@ -112,6 +112,10 @@ class Stopwatch:
         self._started_s -= since_s * count
         self._landed_s += (now_s - since_s) * count
         self._landings += count
+
+    def skip(self, passed_s: float) -> None:
+        """So much of the time of those in flight does not count."""
+        self._landed_s -= passed_s * self.in_flight
 
     def read(self, now_s: float) -> Read:
         """What passed since the last time."""

@@ -48,6 +48,7 @@ class Janitor:
         self._recovery = Recovery(backend, self._change)
         self._due = asyncio.Event()
         self._knows_all = False
+        self._leads = False
         self._tasks: dict[str, Task] = {}
         self._expiries = Due()
         self._drops = Due()
@@ -55,14 +56,16 @@ class Janitor:
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
         self._recovery.on_task(task)
-        self._forget(task.id)
         if task.state.is_terminal and not task.lane_dropped:
             self._tasks[task.id] = task
+            self._expiries.discard(task.id)
             self._drops.put(task.id, _drop_at_ms(task))
             self._due.set()
         elif not task.state.is_terminal and task.expires_at_ms:
             self._tasks[task.id] = task
             self._expiries.put(task.id, task.expires_at_ms)
+        else:
+            self._forget(task.id)
 
     def on_unread(self, task_id: str) -> None:
         """Only a newer version understands the task: its lanes are left alone."""
@@ -92,13 +95,15 @@ class Janitor:
         now = life.now_ms()
         times_ms = [due.soonest_ms() for due in (self._expiries, self._drops)]
         next_s = min((at_ms - now for at_ms in times_ms if at_ms is not None), default=0) / 1000
-        wait_s = min(max(_SOON_S, next_s), _EVERY_S) if any(times_ms) else _EVERY_S
+        is_soon = self._leads and any(times_ms)
+        wait_s = min(max(_SOON_S, next_s), _EVERY_S) if is_soon else _EVERY_S
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._due.wait(), wait_s)
 
     async def _round(self) -> None:
         self._due.clear()
-        if await self._leader.fence() is None:
+        self._leads = await self._leader.fence() is not None
+        if not self._leads:
             return
         async with self._leader.leading():
             if not self._knows_all:

@@ -74,8 +74,7 @@ class Recovery:
 
     async def _reconcile(self, now: int) -> None:
         active = list(self._active.values())  # before the lanes: theirs were made earlier
-        for some in _paged(active):
-            await self._end_counted(some)
+        await for_each(_paged(active), self._end_counted)
         lanes = set(await self._backend.broker.lanes())
         for some in _paged(active):
             lost = [task for task in some if _missing(task, lanes)]

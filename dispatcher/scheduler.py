@@ -27,7 +27,7 @@ LaneT = TypeVar("LaneT", bound=Hashable)
 MOST_ROUNDS = 256
 _KEPT_PART = 10
 _SPREAD = 3.0
-_PAID = 1e-9
+_FORGIVEN = 0.9
 
 
 class _Entry(Generic[LaneT]):
@@ -239,7 +239,7 @@ class Scheduler(Generic[LaneT]):
         if not entry.ready:
             entry.ring.enter(entry)
             if entry.ring.count == 1:
-                self._update()
+                self.forgive()
 
     def rest(self, lane: LaneT) -> None:
         """It cannot move: empty, paused or held back. Its turn, if it has one, is over."""
@@ -272,11 +272,21 @@ class Scheduler(Generic[LaneT]):
         no more than its part of `most` picks.
         """
         ring = self._rings[level]
-        ready = [one for one in self._rings.values() if one.count]
-        if ring in ready and len(ready) > 1:
-            part = ring.weight / max(1, sum(one.weight for one in ready))
-            ring.debt = min(ring.debt + picks, most * part)
-            self._update()
+        if ring.count and any(one.count for one in self._rings.values() if one is not ring):
+            ring.debt = min(ring.debt + picks, most * self._part(ring))
+            self.forgive()
+
+    def forgive(self) -> None:
+        """Whoever holds a slot less than its part of them owes nothing: it has given up enough."""
+        for ring in self._rings.values():
+            if ring.count and ring.held + 1 <= _FORGIVEN * self._slots * self._part(ring):
+                ring.debt = 0.0
+        self._update()
+
+    def _part(self, ring: _Ring[LaneT]) -> float:
+        """Of those levels that have a ready lane."""
+        weights = sum(other.weight for other in self._rings.values() if other.count)
+        return ring.weight / weights if weights else 1.0
 
     def hold(self, level: Level) -> None:
         """A push of this level went out that is not charged: it holds a slot as well."""
@@ -311,19 +321,22 @@ class Scheduler(Generic[LaneT]):
         for ring in self._active:
             earned = ring.lag + ring.weight
             if (best is None or earned > most) and ring.held < ring.cap:
+                if ring.is_long and self._is_kept_from(ring):
+                    continue
                 best, most = ring, earned
         self._picked = best
-        if best is None or (best.is_long and self._is_lent()):
-            return None
-        return (best.turn or best.next_turn()).lane
+        return (best.turn or best.next_turn()).lane if best is not None else None
 
     def charge(self) -> None:
         """One push went out from the lane of the last `pick`."""
         picked = self._picked
         assert picked is not None
+        total = 0
         for ring in self._active:
-            ring.lag += ring.weight
-        picked.lag -= self._total
+            if ring.held < ring.cap or ring.lag < self._total:  # at its cap it earns no hoard
+                ring.lag += ring.weight
+                total += ring.weight
+        picked.lag -= total
         self._picks += 1
         picked.charge()
         if self._aside:
@@ -333,21 +346,16 @@ class Scheduler(Generic[LaneT]):
         """What a pick of those that take part is worth to those that stepped aside."""
         for ring in self._aside:
             ring.debt -= ring.weight / max(1, self._total)
-        if any(ring.debt <= _PAID for ring in self._aside):
+        if any(ring.debt <= 0 for ring in self._aside):
             self._update()
 
     def _update(self) -> None:
-        """Which levels take part: those that have a ready lane and owe nothing.
-
-        When all of them owe, they pay each other until one does not.
-        """
+        """Which levels take part: those that have a ready lane and owe nothing."""
         ready = [ring for ring in self._rings.values() if ring.count]
-        if ready and all(ring.debt > _PAID for ring in ready):
-            worth = min(ring.debt / max(1, ring.weight) for ring in ready)
-            for ring in ready:
-                ring.debt -= worth * max(1, ring.weight)
-        self._aside = [ring for ring in ready if ring.debt > _PAID]
-        taking = [ring for ring in ready if ring.debt <= _PAID]
+        taking = [ring for ring in ready if ring.debt <= 0]
+        if not any(ring.weight for ring in taking):
+            taking += _paying(ready)
+        self._aside = [ring for ring in ready if ring not in taking]
         for ring in taking:
             if ring not in self._active:
                 self._join(ring)
@@ -385,14 +393,17 @@ class Scheduler(Generic[LaneT]):
         share = self._slots * part
         return math.ceil(share + _SPREAD * math.sqrt(share * (1 - part)) + 1)
 
-    def _is_lent(self) -> bool:
-        """Whether no more is free than the tenth that is for levels that have nothing ready now."""
-        if len(self._active) == len(self._rings):
+    def _is_kept_from(self, ring: _Ring[LaneT]) -> bool:
+        """Whether what is free is the tenth that is for levels that have nothing ready now.
+
+        A level that holds less than its own part of all slots may take of it, too.
+        """
+        rings = self._rings.values()
+        if not any(other.weight and not other.count for other in rings):
             return False
-        free = self._slots - sum(ring.held for ring in self._rings.values())
-        return free <= self._kept and any(
-            ring.weight and not ring.count for ring in self._rings.values()
-        )
+        if ring.held * sum(other.weight for other in rings) < self._slots * ring.weight:
+            return False
+        return self._slots - sum(other.held for other in rings) <= self._kept
 
     def _spread(self, amount: int) -> None:
         """Give `amount` of lag to the active levels in proportion to their weights."""
@@ -406,3 +417,19 @@ class Scheduler(Generic[LaneT]):
             ring.lag += part
             left -= part
         self._active[0].lag += left
+
+
+def _paying(ready: list[_Ring[LaneT]]) -> list[_Ring[LaneT]]:
+    """Of levels that all owe, or count for nothing, those that take part all the same.
+
+    One alone does, and owes on. Several pay each other off until one owes nothing.
+    """
+    owing = [ring for ring in ready if ring.debt > 0 and ring.weight]
+    if len(owing) < 2:
+        return owing or [ring for ring in ready if ring.debt > 0]
+    first = min(owing, key=lambda ring: ring.debt / ring.weight)
+    worth = first.debt / first.weight
+    for ring in owing:
+        ring.debt -= worth * ring.weight
+    first.debt = 0.0
+    return [ring for ring in owing if ring.debt <= 0]

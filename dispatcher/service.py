@@ -49,6 +49,7 @@ from lanes.backend import Backend
 from lanes.errors import PushlaneError
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
+from lanes.pool import pool_size
 from lanes.ports import Sink
 from lanes.presence import Process, Resting, SlowLane, installed_version
 from lanes.push import FORMAT
@@ -164,7 +165,8 @@ class Dispatcher:
         """
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._attendance.enter()
-        self._roster.open_pool(self._settings.pool_lanes)
+        setting = self._settings.pool_lanes
+        self._roster.open_pool(max(setting, await pool_size(self._backend.shelf, setting)))
         work = [
             _supervised(name, part)
             for name, part in (

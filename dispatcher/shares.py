@@ -19,7 +19,7 @@ from dispatcher.scheduler import Scheduler
 from lanes.task import Level
 
 _LOOK_EVERY_S = 0.05
-_STOPPED_S = 1.0
+_STOPPED_S = 5.0
 _WELL_KNOWN = 20
 _YOUNG = 8
 _LONG_S = 1.0
@@ -123,6 +123,8 @@ class Shares(Generic[LaneT]):
         """Judge who is slow, and charge for what they held since the last time; cheap if early."""
         if now_s < self._looked_s + _LOOK_EVERY_S:
             return
+        if now_s > self._looked_s + _STOPPED_S:
+            self._skip(now_s - self._looked_s)
         read = [(dwell, dwell.watch.read(now_s)) for dwell in self._live]
         picks = sum(one.picks for _, one in read)
         self._age_s += min(now_s - self._looked_s, picks / _BUSY_PICKS_A_S)
@@ -136,6 +138,11 @@ class Shares(Generic[LaneT]):
         if self._base_s:
             self._judge([dwell for dwell, _ in read], now_s)
             self._bill(read)
+
+    def _skip(self, passed_s: float) -> None:
+        """Nobody looked for so long: this process was stopped, and no delivery took that time."""
+        for dwell in self._live:
+            dwell.watch.skip(passed_s)
 
     def _dwell(self, lane: LaneT) -> Dwell[LaneT]:
         dwell = self._dwells.get(lane)
@@ -165,9 +172,8 @@ class Shares(Generic[LaneT]):
             if dwell in self._live:
                 continue
             self._count(dwell, is_alike=False)
-            if dwell.mean.cost > 1:
-                self._scheduler.set_rounds(dwell.lane, 1)
             if self._dwells.get(dwell.lane) is dwell:
+                self._scheduler.set_rounds(dwell.lane, 1)
                 del self._dwells[dwell.lane]
 
     def _set_base(self, dwells: Sequence[Dwell[LaneT]]) -> None:
@@ -203,7 +209,8 @@ class Shares(Generic[LaneT]):
             was_alike = dwell.mean.cost == 1
             if dwell.mean.judge(self._base_s):
                 dwell.since_s = now_s if was_alike else dwell.since_s
-                self._scheduler.set_rounds(dwell.lane, max(1, round(dwell.mean.cost)))
+                if self._dwells.get(dwell.lane) is dwell:  # else the lane has another level now
+                    self._scheduler.set_rounds(dwell.lane, max(1, round(dwell.mean.cost)))
 
     def _bill(self, read: Sequence[tuple[Dwell[LaneT], Read]]) -> None:
         """A pick pays for a usual delivery; what a slow one holds beyond that its level owes."""
@@ -215,3 +222,4 @@ class Shares(Generic[LaneT]):
         for level, picks in owed.items():
             if picks:
                 self._scheduler.bill(level, picks, most)
+        self._scheduler.forgive()

@@ -23,6 +23,7 @@ from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
 
 _LOOKED_AT = 64
+_NEAR = 50
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Backend:
 
     async def add(self, task: Task, pool: int) -> Task:
         """Keep a new task, as `Registry.add` does. A low one gets the pool lane that has the least
-        left on it, and of several the one with the fewest tasks.
+        left on it, and of several that have about as little the one with the fewest tasks.
 
         The pool has so many lanes, unless another size was set for all. Of a large one only some
         are looked at.
@@ -80,7 +81,9 @@ class Backend:
 
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:
         left = await asyncio.gather(*(self.broker.backlog(lane) for lane in lanes))
-        lanes = [lane for lane, count in zip(lanes, left, strict=True) if count == min(left)]
+        least = min(left)
+        near = least + max(_NEAR, least // 10)  # what was handed in just now is not there yet
+        lanes = [lane for lane, count in zip(lanes, left, strict=True) if count <= near]
         if len(lanes) > 1:
             unfinished = await self.registry.list(ACTIVE_STATES)
             tasks = Counter(task.first_lane or task.lane for task in unfinished)

@@ -40,11 +40,22 @@ async def test_low_tasks_spread_over_the_pool_before_two_share_a_lane(connection
         assert all(task.first_lane == task.lane for task in tasks)
 
 
+async def test_what_was_handed_in_just_now_does_not_draw_all_tasks_to_one_lane(connections) -> None:
+    async with connections:
+        backend = await connections.one()
+        for lane in pool_lanes(POOL)[:-1]:
+            await write(backend, lane, 1)
+
+        tasks = [await backend.add(low_task(), POOL) for _ in range(POOL)]
+
+        assert {task.lane for task in tasks} == set(pool_lanes(POOL))
+
+
 async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(connections) -> None:
     async with connections:
         backend = await connections.one()
         lanes = pool_lanes(POOL)
-        left = (3, 2, 1, 4)
+        left = (120, 60, 1, 120)
         await asyncio.gather(
             *(write(backend, lane, n * BATCH) for lane, n in zip(lanes, left, strict=True))
         )

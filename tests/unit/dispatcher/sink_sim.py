@@ -92,6 +92,11 @@ class Sim:
             while self._landings and self._landings[0][0] <= self._now_s:
                 self._land(*heapq.heappop(self._landings)[2:])
 
+    def sleep(self, seconds: float) -> None:
+        """This process is stopped for so long, and the sink with it."""
+        self._now_s += seconds
+        self._landings = [(at_s + seconds, *rest) for at_s, *rest in self._landings]
+
     def _land(self, jobs: list[Lane], hold: Hold[Lane]) -> None:
         self.shares.gave(self._now_s, hold)
         self.free += len(jobs)

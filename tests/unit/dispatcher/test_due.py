@@ -32,3 +32,12 @@ def test_it_gives_what_a_search_would_find(history) -> None:
                 del table[name]
         assert due.soonest_ms() == min(table.values(), default=None)
         assert len(due) == len(table)
+
+
+def test_what_was_put_off_again_and_again_takes_no_room() -> None:
+    due = Due()
+    for at_ms in range(100_000):
+        due.put("a", at_ms)
+        due.discard("a")
+
+    assert len(due._heap) <= 1_025

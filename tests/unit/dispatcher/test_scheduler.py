@@ -390,3 +390,70 @@ def test_a_level_of_long_deliveries_leaves_a_tenth_of_the_slots_to_those_that_ar
 
     assert lent == 45
     assert scheduler.pick() == "high"
+
+
+def test_a_level_that_holds_less_than_its_part_owes_nothing() -> None:
+    scheduler: Scheduler[Lane] = Scheduler(slots=50)
+    for level in Level:
+        scheduler.add((level, 0), level)
+        scheduler.ready((level, 0))
+    scheduler.bill(Level.HIGH, 10_000, most=10_000)
+
+    assert served(scheduler, 1)[0][0] is Level.HIGH
+
+
+def test_a_level_that_was_away_owes_nothing_when_it_is_back() -> None:
+    scheduler: Scheduler[Lane] = Scheduler(slots=50)
+    for level in Level:
+        scheduler.add((level, 0), level)
+        scheduler.ready((level, 0))
+    for _ in range(40):
+        scheduler.hold(Level.HIGH)
+    scheduler.bill(Level.HIGH, 10_000, most=10_000)
+    scheduler.rest((Level.HIGH, 0))
+    scheduler.release(Level.HIGH, 40)
+
+    scheduler.ready((Level.HIGH, 0))
+
+    assert Level.HIGH in [level for level, _ in served(scheduler, 3)]
+
+
+def test_a_level_of_weight_zero_does_not_go_before_one_that_owes() -> None:
+    scheduler = backlogged(weights=Weights(6, 0, 0))
+    scheduler.bill(Level.HIGH, 10_000, most=10_000)
+
+    assert {level for level, _ in served(scheduler, 100)} == {Level.HIGH}
+
+
+def test_a_level_at_its_cap_earns_no_hoard() -> None:
+    scheduler: Scheduler[Lane] = Scheduler(slots=50)
+    for level in Level:
+        scheduler.add((level, 0), level)
+        scheduler.ready((level, 0))
+
+    levels = []
+    for _ in range(4_000):
+        [(level, _)] = served(scheduler, 1)
+        levels.append(level)
+        if level is not Level.HIGH:
+            scheduler.release(level, 1)
+    scheduler.release(Level.HIGH, levels.count(Level.HIGH))
+    after = []
+    for _ in range(120):
+        after += [level for level, _ in served(scheduler, 1)]
+        scheduler.release(after[-1], 1)
+
+    others = [level for level in levels if level is not Level.HIGH]
+    assert others.count(Level.MEDIUM) / len(others) == pytest.approx(0.75, abs=0.01)
+    assert share_error(after) <= 2
+
+
+def test_an_instant_in_which_no_other_is_ready_wipes_out_nothing() -> None:
+    scheduler = backlogged()
+    scheduler.bill(Level.LOW, 10, most=1_000)
+
+    for say in (scheduler.rest, scheduler.ready):
+        for level in (Level.HIGH, Level.MEDIUM):
+            say((level, 0))
+
+    assert Level.LOW not in [level for level, _ in served(scheduler, 80)]

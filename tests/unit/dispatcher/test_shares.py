@@ -5,6 +5,8 @@ Parts are of 50 slots and deliveries of 0.1 s, so 300, 150 and 50 a second.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.unit.dispatcher.sink_sim import (
@@ -157,3 +159,43 @@ def test_a_lane_that_was_removed_may_still_land() -> None:
 
     assert not slow.in_flight
     assert not sim.shares.slow()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_who_was_slow_before_all_are_goes_on_beside_them(seed: int) -> None:
+    """What it owes was counted in deliveries as short as they were before."""
+    times: Times = lambda rolls, now_s: rolls.expovariate(1 / (0.1 if now_s < 20 else 5.0))  # noqa: E731
+    lanes = five_each(times, high=random_about(5.0))
+    sim = Sim(lanes, 50, seed=seed).run(80)
+
+    high = [at_s for at_s, lane in zip(sim.picked_at, sim.picks, strict=True) if lane.level is HIGH]
+    assert max(after - before for before, after in pairwise(high)) <= 5.0
+
+
+def test_a_level_of_long_deliveries_finds_what_was_kept_for_it() -> None:
+    late = Lane(HIGH, fixed(5.0), waits=lambda now_s: 5 < now_s < 15 or now_s > 41)
+    sim = Sim([late, Lane(LOW, fixed(5.0))], 50).run(50)
+
+    back = [at_s for at_s, lane in zip(sim.picked_at, sim.picks, strict=True) if lane is late]
+    assert min(at_s for at_s in back if at_s > 41) <= 41.3
+
+
+def test_a_lane_that_changed_its_level_starts_anew_there() -> None:
+    moved = Lane(LOW, lambda rolls, now_s: 5.0 if now_s < 10 else 0.1)
+    sim = Sim([moved, Lane(LOW, fixed(0.1)), Lane(HIGH, fixed(0.1))], 50).run(10)
+
+    sim.scheduler.remove(moved)
+    moved.level = HIGH
+    sim.scheduler.add(moved, HIGH)
+    sim.run(40)
+
+    assert moved.rate(15, 40) >= 0.9 * sim.lanes[2].rate(15, 40)
+
+
+def test_the_time_in_which_this_process_was_stopped_is_nobodys() -> None:
+    sim = Sim(five_each(random_about(0.1)), 50).run(20)
+
+    sim.sleep(60.0)
+    sim.run(120)
+
+    assert not sim.ever_slow
