@@ -63,9 +63,9 @@ class _Ring(Generic[LaneT]):
     A round is over when all that stood in `order` at its begin had their turn. Lanes that are not
     due in the next one wait in `calendar`, by the round in which they are.
 
-    `held` counts the slots that the level has, of which it takes no more than `cap` while another
-    level takes part. `debt` is in picks: while there is some, the level stands aside. `is_long`:
-    its deliveries take so long that it leaves some slots to others.
+    `held` counts the slots that the level has. Below `cap` it may take another; from there on that
+    is looked at. `debt` is in picks: while there is some, the level stands aside. `is_long`: its
+    deliveries take so long that it leaves some slots to others.
     """
 
     __slots__ = (
@@ -113,7 +113,9 @@ class _Ring(Generic[LaneT]):
         if entry.queued:
             return
         if entry.is_new:
-            self._stand(entry, self.newcomers)
+            entry.queued = True
+            entry.since = self.turns
+            self.newcomers.append(entry)
         else:
             self._queue(entry)
 
@@ -125,8 +127,19 @@ class _Ring(Generic[LaneT]):
 
     def next_turn(self) -> _Entry[LaneT]:
         """Start the turn of the lane that is next; one is ready."""
-        self.newcomer_was_last = self._has_newcomer() and not self._old_lane_is_due()
-        entry = self.newcomers.popleft() if self.newcomer_was_last else self._next_in_order()
+        if self.newcomers:
+            self.newcomer_was_last = self._has_newcomer() and not self._old_lane_is_due()
+        else:
+            self.newcomer_was_last = False
+        if self.newcomer_was_last:
+            entry = self.newcomers.popleft()
+        else:
+            while not (self.order and self.order[0].ready):
+                self._pass_over()
+            if self.left == 0:
+                self._end_round(self.round + 1)
+            self.left -= 1
+            entry = self.order.popleft()
         entry.due = self.round + entry.rounds
         self.turns += 1
         entry.queued = False
@@ -154,21 +167,18 @@ class _Ring(Generic[LaneT]):
         if is_waiting:
             self._queue(entry)
 
-    def _next_in_order(self) -> _Entry[LaneT]:
-        """Of the lanes served before, one of which is ready; when none is due, the round ends."""
-        while not self._has_ready():
-            self._end_round(min(self.calendar))
-        return self._pop()
-
-    def _pop(self) -> _Entry[LaneT]:
-        if self.left == 0:
-            self._end_round(self.round + 1)
-        self.left -= 1
-        return self.order.popleft()
+    def _pass_over(self) -> None:
+        """The lane at the head rests and loses its place; when none is due, the round ends."""
+        if self.left == 0 or not self.order:
+            self._end_round(self.round + 1 if self.order else min(self.calendar))
+        else:
+            self.left -= 1
+            self.order.popleft().queued = False
 
     def _end_round(self, following: int) -> None:
         self.round = following
-        self.order.extend(self.calendar.pop(following, ()))
+        if self.calendar:
+            self.order.extend(self.calendar.pop(following, ()))
         self.left = len(self.order)
 
     def _old_lane_is_due(self) -> bool:
@@ -181,22 +191,17 @@ class _Ring(Generic[LaneT]):
 
     def _queue(self, entry: _Entry[LaneT]) -> None:
         """Behind the others of the next round, or until the round in which it is due."""
-        if entry.due > self.round + 1:
-            entry.queued = True
-            entry.since = self.turns
-            self.calendar.setdefault(entry.due, {})[entry] = None
-        else:
-            self._stand(entry, self.order)
-
-    def _stand(self, entry: _Entry[LaneT], queue: deque[_Entry[LaneT]]) -> None:
         entry.queued = True
         entry.since = self.turns
-        queue.append(entry)
+        if entry.due <= self.round + 1:
+            self.order.append(entry)
+        else:
+            self.calendar.setdefault(entry.due, {})[entry] = None
 
     def _has_ready(self) -> bool:
-        """Whether a ready lane is due; those resting at the head lose their place."""
+        """Whether a ready lane is due, without a new round."""
         while self.order and not self.order[0].ready:
-            self._pop().queued = False
+            self._pass_over()
         return bool(self.order)
 
     def _has_newcomer(self) -> bool:
@@ -220,6 +225,7 @@ class Scheduler(Generic[LaneT]):
         self._rings: dict[Level, _Ring[LaneT]] = {level: _Ring(by_level[level]) for level in Level}
         self._active: list[_Ring[LaneT]] = []
         self._aside: list[_Ring[LaneT]] = []
+        self._held_back: list[_Ring[LaneT]] = []
         self._total = 0
         self._picked: _Ring[LaneT] | None = None
         self._picks = 0
@@ -263,7 +269,10 @@ class Scheduler(Generic[LaneT]):
 
     def set_long(self, level: Level, is_long: bool) -> None:
         """Whether its deliveries are long: while others are away it leaves a tenth of the slots."""
-        self._rings[level].is_long = is_long
+        ring = self._rings[level]
+        if ring.is_long != is_long:
+            ring.is_long = is_long
+            ring.cap = 0 if is_long else self._cap(ring)
 
     def bill(self, level: Level, picks: float, most: float) -> None:
         """Charge a level for so many picks that it did not make, while another has a ready lane.
@@ -316,14 +325,17 @@ class Scheduler(Generic[LaneT]):
 
     def pick(self) -> LaneT | None:
         """The lane whose turn it is, or None when all rest, or what is free is kept for others."""
+        if self._held_back:
+            self._held_back.clear()
         best = None
         most = 0
         for ring in self._active:
             earned = ring.lag + ring.weight
-            if (best is None or earned > most) and ring.held < ring.cap:
-                if ring.is_long and self._is_kept_from(ring):
-                    continue
-                best, most = ring, earned
+            if best is None or earned > most:
+                if ring.held < ring.cap or self._may_take(ring):
+                    best, most = ring, earned
+                else:
+                    self._held_back.append(ring)
         self._picked = best
         return (best.turn or best.next_turn()).lane if best is not None else None
 
@@ -331,16 +343,22 @@ class Scheduler(Generic[LaneT]):
         """One push went out from the lane of the last `pick`."""
         picked = self._picked
         assert picked is not None
-        total = 0
         for ring in self._active:
-            if ring.held < ring.cap or ring.lag < self._total:  # at its cap it earns no hoard
-                ring.lag += ring.weight
-                total += ring.weight
-        picked.lag -= total
+            ring.lag += ring.weight
+        picked.lag -= self._total
         self._picks += 1
         picked.charge()
+        if self._held_back:
+            self._bound_lag(picked)
         if self._aside:
             self._pay_off()
+
+    def _bound_lag(self, picked: _Ring[LaneT]) -> None:
+        """Who is held back earns no hoard: the one that was picked pays that much less."""
+        for ring in set(self._held_back):
+            if ring.lag > self._total:
+                ring.lag -= ring.weight
+                picked.lag += ring.weight
 
     def _pay_off(self) -> None:
         """What a pick of those that take part is worth to those that stepped aside."""
@@ -383,7 +401,7 @@ class Scheduler(Generic[LaneT]):
         self._active = [ring for ring in self._rings.values() if ring in rings]
         self._total = sum(ring.weight for ring in self._active)
         for ring in self._active:
-            ring.cap = self._cap(ring)
+            ring.cap = 0 if ring.is_long else self._cap(ring)
 
     def _cap(self, ring: _Ring[LaneT]) -> int:
         """Its share of the slots, and what chance adds when all deliveries take equally long."""
@@ -393,13 +411,17 @@ class Scheduler(Generic[LaneT]):
         share = self._slots * part
         return math.ceil(share + _SPREAD * math.sqrt(share * (1 - part)) + 1)
 
+    def _may_take(self, ring: _Ring[LaneT]) -> bool:
+        """Asked of one that is long, or at its cap."""
+        return ring.held < self._cap(ring) and not self._is_kept_from(ring)
+
     def _is_kept_from(self, ring: _Ring[LaneT]) -> bool:
         """Whether what is free is the tenth that is for levels that have nothing ready now.
 
         A level that holds less than its own part of all slots may take of it, too.
         """
         rings = self._rings.values()
-        if not any(other.weight and not other.count for other in rings):
+        if not ring.is_long or all(other.count for other in rings if other.weight):
             return False
         if ring.held * sum(other.weight for other in rings) < self._slots * ring.weight:
             return False
