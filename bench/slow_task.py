@@ -1,4 +1,4 @@
-"""What the others keep while a level, or one task, is answered fifty times slower.
+"""A level, or one task, is answered fifty times slower: shows what the others keep.
 
 50 slots, five tasks a level, a webhook that answers after 0.1 s; then low after 5 s, then one of
 the high tasks. Rates and slots held are by the receiver's log: what came, and how long it takes.
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Played:
-    """What the webhook received, and when its first push came (Unix seconds)."""
+    """One run, by the log of its webhook; times count from its first push."""
 
     def __init__(
         self,

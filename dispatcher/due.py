@@ -1,4 +1,4 @@
-"""What is due when: the next ones are found without a look at the others."""
+"""Keeps times, and finds the next ones that are due without a look at the others."""
 
 from __future__ import annotations
 

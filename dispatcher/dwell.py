@@ -1,4 +1,4 @@
-"""How long deliveries hold their slots, and when that is longer than others' beyond chance.
+"""Measures how long deliveries hold their slots, and judges when that is longer than others do.
 
 Slot-seconds count while they pass (Little's law): a delivery that hangs is seen before it lands.
 Pure: whoever holds it tells the time.
@@ -23,7 +23,7 @@ _FADES_S = 10.0
 
 
 class Read(NamedTuple):
-    """What passed between two looks at a stopwatch."""
+    """Slot-seconds, picks and landings between two looks at a stopwatch."""
 
     spent_s: float
     picks: int
@@ -55,7 +55,7 @@ class Mean:
 
     @property
     def a_pick_s(self) -> float:
-        """What is in flight counts with what it has taken so far."""
+        """The mean of a delivery. One in flight counts with what it has taken so far."""
         return self.spent_s / self.picks if self.picks else 0.0
 
     @property
@@ -118,7 +118,7 @@ class Stopwatch:
         self._landed_s -= passed_s * self.in_flight
 
     def read(self, now_s: float) -> Read:
-        """What passed since the last time."""
+        """Return what came since the last call."""
         if not self.in_flight:
             self._started_s = 0.0  # what rounding left of it
         total_s = self._landed_s + self.in_flight * now_s - self._started_s

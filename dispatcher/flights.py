@@ -12,7 +12,7 @@ from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.outage import Outage, again
 from dispatcher.outcomes import Outcomes
-from dispatcher.shares import Hold, Shares
+from dispatcher.shares import HeldSlots, Shares
 from dispatcher.stats import Stats
 from lanes.life import now_ms
 from lanes.ports import Delivery, Sink
@@ -110,7 +110,9 @@ class Flights:
             for start in range(0, len(group), size):
                 yield guards, group[start : start + size]
 
-    async def _fly(self, guards: tuple[Guard, ...], jobs: list[Job], hold: Hold[OpenLane]) -> None:
+    async def _fly(
+        self, guards: tuple[Guard, ...], jobs: list[Job], hold: HeldSlots[OpenLane]
+    ) -> None:
         slots = left = len(jobs)
         leave = jobs[0].leave
         try:

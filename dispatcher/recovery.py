@@ -97,7 +97,7 @@ class Recovery:
         await for_each(late, self._drop_orphan, _AT_ONCE)
 
     def _is_strange(self, lane: str) -> bool:
-        """Whether it is the lane of a task, but of none that is known to be under way."""
+        """True of a task's lane, unless that task is known to be under way."""
         task_id = task_of(lane)
         return task_id is not None and task_id not in self._active
 

@@ -199,7 +199,7 @@ class _Ring(Generic[LaneT]):
             self.calendar.setdefault(entry.due, {})[entry] = None
 
     def _has_ready(self) -> bool:
-        """Whether a ready lane is due, without a new round."""
+        """True when a ready lane is due without a new round."""
         while self.order and not self.order[0].ready:
             self._pass_over()
         return bool(self.order)
@@ -268,7 +268,7 @@ class Scheduler(Generic[LaneT]):
             entry.ring.set_rounds(entry, min(rounds, MOST_ROUNDS))
 
     def set_long(self, level: Level, is_long: bool) -> None:
-        """Whether its deliveries are long: while others are away it leaves a tenth of the slots."""
+        """Say whether its deliveries are long: it then leaves a tenth of the slots to others."""
         ring = self._rings[level]
         if ring.is_long != is_long:
             ring.is_long = is_long
@@ -293,7 +293,7 @@ class Scheduler(Generic[LaneT]):
         self._update()
 
     def _part(self, ring: _Ring[LaneT]) -> float:
-        """Of those levels that have a ready lane."""
+        """Its share among the levels that have a ready lane."""
         weights = sum(other.weight for other in self._rings.values() if other.count)
         return ring.weight / weights if weights else 1.0
 

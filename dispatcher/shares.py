@@ -54,7 +54,7 @@ class Dwell(Generic[LaneT]):
         return self.mean.picks < _YOUNG and self.mean.cost == 1
 
 
-class Hold(NamedTuple, Generic[LaneT]):
+class HeldSlots(NamedTuple, Generic[LaneT]):
     """Slots that pushes took together."""
 
     since_s: float
@@ -88,12 +88,11 @@ class Shares(Generic[LaneT]):
         self._idle: OrderedDict[Dwell[LaneT], float] = OrderedDict()
         self._levels = {level: _OfLevel() for level in Level}
         self._alike = (0.0, 0.0)  # slot-seconds and landings of the lanes that count as alike
-        self._alike_at_s = -math.inf
         self._base_s = 0.0
         self._looked_s = -math.inf
         self._age_s = 0.0  # what is known fades with it: it stands still while nothing is learnt
 
-    def took(self, now_s: float, lanes: Sequence[LaneT]) -> Hold[LaneT]:
+    def took(self, now_s: float, lanes: Sequence[LaneT]) -> HeldSlots[LaneT]:
         """Pushes of these lanes take a slot each, to be given back together."""
         if len(lanes) == 1:
             parts = [(self._dwell(lanes[0]), 1)]
@@ -105,9 +104,9 @@ class Shares(Generic[LaneT]):
         for dwell, count in parts:
             dwell.watch.took_off(now_s, count)
             self._live[dwell] = None
-        return Hold(now_s, parts)
+        return HeldSlots(now_s, parts)
 
-    def gave(self, now_s: float, hold: Hold[LaneT]) -> None:
+    def gave(self, now_s: float, hold: HeldSlots[LaneT]) -> None:
         """The slots are free again."""
         for dwell, count in hold.parts:
             dwell.watch.landed(now_s, hold.since_s, count)

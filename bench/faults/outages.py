@@ -48,7 +48,7 @@ async def empty_redis(stream: Stream) -> float:
 
 
 async def empty_redis_and_kill(stream: Stream) -> float:
-    """Who knew what had been delivered is gone, and so is who would have acked it."""
+    """Empty Redis, which knew what had been delivered, and kill who would have acked it."""
     stream.services.empty_redis()
     return await kill_at_random(stream)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dispatcher.scheduler import Scheduler
-from dispatcher.shares import Hold, Shares
+from dispatcher.shares import HeldSlots, Shares
 from lanes.task import Level
 
 BEGIN_S = 1_000.0
@@ -66,7 +66,7 @@ class Sim:
         self._mixes = mixes
         self._rolls = random.Random(seed)
         self._now_s = BEGIN_S
-        self._landings: list[tuple[float, int, list[Lane], Hold[Lane]]] = []
+        self._landings: list[tuple[float, int, list[Lane], HeldSlots[Lane]]] = []
         self._order = itertools.count()
         for lane in self.lanes:
             self.scheduler.add(lane, lane.level, lane.quota)
@@ -97,7 +97,7 @@ class Sim:
         self._now_s += seconds
         self._landings = [(at_s + seconds, *rest) for at_s, *rest in self._landings]
 
-    def _land(self, jobs: list[Lane], hold: Hold[Lane]) -> None:
+    def _land(self, jobs: list[Lane], hold: HeldSlots[Lane]) -> None:
         self.shares.gave(self._now_s, hold)
         self.free += len(jobs)
         for lane in jobs:
