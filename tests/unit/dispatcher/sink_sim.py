@@ -32,8 +32,8 @@ class Lane:
     level: Level
     times: Times
     quota: int = 1
-    waits: Callable[[float], bool] = lambda now_s: True
-    """Whether it has something at a time."""
+    waits: Callable[[float], bool] | None = None
+    """Whether it has something at a time; always, if not given."""
     landed_at: list[float] = field(default_factory=list)
     in_flight: int = 0
     held_s: float = 0.0
@@ -65,11 +65,15 @@ class Sim:
         self._batch = batch
         self._mixes = mixes
         self._rolls = random.Random(seed)
-        self._now_s = BEGIN_S
+        self._now_s = self._next_look_s = BEGIN_S
+        self._flying: dict[Lane, None] = {}
+        self._levels_held = dict.fromkeys(Level, 0)
         self._landings: list[tuple[float, int, list[Lane], HeldSlots[Lane]]] = []
         self._order = itertools.count()
         for lane in self.lanes:
             self.scheduler.add(lane, lane.level, lane.quota)
+            if lane.waits is None:
+                self.scheduler.ready(lane)
 
     def run(self, until_s: float, count_from_s: float = 0.0) -> Sim:
         """Until then since its begin; what is held counts from `count_from_s` on."""
@@ -77,16 +81,19 @@ class Sim:
         while True:
             passed_s = self._now_s - BEGIN_S
             for lane in self.lanes:
-                (self.scheduler.ready if lane.waits(passed_s) else self.scheduler.rest)(lane)
+                if lane.waits is not None:
+                    (self.scheduler.ready if lane.waits(passed_s) else self.scheduler.rest)(lane)
             self.shares.look(self._now_s)
-            self.ever_slow |= {slow.lane for slow in self.shares.slow()}
+            if self._now_s >= self._next_look_s:
+                self._next_look_s = self._now_s + 0.25
+                self.ever_slow |= {slow.lane for slow in self.shares.slow()}
             self._fill(passed_s)
             if self._now_s >= end_s:
                 return self
             soonest_s = self._landings[0][0] if self._landings else end_s
             following_s = min(soonest_s, self._now_s + 0.25, end_s)
             if passed_s >= count_from_s:
-                for lane in self.lanes:
+                for lane in self._flying:
                     lane.held_s += lane.in_flight * (following_s - self._now_s)
             self._now_s = following_s
             while self._landings and self._landings[0][0] <= self._now_s:
@@ -102,6 +109,9 @@ class Sim:
         self.free += len(jobs)
         for lane in jobs:
             lane.in_flight -= 1
+            self._levels_held[lane.level] -= 1
+            if not lane.in_flight:
+                del self._flying[lane]
             lane.landed_at.append(self._now_s - BEGIN_S)
 
     def _fill(self, passed_s: float) -> None:
@@ -114,8 +124,10 @@ class Sim:
         self.picked_at += [passed_s] * len(jobs)
         for lane in jobs:
             lane.in_flight += 1
-            in_flight = sum(other.in_flight for other in self.lanes if other.level is lane.level)
-            self.most_held[lane.level] = max(self.most_held[lane.level], in_flight)
+            self._flying[lane] = None
+            self._levels_held[lane.level] += 1
+            most = max(self.most_held[lane.level], self._levels_held[lane.level])
+            self.most_held[lane.level] = most
         if self._mixes:
             groups = [jobs] if jobs else []
         else:

@@ -103,7 +103,7 @@ def test_a_level_a_fifth_slower_counts_as_alike() -> None:
 
 
 def test_microseconds_are_our_own() -> None:
-    sim = Sim(five_each(fixed(0.0002), low=fixed(0.009)), 50).run(2)
+    sim = Sim(five_each(fixed(0.0002), low=fixed(0.009)), 50).run(0.4)
 
     assert not sim.ever_slow
 
@@ -187,6 +187,7 @@ def test_a_lane_that_changed_its_level_starts_anew_there() -> None:
     sim.scheduler.remove(moved)
     moved.level = HIGH
     sim.scheduler.add(moved, HIGH)
+    sim.scheduler.ready(moved)
     sim.run(40)
 
     assert moved.rate(15, 40) >= 0.9 * sim.lanes[2].rate(15, 40)
