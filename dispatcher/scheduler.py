@@ -27,7 +27,7 @@ LaneT = TypeVar("LaneT", bound=Hashable)
 MOST_ROUNDS = 256
 _KEPT_PART = 10
 _SPREAD = 3.0
-_FORGIVEN = 0.9
+_FORGIVEN = 0.7
 
 
 class _Entry(Generic[LaneT]):
