@@ -354,14 +354,14 @@ class Scheduler(Generic[LaneT]):
             self._pay_off()
 
     def _bound_lag(self, picked: _Ring[LaneT]) -> None:
-        """Who is held back earns no hoard: the one that was picked pays that much less."""
+        """Let levels that are held back earn no hoard: the picked one pays that much less."""
         for ring in set(self._held_back):
             if ring.lag > self._total:
                 ring.lag -= ring.weight
                 picked.lag += ring.weight
 
     def _pay_off(self) -> None:
-        """What a pick of those that take part is worth to those that stepped aside."""
+        """Lower the debts of levels that stepped aside by what this pick is worth to them."""
         for ring in self._aside:
             ring.debt -= ring.weight / max(1, self._total)
         if any(ring.debt <= 0 for ring in self._aside):
@@ -416,7 +416,7 @@ class Scheduler(Generic[LaneT]):
         return ring.held < self._cap(ring) and not self._is_kept_from(ring)
 
     def _is_kept_from(self, ring: _Ring[LaneT]) -> bool:
-        """Whether what is free is the tenth that is for levels that have nothing ready now.
+        """True when only the tenth is free that is for levels that have nothing ready now.
 
         A level that holds less than its own part of all slots may take of it, too.
         """
@@ -442,7 +442,7 @@ class Scheduler(Generic[LaneT]):
 
 
 def _paying(ready: list[_Ring[LaneT]]) -> list[_Ring[LaneT]]:
-    """Of levels that all owe, or count for nothing, those that take part all the same.
+    """Choose who takes part when all levels owe, or count for nothing.
 
     One alone does, and owes on. Several pay each other off until one owes nothing.
     """

@@ -161,7 +161,7 @@ class Shares(Generic[LaneT]):
             self._idle.move_to_end(dwell)
 
     def _forget(self, now_s: float) -> None:
-        """What was idle for long says nothing of how long deliveries take now."""
+        """Forget lanes that were idle for long: they say nothing of how long deliveries take now."""
         while self._idle:
             dwell, since_s = self._idle.popitem(last=False)
             if now_s < since_s + _IDLE_S:
@@ -176,7 +176,7 @@ class Shares(Generic[LaneT]):
                 del self._dwells[dwell.lane]
 
     def _set_base(self, dwells: Sequence[Dwell[LaneT]]) -> None:
-        """How long a delivery takes that counts as usual: the mean of those that are alike.
+        """Set how long a usual delivery takes: the mean of the lanes that are alike.
 
         One that is surely shorter is the usual one, and so is the shortest when none are alike.
         """

@@ -1,4 +1,4 @@
-"""How many lanes low tasks share: the setting, until it is changed for all processes at once."""
+"""Keeps how many lanes low tasks share: the setting, until it is changed for all processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process says of itself while it lives: what it is, what it reads, what rests or is slow.
+"""A process says of itself while it lives what it is, what it reads, and what rests or is slow.
 
 Nothing personal: a process is told by a random id and its pid. Fields may be added; what a newer
 version has added is not shown here.

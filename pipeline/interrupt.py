@@ -101,7 +101,7 @@ def py4j_silent() -> Iterator[None]:
 
 
 def _quietly(stop: Callable[[], None]) -> None:
-    """What cannot be stopped has gone already, and whoever waits for it says so."""
+    """Call it. If that fails, the work has gone already, and whoever waits for it says so."""
     with suppress(Exception):
         stop()
 

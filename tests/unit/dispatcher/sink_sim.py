@@ -16,7 +16,7 @@ from lanes.task import Level
 BEGIN_S = 1_000.0
 HIGH, MEDIUM, LOW = Level.HIGH, Level.MEDIUM, Level.LOW
 Times = Callable[[random.Random, float], float]
-"""How long a delivery takes that begins at a time."""
+"""Gives the seconds that a delivery takes, by when it begins."""
 
 
 def fixed(mean_s: float) -> Times:
@@ -33,7 +33,7 @@ class Lane:
     times: Times
     quota: int = 1
     waits: Callable[[float], bool] | None = None
-    """Whether it has something at a time; always, if not given."""
+    """Tells if it has something at a time; it always has, if this is not given."""
     landed_at: list[float] = field(default_factory=list)
     in_flight: int = 0
     held_s: float = 0.0

@@ -1,4 +1,4 @@
-"""What is due when: as a table that is searched would say, without the search."""
+"""Due gives what a search through a table would find."""
 
 from __future__ import annotations
 
