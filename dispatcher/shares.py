@@ -161,7 +161,7 @@ class Shares(Generic[LaneT]):
             self._idle.move_to_end(dwell)
 
     def _forget(self, now_s: float) -> None:
-        """Forget lanes that were idle for long: they say nothing of how long deliveries take now."""
+        """Forget lanes that were idle for long: how long theirs took says nothing any more."""
         while self._idle:
             dwell, since_s = self._idle.popitem(last=False)
             if now_s < since_s + _IDLE_S:
