@@ -13,6 +13,7 @@ from cli.words import STATES
 from lanes import settings
 from lanes.backend import connect
 from lanes.errors import PushlaneError
+from lanes.search import pages
 from lanes.task import DeliveryMode, Level
 
 
@@ -42,5 +43,5 @@ async def _tasks(flags: dict[str, str | None], incomplete: str) -> list[tuple[st
     if chosen.broker != "embedded" or not chosen.data_dir.is_dir():
         return []
     async with connect(chosen) as backend:
-        tasks = await backend.registry.list()
+        tasks = [task async for page in pages(backend.registry) for task in page]
     return [(task.id, task.name) for task in tasks if task.id.startswith(incomplete)]

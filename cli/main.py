@@ -30,6 +30,7 @@ _COMMANDS = {
         "quota",
         "levels",
     ),
+    "forget": ("forget",),
     "pool": ("pool",),
     "replay": ("replay", "clone"),
     "dead": ("dead",),

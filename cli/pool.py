@@ -15,6 +15,7 @@ from cli.run import on_backend
 from lanes.backend import Backend
 from lanes.naming import is_pool, pool_lanes
 from lanes.pool import pool_size, set_pool_size
+from lanes.search import listed
 from lanes.task import ACTIVE_STATES
 
 _COLUMNS = (Column("LANE"), Column("LEFT", number=True), Column("TASKS", number=True))
@@ -61,7 +62,7 @@ async def _look(backend: Backend, size: int) -> list[dict[str, Any]]:
 
     `left` counts messages, on Pulsar batches of them.
     """
-    unfinished = await backend.registry.list(ACTIVE_STATES)
+    unfinished = await listed(backend.registry, ACTIVE_STATES)
     tasks = Counter(task.first_lane or task.lane for task in unfinished)
     names = pool_lanes(size)
     names += sorted((lane for lane in tasks if is_pool(lane) and lane not in names), key=_number)

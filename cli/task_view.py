@@ -127,6 +127,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("attempts", f"at most {task.max_attempts} a push"),
             ("retention", f"{task.retention_s:g} s after its end"),
             ("created", time_text(task.created_at_ms)),
+            *([("stalled", time_text(task.stalled_at_ms))] if task.stalled_at_ms else []),
             ("starts", time_text(task.not_before_ms)),
             ("expires", time_text(task.expires_at_ms)),
             ("quiet", f"{task.quiet} ({task.zone or 'UTC'} unless told)" if task.quiet else "-"),

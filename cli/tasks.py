@@ -20,11 +20,14 @@ from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
 from lanes.life import now_ms
 from lanes.presence import Process
+from lanes.search import Query, pages
 from lanes.task import ACTIVE_STATES, Level, State, Task, Weights
 
 TaskId = Annotated[
     str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)
 ]
+
+_LISTED = 1_000
 
 # A negative number is then an argument, and the answer says what is wrong with it.
 _NEGATIVES = {"ignore_unknown_options": True}
@@ -55,24 +58,47 @@ def tasks(
         typer.Option(help="Only those in this state (repeatable).", autocompletion=complete_state),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
+    find: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only if id, key or name hold this.")
+    ] = "",
+    app: Annotated[str, typer.Option(metavar="APP", help="Only of this app.")] = "",
+    level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="high|medium|low",
+            help="Only of this level.",
+            autocompletion=complete_level,
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="The newest so many; 0 for all.")
+    ] = _LISTED,
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
     words = [parse_state(word) for word in state or []]
-    wanted = _states(words, show_all)
+    query = Query(
+        _states(words, show_all), find, app, None if level is None else parse_level(level)
+    )
 
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
-        views = await views_of(backend, await backend.registry.list(wanted))
-        return views, await backend.presence.list()
+        return await _newest(backend, query, words, limit), await backend.presence.list()
 
     views, processes = on_backend(flags.settings(), load)
-    views = [view for view in views if not words or view.state in words]
+    is_cut = bool(limit) and len(views) > limit
+    views = views[-limit:] if is_cut else views
     if as_json:
         print_json([view.as_json() for view in views])
     elif views:
         print_table(COLUMNS, (view.as_row() for view in views))
     else:
-        note("no such tasks" if state else "no tasks" if show_all else "no unfinished tasks")
+        is_chosen = state or find or app or level
+        note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
+    if is_cut:
+        note(
+            f"these are the newest {limit:,}; narrow it with --find, --app, --level or --state, or "
+            "see more with --limit"
+        )
     for line in resting_text(processes):
         note(line)
 
@@ -206,6 +232,18 @@ def demote(
 
     changed = on_backend(flags.settings(), apply)
     note(f"task {changed.id} is {changed.level}")
+
+
+async def _newest(backend: Backend, query: Query, words: list[str], limit: int) -> list[TaskView]:
+    """Those that fit, oldest first: one more than the limit, when there are more."""
+    found: list[TaskView] = []
+    async for page in pages(backend.registry, query):
+        views = await views_of(backend, page)
+        found += [view for view in views if not words or view.state in words]
+        if limit and len(found) > limit:
+            break
+    newest = found[: limit + 1] if limit else found
+    return newest[::-1]
 
 
 def _states(words: list[str], show_all: bool) -> tuple[State, ...]:

@@ -4,7 +4,8 @@ One process at a time does this, whoever leads; its changes carry the number of 
 that led before changes nothing. Dropping a lane needs no such number: the lane's task is over for
 good and its name is never used again, so a late or a second drop does no harm. A lane goes when
 its task was cancelled, or else when its retention is over and nothing on it is left to send; and
-only when nobody reads it any more.
+only when nobody reads it any more. A lane that tasks share stays: what is waited for is that
+nothing of the task is left on it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import logging
 
 from dispatcher.backoff import Backoff, for_each
 from dispatcher.due import Due
+from dispatcher.forgetting import Forgetting
+from dispatcher.half_made import HalfMade
+from dispatcher.passed import Passed
 from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import Superseded, UnknownFormat, UnknownTask
 from lanes.leader import Leader
 from lanes.naming import later_lane, own_lane
+from lanes.search import Query, pages
+from lanes.settings import Settings
 from lanes.task import TERMINAL_STATES, State, Task
 
 log = logging.getLogger("pushlane.janitor")
@@ -31,9 +37,9 @@ _SOON_S = 0.1
 _JUST_ENDED_MS = 5_000
 _SOON_MS = 100
 _AGAIN_MS = 1_000
+_SHARED_AGAIN_MS = 10_000
 _A_ROUND = 256
 _AT_ONCE = 8
-_A_STEP = 500
 
 
 class Janitor:
@@ -42,22 +48,28 @@ class Janitor:
     It keeps the tasks that still need it in mind, by when they do: a round costs as much as is due.
     """
 
-    def __init__(self, backend: Backend, holder: str) -> None:
+    def __init__(self, backend: Backend, holder: str, settings: Settings) -> None:
         self._backend = backend
         self._leader = Leader(backend.lease, LEASE, holder)
-        self._recovery = Recovery(backend, self._change)
+        self._recovery = Recovery(backend, self._change, settings.dead_retention_s)
+        self._half_made = HalfMade(backend, self._change, settings.half_made_retention_s)
+        self._forgetting = Forgetting(backend, self._leader, settings)
+        self._passed = Passed(backend.broker, life.now_ms)
         self._due = asyncio.Event()
         self._knows_all = False
         self._leads = False
         self._tasks: dict[str, Task] = {}
+        self._heard_ms: dict[str, int] = {}
         self._expiries = Due()
         self._drops = Due()
 
     def on_task(self, task: Task) -> None:
         """A task is new or changed."""
         self._recovery.on_task(task)
+        self._half_made.on_task(task)
         if task.state.is_terminal and not task.lane_dropped:
             self._tasks[task.id] = task
+            self._heard_ms.setdefault(task.id, life.now_ms())
             self._expiries.discard(task.id)
             self._drops.put(task.id, _drop_at_ms(task))
             self._due.set()
@@ -70,10 +82,12 @@ class Janitor:
     def on_unread(self, task_id: str) -> None:
         """Only a newer version understands the task: its lanes are left alone."""
         self._recovery.on_unread(task_id)
+        self._half_made.on_unread(task_id)
         self._forget(task_id)
 
     def _forget(self, task_id: str) -> None:
         self._tasks.pop(task_id, None)
+        self._heard_ms.pop(task_id, None)
         self._expiries.discard(task_id)
         self._drops.discard(task_id)
 
@@ -108,23 +122,24 @@ class Janitor:
         async with self._leader.leading():
             if not self._knows_all:
                 await self._take_over()
-            await for_each((self._tidy, self._recovery.step), lambda part: part())
+            parts = (self._tidy, self._recovery.step, self._half_made.step, self._forgetting.step)
+            await for_each(parts, lambda part: part())
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
-        for number, task in enumerate(await self._backend.registry.list(TERMINAL_STATES)):
-            if not (task.lane_dropped or task.id in self._tasks):
-                self._tasks[task.id] = task
-                self._drops.put(task.id, _drop_at_ms(task))
-            if number % _A_STEP == 0:
-                await asyncio.sleep(0)
+        async for page in pages(self._backend.registry, Query(TERMINAL_STATES)):
+            for task in page:
+                if not (task.lane_dropped or task.id in self._tasks):
+                    self.on_task(task)
         self._knows_all = True
 
     async def _tidy(self) -> None:
         now = life.now_ms()
         past = self._due_of(self._expiries, now)
         await for_each(past, lambda task: self._change(task, life.finish(State.EXPIRED)), _AT_ONCE)
-        await for_each(self._due_of(self._drops, now), self._drop_ended, _AT_ONCE)
+        ended = self._due_of(self._drops, now)
+        await self._passed.look((task, self._heard_ms[task.id]) for task in ended)
+        await for_each(ended, self._drop_ended, _AT_ONCE)
 
     def _due_of(self, due: Due, now: int) -> list[Task]:
         """Each is due again until it is done: at once if it has just ended, else a little later."""
@@ -135,8 +150,12 @@ class Janitor:
         return tasks
 
     async def _drop_ended(self, task: Task) -> None:
-        if self._tasks.get(task.id) is task:  # else another has dropped it meanwhile
+        if self._tasks.get(task.id) is not task:  # another has dropped it meanwhile
+            return
+        if self._passed.is_past(task, self._heard_ms[task.id]):
             await self._drop(task)
+        else:
+            self._drops.put(task.id, life.now_ms() + _SHARED_AGAIN_MS)
 
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from dispatcher.backoff import for_each
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import UnknownFormat
 from lanes.naming import is_dead, later_lane, task_of
+from lanes.paging import paged
 from lanes.task import State, Task
 
 log = logging.getLogger("pushlane.recovery")
 
 Change = Callable[[Task, life.Edit], Awaitable[None]]
-T = TypeVar("T")
 
 GRACE_MS = 600_000
 _RECONCILE_EVERY_MS = 60_000
@@ -36,13 +35,20 @@ _LOST = "counts were lost with Redis; nothing of it was left to send"
 
 
 class Recovery:
-    """`change` makes a leader's change. `clock_ms` is a clock in Unix milliseconds."""
+    """`change` makes a leader's change. Dead pushes of a task that has ended stay for
+    `dead_retention_s`. `clock_ms` is a clock in Unix milliseconds.
+    """
 
     def __init__(
-        self, backend: Backend, change: Change, clock_ms: Callable[[], int] = life.now_ms
+        self,
+        backend: Backend,
+        change: Change,
+        dead_retention_s: float,
+        clock_ms: Callable[[], int] = life.now_ms,
     ) -> None:
         self._backend = backend
         self._change = change
+        self._dead_ms = round(dead_retention_s * 1000)
         self._clock_ms = clock_ms
         self._active: dict[str, Task] = {}
         self._orphans: dict[str, int] = {}
@@ -74,9 +80,9 @@ class Recovery:
 
     async def _reconcile(self, now: int) -> None:
         active = list(self._active.values())  # before the lanes: theirs were made earlier
-        await for_each(_paged(active), self._end_counted)
+        await for_each(paged(active, _PAGE), self._end_counted)
         lanes = set(await self._backend.broker.lanes())
-        for some in _paged(active):
+        for some in paged(active, _PAGE):
             lost = [task for task in some if _missing(task, lanes)]
             await for_each(lost, lambda task: self._reopen(task, _missing(task, lanes)), _AT_ONCE)
             await asyncio.sleep(0)
@@ -84,27 +90,41 @@ class Recovery:
 
     async def _look_for_orphans(self, lanes: Iterable[str], now: int) -> None:
         found: list[str] = []
-
-        async def look(lane: str) -> None:
-            if await self._is_orphan(lane):
-                found.append(lane)
-
-        for some in _paged(list(lanes)):
-            await for_each([lane for lane in some if self._is_strange(lane)], look, _AT_ONCE)
-            await asyncio.sleep(0)
+        for some in paged(list(lanes), _PAGE):
+            strange = {lane: task_id for lane in some if (task_id := self._stranger(lane))}
+            known = await self._backend.registry.some(list({*strange.values()}))
+            tasks = {task.id: task for task in known.tasks}
+            found += [
+                lane
+                for lane, task_id in strange.items()
+                if task_id not in known.unread and self._is_orphan(lane, tasks.get(task_id), now)
+            ]
         self._orphans = {lane: self._orphans.get(lane, now) for lane in found}
         late = [lane for lane, since_ms in self._orphans.items() if now - since_ms >= GRACE_MS]
         await for_each(late, self._drop_orphan, _AT_ONCE)
 
-    def _is_strange(self, lane: str) -> bool:
-        """True of a task's lane, unless that task is known to be under way."""
+    def _stranger(self, lane: str) -> str | None:
+        """The task that has this lane to itself, unless it is known to be under way."""
         task_id = task_of(lane)
-        return task_id is not None and task_id not in self._active
+        return None if task_id in self._active else task_id
+
+    def _is_orphan(self, lane: str, task: Task | None, now: int) -> bool:
+        """Whether no task needs the lane: there is none, or its lanes are said to be dropped.
+
+        Dead pushes stay for a time of their own. All stays while only a newer version understands
+        the task.
+        """
+        if task is None:
+            return True
+        kept_ms = self._dead_ms if is_dead(lane) else 0
+        return task.lane_dropped and now - task.finished_at_ms >= kept_ms
 
     async def _drop_orphan(self, lane: str) -> None:
         if await self._backend.broker.drop_lane(lane):
             del self._orphans[lane]
-            log.warning("lane %s had no task: dropped", lane, extra={"action": "orphan_lane"})
+            log.warning(
+                "lane %s was of no more use: dropped", lane, extra={"action": "orphan_lane"}
+            )
 
     async def _end_counted(self, active: Sequence[Task]) -> None:
         """Who counts a task's last push calls it done, and may be killed or stopped in between."""
@@ -129,18 +149,6 @@ class Recovery:
             task.id,
             extra={"action": "lane_reopened"},
         )
-
-    async def _is_orphan(self, lane: str) -> bool:
-        """Whether the lane belongs to no task, or to one whose lanes are said to be dropped.
-
-        Dead pushes stay for as long as their task is known; all, while only a newer version
-        understands it.
-        """
-        try:
-            task = await self._backend.find(task_of(lane) or "")
-        except UnknownFormat:
-            return False
-        return task is None or (task.lane_dropped and not is_dead(lane))
 
     async def _end_uncounted(self) -> None:
         """Tasks that cannot add up to their total any more, since counts were lost.
@@ -168,12 +176,6 @@ class Recovery:
         if any(backlogs):
             return progress.finished, 0
         return progress.finished, looks + 1 if progress.finished == finished_before else 1
-
-
-def _paged(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """A few hundred at a time: others have their turn between them."""
-    for start in range(0, len(items), _PAGE):
-        yield items[start : start + _PAGE]
 
 
 def _missing(task: Task, lanes: set[str]) -> list[str]:

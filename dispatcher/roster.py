@@ -22,6 +22,7 @@ from lanes.backend import Backend
 from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
 from lanes.naming import is_pool, own_lane, pool_lanes, task_of
+from lanes.paging import paged
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
 
@@ -33,6 +34,7 @@ _LOOKUPS = 16
 _FIRST_FEED_S = 0.05
 _AGAIN_MS = 60_000
 _ENDED_KEPT = 10_000
+_APPLIED_AT_ONCE = 100
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
 
@@ -108,20 +110,26 @@ class Roster:
         backoff = Backoff(log, "the registry")
         while True:
             changes = await backoff.until_done(self._changes)
-            self._apply(changes)
+            await self._apply(changes)
             self._version = changes.version
             self.synced.set()
 
     async def _changes(self) -> Changes:
         return await self._backend.registry.changes(self._version, timeout_s=1.0)
 
-    def _apply(self, changes: Changes) -> None:
+    async def _apply(self, changes: Changes) -> None:
         if changes.weights.by_level() != self._scheduler.weights():
             self._scheduler.set_weights(changes.weights)
-        for task in changes.tasks:
-            self.apply(task)
+        for some in paged(changes.tasks, _APPLIED_AT_ONCE):
+            for task in some:
+                self.apply(task)
+            await asyncio.sleep(0)
         for task_id in changes.unread:
             self._leave_task(task_id)
+        for task_id in changes.forgotten:
+            forgotten = _forgotten(task_id)
+            self._end(forgotten)
+            self._on_task(forgotten)
         self._try_again()
         self._wake()
 
@@ -408,5 +416,10 @@ async def _closed(reader: LaneReader) -> None:
 def _forgotten(task_id: str) -> Task:
     """Stands for a task that the registry does not know (any more): its pushes are dropped."""
     return Task(
-        id=task_id, level=Level.LOW, lane="pool-0", state=State.CANCELLED, reason="unknown task"
+        id=task_id,
+        level=Level.LOW,
+        lane="pool-0",
+        state=State.CANCELLED,
+        reason="unknown task",
+        lane_dropped=True,
     )

@@ -118,7 +118,7 @@ class Dispatcher:
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._sink_name = sink.name
-        self._janitor = Janitor(backend, self._id)
+        self._janitor = Janitor(backend, self._id, settings)
         self._attendance = Attendance(backend, self._as_process)
         if registry is not None:
             registry.register(StatsCollector(self.stats, self._gauges(), sink.name))

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from lanes import life
 from lanes.errors import UnknownTask
-from lanes.naming import later_lane, own_lane, pool_lanes, spread_over
+from lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
 from lanes.pool import pool_size
-from lanes.ports import Broker, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
+from lanes.ports import Broker, Fence, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
+from lanes.search import listed
 from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
 
@@ -79,13 +80,30 @@ class Backend:
             await self.broker.drop_lane(lane)
         return task
 
+    async def forget(self, task: Task, fence: Fence | None = None) -> bool:
+        """Remove a task that has ended, with its lanes and its dead pushes. What of it is on a lane
+        that it shares is dropped when it comes off.
+
+        False when somebody still reads one of its lanes: try again a little later.
+
+        Raises:
+            InvalidChange: it has not ended.
+        """
+        life.check_forgettable(task)
+        lane = own_lane(task.id)
+        for name in (dead_lane(task.id), later_lane(lane), lane):
+            if not await self.broker.drop_lane(name):
+                return False
+        await self.registry.forget(task.id, fence)
+        return True
+
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:
         left = await asyncio.gather(*(self.broker.backlog(lane) for lane in lanes))
         least = min(left)
         near = least + max(_NEAR, least // 10)  # what was handed in just now is not there yet
         lanes = [lane for lane, count in zip(lanes, left, strict=True) if count <= near]
         if len(lanes) > 1:
-            unfinished = await self.registry.list(ACTIVE_STATES)
+            unfinished = await listed(self.registry, ACTIVE_STATES)
             tasks = Counter(task.first_lane or task.lane for task in unfinished)
             fewest = min(tasks[lane] for lane in lanes)
             lanes = [lane for lane in lanes if tasks[lane] == fewest]

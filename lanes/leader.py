@@ -31,7 +31,7 @@ class Leader:
     ) -> None:
         self._lease = lease
         self._name = name
-        self._holder = holder
+        self.holder = holder
         self._ttl_s = ttl_s
         self._clock = clock
         self._fence: Fence | None = None
@@ -44,7 +44,7 @@ class Leader:
         """
         if self._fence is None or self._clock() >= self._renew_at:
             asked_at = self._clock()
-            number = await self._lease.acquire(self._name, self._holder, self._ttl_s)
+            number = await self._lease.acquire(self._name, self.holder, self._ttl_s)
             self._fence = None if number is None else Fence(self._name, number)
             self._renew_at = asked_at + self._ttl_s / 3
         return self._fence
@@ -72,4 +72,4 @@ class Leader:
     async def resign(self) -> None:
         """Let another process take over at once."""
         self._fence = None
-        await self._lease.release(self._name, self._holder)
+        await self._lease.release(self._name, self.holder)

@@ -138,6 +138,26 @@ def lane_reopened(task: Task) -> Task:
     return replace(task, reason="its lane was missing: opened anew, what was on it is lost")
 
 
+def stalled(at_ms: int) -> Edit:
+    """Whoever hands it in is gone since then; 0: is there again."""
+
+    def edit(task: Task) -> Task:
+        if not task.is_half_made or bool(task.stalled_at_ms) == bool(at_ms):
+            return task
+        return replace(task, stalled_at_ms=at_ms)
+
+    return edit
+
+
+def check_forgettable(task: Task) -> None:
+    """Raises InvalidChange for a task that has not ended."""
+    if not task.state.is_terminal:
+        raise InvalidChange(
+            f"task {task.id} is {task.state}: only a task that has ended can be forgotten; end it "
+            f"first: pushlane cancel {task.id}"
+        )
+
+
 def lane_dropped(task: Task) -> Task:
     return replace(task, lane_dropped=True)
 

@@ -6,6 +6,8 @@ import zlib
 
 DEAD_LANE = "dead"
 RETRIED_LANE = "retried"
+DEAD_LEASE = "dead"
+"""Held by who looks through dead pushes."""
 _POOL = "pool-"
 _TASK = "task-"
 _LATER = "-later"

@@ -16,7 +16,8 @@ import msgspec
 from lanes.marks import Mark
 from lanes.presence import Process
 from lanes.push import Outcome, Push
-from lanes.task import Finished, Level, Moved, Progress, Span, State, Task, Weights
+from lanes.search import PAGE, Page, Query
+from lanes.task import Finished, Level, Moved, Progress, Span, Task, Weights
 
 
 class Taken(msgspec.Struct, gc=False):
@@ -122,6 +123,12 @@ class Broker(Protocol):
     async def retained_since_ms(self, lane: str) -> int | None:
         """From when on the lane has all that was published on it; None when it has nothing."""
 
+    async def end_of(self, lane: str) -> Any:
+        """Which message is the last one on the lane, for `is_past`."""
+
+    async def is_past(self, lane: str, end: Any) -> bool:
+        """Whether all that was published up to that end is acked. A lane that is gone is."""
+
     async def lanes(self) -> list[str]:
         """Every lane there is."""
 
@@ -132,16 +139,25 @@ class Broker(Protocol):
 class Changes(NamedTuple):
     """What is new in the registry, up to `version`.
 
-    `unread` are the ids of tasks that only a newer version of pushlane understands.
+    `unread` are the ids of tasks that only a newer version of pushlane understands, `forgotten`
+    those of tasks that are not there any more.
     """
 
     version: int
     tasks: list[Task]
     weights: Weights
     unread: Sequence[str] = ()
+    forgotten: Sequence[str] = ()
 
 
 Edit = Callable[[Task], Task]
+
+
+class Found(NamedTuple):
+    """Tasks, and the ids of those that only a newer version of pushlane understands."""
+
+    tasks: list[Task]
+    unread: Sequence[str] = ()
 
 
 class Fence(NamedTuple):
@@ -160,10 +176,28 @@ class Registry(Protocol):
     async def get(self, task_id: str) -> Task:
         """Raises UnknownTask, naming the nearest id or name; UnknownFormat for a newer one's."""
 
-    async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        """Tasks in these states (all of them when none is named), oldest first.
+    async def page(self, query: Query, after: str = "", most: int = PAGE) -> Page:
+        """Of the tasks from `after` on, newest first, at most so many; of these, those that fit.
 
-        Without those that only a newer version understands: each is named once in the log.
+        It may be none of them, and the last page all the same not be reached. Without those that
+        only a newer version understands: each is named once in the log.
+        """
+
+    async def some(self, task_ids: Sequence[str]) -> Found:
+        """Those of these that there are, in no order."""
+
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Sequence[Task]:
+        """Tasks that ended before then (Unix ms), the longest ago first, behind the first few."""
+
+    async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
+        """Remove a task that has ended, with its key, its name and its counts. False when there is
+        none of this id.
+
+        What is recorded of it afterwards changes nothing, and is kept for a day at most. The fence
+        is as in `change`.
+
+        Raises:
+            InvalidChange: it has not ended.
         """
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
@@ -194,7 +228,9 @@ class Registry(Protocol):
     async def record(self, finished: Sequence[Finished]) -> Sequence[Progress]:
         """Count these seqs, each only once however often it is recorded.
 
-        Returns the progress of each task named, in the order of first mention.
+        Returns the progress of each task named, in the order of first mention. Which seqs of a task
+        were counted is kept until a day after its lanes were dropped: then its counts stay as they
+        are.
         """
 
     async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]: ...

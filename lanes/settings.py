@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -96,11 +96,25 @@ class Settings(BaseSettings):
     retention_s: float = Field(
         3600.0, ge=0, description="how long a finished task's lane is kept for a replay"
     )
+    dead_retention_s: float = Field(
+        2_592_000.0, ge=0, description="how long dead pushes are kept after the end of their task"
+    )
     ledger_window_s: float = Field(
         600.0, gt=60, description="how long claims and confirmations of pushes are remembered"
     )
     recipient_window_s: float = Field(
         86_400.0, gt=60, description="how long recipients are remembered for dedupe and collapse"
+    )
+    task_retention_s: float = Field(
+        7_776_000.0,
+        gt=0,
+        validate_default=True,
+        description="how long an ended task is kept, with its key and its counts",
+    )
+    half_made_retention_s: float = Field(
+        604_800.0,
+        ge=60,
+        description="how long a task stands whose submit or producer is gone; then it is ended",
     )
     receipts: Literal["off", "on", "required"] = Field(
         "on",
@@ -171,6 +185,17 @@ class Settings(BaseSettings):
         if broker == "embedded" or broker.startswith(("pulsar://", "pulsar+ssl://")):
             return broker
         raise ValueError("use `embedded` or a URL like pulsar://127.0.0.1:6650")
+
+    @field_validator("task_retention_s")
+    @classmethod
+    def _outlasts_what_needs_it(cls, kept_s: float, info: ValidationInfo) -> float:
+        for name in ("retention_s", "dead_retention_s", "ledger_window_s"):
+            if kept_s < info.data.get(name, 0):
+                raise ValueError(
+                    f"a task has to be kept for as long as {name}={info.data[name]:g} needs it: "
+                    "raise this one, or lower that"
+                )
+        return kept_s
 
     @classmethod
     def settings_customise_sources(

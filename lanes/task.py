@@ -108,6 +108,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     are left alone, `zone` (an IANA name) where those are whose push does not tell. `has_later`
     tells that its later lane is open, where pushes wait for their time.
     `is_fed` tells that its pushes come one by one, for as long as its producer does not seal it.
+    `stalled_at_ms` is since when its submit or producer is known to be gone with it half-made.
+    `lane_dropped` tells that nothing of it can come off a lane any more.
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
@@ -139,6 +141,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     created_at_ms: int = 0
     expires_at_ms: int = 0
     finished_at_ms: int = 0
+    stalled_at_ms: int = 0
     lane_dropped: bool = False
     version: int = 0
     format: int = 1
@@ -147,6 +150,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         shown = (name for name in self.__struct_fields__ if name != "unknown")
         return f"Task({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def is_half_made(self) -> bool:
+        """Whether its submit, or the producer that feeds it, has not come to its end."""
+        return self.total is None and not self.state.is_terminal
 
     @property
     def pooled(self) -> bool:

@@ -31,6 +31,7 @@ class Glimpse(msgspec.Struct, frozen=True):
     name: str = ""
     state: str = ""
     format: int = 1
+    finished_at_ms: int = 0
     lane_dropped: bool = False
 
     @property

@@ -13,6 +13,7 @@ from lanes import life
 from lanes.backend import Backend, connect
 from lanes.errors import PushlaneError
 from lanes.presence import Process
+from lanes.search import listed
 from lanes.settings import Settings, load
 from lanes.task import Level, Progress, State, Task, Weights, settled
 from producers.events.event import PushEvent
@@ -61,7 +62,7 @@ class Client:
 
     async def tasks(self, states: Sequence[State] = ()) -> list[Task]:
         """Tasks in these states (all when none is named), oldest first."""
-        return await self._open.registry.list(states)
+        return await listed(self._open.registry, states)
 
     async def task(self, task_id: str) -> Task:
         return await self._open.registry.get(task_id)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from lanes.backend import Backend
 from lanes.browse import MOST_HELD, Browser
 from lanes.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
-from lanes.naming import DEAD_LANE, dead_lane, is_dead
+from lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
 from lanes.ports import Taken
 from lanes.push import DeadPush, decode_dead
 from producers.hold import Hold
@@ -27,7 +27,6 @@ log = logging.getLogger("pushlane.dead")
 Result = TypeVar("Result")
 
 NO_TASK = "-"
-_LEASE = "dead"
 
 
 class DeadLetter(NamedTuple):
@@ -141,7 +140,7 @@ class DeadLetters:
             TaskConflict: another one does, and goes on.
         """
         busy = "another command looks through the dead pushes; wait for it to end, then try again"
-        hold = Hold(self._backend.lease, _LEASE, busy, asyncio.sleep)
+        hold = Hold(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
         return await hold.run(work, lambda: None)
 
     async def find(self, selection: Selection) -> Found:

@@ -22,6 +22,7 @@ from bench.faults.services import Services
 from bench.faults.world import World
 from lanes.backend import Backend, connect
 from lanes.errors import Unreachable
+from lanes.search import listed
 from lanes.task import ACTIVE_STATES
 
 _LOOK_EVERY_S = 0.01
@@ -198,7 +199,7 @@ class Stream:
     async def _active(self) -> int:
         """Tasks that have not ended; -1 while nobody can tell."""
         try:
-            return len(await self._backend.registry.list(ACTIVE_STATES))
+            return len(await listed(self._backend.registry, ACTIVE_STATES))
         except Unreachable:
             return -1
 

@@ -96,6 +96,12 @@ class EmbeddedBroker:
     async def retained_since_ms(self, lane: str) -> int | None:
         return await self._database.read(partial(messages.retained_since_ms, lane=lane))
 
+    async def end_of(self, lane: str) -> messages.End:
+        return await self._database.read(partial(messages.end_of, lane=lane))
+
+    async def is_past(self, lane: str, end: messages.End) -> bool:
+        return await self._database.read(partial(messages.is_past, lane=lane, end=end))
+
     async def lanes(self) -> list[str]:
         return await self._database.read(messages.lanes)
 

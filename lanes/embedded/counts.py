@@ -1,7 +1,8 @@
 """How many distinct seqs of a task ended in which way: one bit a seq, so a repeat counts once.
 
 A seq counts as what it ended as first. Pages of seqs that only left their task's first lane lie
-beside those of the finished ones, numbered from -1 downwards.
+beside those of the finished ones, numbered from -1 downwards. When the pages of a task have faded,
+its counts stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from lanes.embedded.fading import fade, has_faded
 from lanes.push import Kind
 from lanes.task import Finished, Moved, Progress, Span
 
@@ -115,6 +117,8 @@ def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[
     row = connection.execute(
         "SELECT bits FROM seen WHERE task_id = ? AND page = ?", (task_id, page)
     ).fetchone()
+    if row is None and has_faded(connection, task_id):
+        return 0
     bits = bytearray(row[0] if row else b"")
     bits.extend(bytes(max(0, (max(places) >> 3) + 1 - len(bits))))
     new = 0
@@ -130,8 +134,15 @@ def _mark(connection: sqlite3.Connection, task_id: str, page: int, places: list[
 
 def _count(connection: sqlite3.Connection, task_id: str, kind: Kind, new: int) -> None:
     if new:
-        connection.execute("INSERT OR IGNORE INTO progress (task_id) VALUES (?)", (task_id,))
+        is_first = "INSERT OR IGNORE INTO progress (task_id) VALUES (?)"
+        if connection.execute(is_first, (task_id,)).rowcount and not _is_kept(connection, task_id):
+            fade(connection, task_id)
         connection.execute(_ADD[kind], (new, task_id))
+
+
+def _is_kept(connection: sqlite3.Connection, task_id: str) -> bool:
+    row = connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    return row is not None
 
 
 _ADD = {

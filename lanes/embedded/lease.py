@@ -1,5 +1,6 @@
-"""The lease port on SQLite: a row for each name, kept after its release so that its fence grows.
+"""The lease port on SQLite: a row for each name, kept for a day after it was let go.
 
+A fence is never below the time in ms, so that it grows even when the row of an earlier one is gone.
 Time is the machine's clock, which all processes on the store share.
 """
 
@@ -12,6 +13,9 @@ from lanes.embedded.database import Database
 from lanes.errors import Superseded
 from lanes.life import now_ms
 from lanes.ports import Fence
+
+_KEPT_MS = 24 * 3600 * 1000
+_SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"
 
 
 class EmbeddedLease:
@@ -38,7 +42,8 @@ class EmbeddedLease:
         await self._database.write(
             lambda connection: (
                 connection.execute(
-                    "UPDATE leases SET until_ms = 0 WHERE name = ? AND holder = ?", (name, holder)
+                    "UPDATE leases SET until_ms = min(until_ms, ?) WHERE name = ? AND holder = ?",
+                    (self._clock_ms(), name, holder),
                 ).rowcount
             )
         )
@@ -66,7 +71,8 @@ def _acquire(
     if is_held and held_by != holder:
         return None
     if not is_held:
-        fence += 1
+        fence = max(now, fence + 1)
+        connection.execute(_SWEEP, (now - _KEPT_MS,))
     connection.execute(
         "REPLACE INTO leases (name, holder, until_ms, fence) VALUES (?, ?, ?, ?)",
         (name, holder, now + ttl_ms, fence),

@@ -17,8 +17,9 @@ from lanes.embedded import counts, tasks
 from lanes.embedded.database import Database
 from lanes.embedded.lease import check_fence
 from lanes.life import Edit
-from lanes.ports import Changes, Fence
-from lanes.task import Finished, Moved, Progress, Span, State, Task, Weights
+from lanes.ports import Changes, Fence, Found
+from lanes.search import PAGE, Page, Query
+from lanes.task import Finished, Moved, Progress, Span, Task, Weights
 from lanes.task_bytes import Understood
 
 T = TypeVar("T")
@@ -44,6 +45,28 @@ class EmbeddedRegistry:
             if fence is not None:
                 check_fence(connection, fence)
             return tasks.change(connection, task_id, edit)
+
+        return await self._change(job)
+
+    async def page(self, query: Query, after: str = "", most: int = PAGE) -> Page:
+        look = partial(tasks.page, query=query, after=after, most=most, understood=self._understood)
+        return await self._database.read(look)
+
+    async def some(self, task_ids: Sequence[str]) -> Found:
+        look = partial(tasks.some, task_ids=task_ids, understood=self._understood)
+        return await self._database.read(look)
+
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> list[Task]:
+        look = partial(
+            tasks.ended, before_ms=before_ms, most=most, skip=skip, understood=self._understood
+        )
+        return await self._database.read(look)
+
+    async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
+        def job(connection: sqlite3.Connection) -> bool:
+            if fence is not None:
+                check_fence(connection, fence)
+            return tasks.forget(connection, task_id)
 
         return await self._change(job)
 
@@ -107,8 +130,3 @@ class EmbeddedRegistry:
         """Wake all who wait; who comes later waits for the next event."""
         self._news.set()
         self._news = asyncio.Event()
-
-    async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        look = partial(tasks.in_states, states=states, understood=self._understood)
-        found, _ = await self._database.read(look)
-        return found

@@ -14,6 +14,7 @@ import sqlite3
 from pathlib import Path
 
 from lanes.errors import Unreachable
+from lanes.task_bytes import glimpse
 
 LANE_SHIFT = 35
 """Bits of a message id under its lane: 17 billion messages a lane, 268 million lanes."""
@@ -158,7 +159,25 @@ CREATE TABLE IF NOT EXISTS presence (
     expires_at_ms INTEGER NOT NULL,
     body          BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ended (   -- tasks that have
+    task_id TEXT PRIMARY KEY,
+    at_ms   INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS ended_by_age ON ended (at_ms);
+CREATE TABLE IF NOT EXISTS fading (  -- when to forget which seqs of a task were counted
+    task_id TEXT PRIMARY KEY,
+    at_ms   INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS fading_by_age ON fading (at_ms);
+CREATE TABLE IF NOT EXISTS forgotten (
+    task_id TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,
+    at_ms   INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS forgotten_by_version ON forgotten (version);
+CREATE INDEX IF NOT EXISTS forgotten_by_age ON forgotten (at_ms);
 """
+_ADDED_TABLES = frozenset({"shelf", "presence", "ended", "fading", "forgotten"})
 
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:
@@ -195,17 +214,31 @@ def _create(connection: sqlite3.Connection) -> None:
     if _version(connection) == 0:  # another process may have been faster
         _run(connection, _TABLES)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    if _version(connection) == SCHEMA_VERSION:
+    if _version(connection) == SCHEMA_VERSION and (missing := _missing(connection)):
         _run(connection, _ADDED)
+        if "ended" in missing:
+            _note_ended(connection)
     connection.execute("COMMIT")
 
 
 def _is_older(connection: sqlite3.Connection) -> bool:
     """Whether it is of this version, and yet lacks what was added later."""
-    found = connection.execute(
-        "SELECT count(*) FROM sqlite_master WHERE name IN ('shelf', 'presence')"
-    ).fetchone()
-    return found != (2,) and _version(connection) == SCHEMA_VERSION
+    return _version(connection) == SCHEMA_VERSION and bool(_missing(connection))
+
+
+def _missing(connection: sqlite3.Connection) -> frozenset[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return _ADDED_TABLES.difference(name for (name,) in rows.fetchall())
+
+
+def _note_ended(connection: sqlite3.Connection) -> None:
+    """Of a store that was made before tasks were forgotten: when those ended that have."""
+    for task_id, body in connection.execute("SELECT id, body FROM tasks").fetchall():
+        task = glimpse(body)
+        if not task.is_active:
+            connection.execute("INSERT INTO ended VALUES (?, ?)", (task_id, task.finished_at_ms))
+        if task.lane_dropped:
+            connection.execute("INSERT INTO fading VALUES (?, ?)", (task_id, task.finished_at_ms))
 
 
 def _run(connection: sqlite3.Connection, statements: str) -> None:

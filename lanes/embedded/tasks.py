@@ -11,14 +11,65 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from lanes.embedded.fading import fade, sweep, tell
 from lanes.embedded.schema import bump, current
-from lanes.life import Edit
+from lanes.life import Edit, check_forgettable
 from lanes.nearest import ambiguous_task, unknown_task
-from lanes.ports import Changes
-from lanes.task import ACTIVE_STATES, State, Task, Weights
+from lanes.ports import Changes, Found
+from lanes.search import Page, Query
+from lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
 from lanes.task_bytes import Understood, decode, encode
 
 _NEAREST_OF = 2000
+_BEHIND_ALL = 1 << 62
+
+_Row = tuple[int, str, bytes]  # number, id and body of a task
+
+# Number, id and body of tasks, all of them in one step. Each state is a range of its index, in the
+# order of making: no page looks at tasks of another.
+_PAGE_OF_STATE = """
+SELECT json_group_array(json_array(n, id, hex(body))) FROM (
+    SELECT n, id, body FROM tasks WHERE state = ? AND n < ? ORDER BY n DESC LIMIT ?)
+"""
+_SOME = """
+SELECT json_group_array(json_array(n, id, hex(body))) FROM tasks
+WHERE id IN (SELECT value FROM json_each(?))
+"""
+_ENDED = """
+SELECT json_group_array(json_array(n, id, hex(body))) FROM (
+    SELECT n, id, body FROM ended CROSS JOIN tasks ON tasks.id = task_id
+    WHERE at_ms < ? ORDER BY at_ms LIMIT ? OFFSET ?)
+"""
+_IN_STATES = """
+SELECT json_group_array(json_array(n, id, hex(body))) FROM (
+    SELECT * FROM tasks WHERE state IN (SELECT value FROM json_each(?)) ORDER BY n)
+"""
+_NEWER = """
+SELECT json_group_array(json_array(n, id, hex(body))) FROM (
+    SELECT * FROM tasks WHERE version > ? ORDER BY version)
+"""
+
+# One seek of the index for each state, however many tasks there are.
+_STATES = """
+WITH RECURSIVE stored (state) AS (
+    SELECT min(state) FROM tasks
+    UNION ALL SELECT (SELECT min(state) FROM tasks WHERE state > stored.state) FROM stored
+    WHERE stored.state IS NOT NULL
+) SELECT state FROM stored WHERE state IS NOT NULL
+"""
+
+# A lane of its own takes them with it.
+_FORGET_PUBLISHERS = (
+    "DELETE FROM publishers WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) "
+    "AND instr(name, ?)"
+)
+_FORGET = (
+    "DELETE FROM tasks WHERE id = ?",
+    "DELETE FROM progress WHERE task_id = ?",
+    "DELETE FROM seen WHERE task_id = ?",
+    "DELETE FROM ended WHERE task_id = ?",
+    "DELETE FROM fading WHERE task_id = ?",
+)
 
 
 def find(connection: sqlite3.Connection, word: str) -> Task:
@@ -71,37 +122,82 @@ def _store(connection: sqlite3.Connection, task: Task) -> Task:
         "ON CONFLICT (id) DO UPDATE SET key = ?2, name = ?3, state = ?4, version = ?5, body = ?6",
         (task.id, task.key, task.name, str(task.state), task.version, encode(task)),
     )
+    if task.state in TERMINAL_STATES:
+        connection.execute(
+            "INSERT OR REPLACE INTO ended (task_id, at_ms) VALUES (?, ?)",
+            (task.id, task.finished_at_ms),
+        )
+    if task.lane_dropped:
+        fade(connection, task.id)
+    sweep(connection)
     return task
 
 
-def in_states(
-    connection: sqlite3.Connection, states: Sequence[State], understood: Understood
-) -> tuple[list[Task], list[str]]:
-    """Oldest first; all tasks when no state is named.
+def forget(connection: sqlite3.Connection, task_id: str) -> bool:
+    """See `lanes.ports.Registry.forget`."""
+    row = connection.execute("SELECT id, body FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    if row is None:
+        return False
+    task = decode(*row)
+    check_forgettable(task)
+    connection.execute(_FORGET_PUBLISHERS, (task.first_lane or task.lane, task_id))
+    for statement in _FORGET:
+        connection.execute(statement, (task_id,))
+    tell(connection, task_id, bump(connection, "version"))
+    sweep(connection)
+    return True
 
-    Also the ids of those not understood: a state that is not known here may be any of these.
-    """
-    known = connection.execute("SELECT DISTINCT state FROM tasks").fetchall()
-    others = [state for state in State if states and state not in states]
-    wanted = [state for (state,) in known if state not in others]
-    rows = connection.execute(
-        "SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?)) ORDER BY n",
-        (json.dumps(wanted),),
-    )
-    return understood.read(rows)
+
+def page(
+    connection: sqlite3.Connection, query: Query, after: str, most: int, understood: Understood
+) -> Page:
+    """See `lanes.ports.Registry.page`. A page ends at the number of its last task."""
+    rows: list[_Row] = []
+    for state in _stored_states(connection, query.states):
+        rows += _rows(connection, _PAGE_OF_STATE, state, int(after or _BEHIND_ALL), most)
+    rows = sorted(rows, reverse=True)[:most]
+    last = str(rows[-1][0]) if len(rows) == most else ""
+    return Page([task for task in _found(rows, understood).tasks if query.fits(task)], last)
+
+
+def _stored_states(connection: sqlite3.Connection, wanted: Sequence[State]) -> list[str]:
+    """As they are written down; one that is not known here may be any of those wanted."""
+    others = [state for state in State if wanted and state not in wanted]
+    return [state for (state,) in connection.execute(_STATES).fetchall() if state not in others]
+
+
+def some(connection: sqlite3.Connection, task_ids: Sequence[str], understood: Understood) -> Found:
+    return _found(_rows(connection, _SOME, json.dumps(list(task_ids))), understood)
+
+
+def ended(
+    connection: sqlite3.Connection, before_ms: int, most: int, skip: int, understood: Understood
+) -> list[Task]:
+    """See `lanes.ports.Registry.ended`."""
+    return _found(_rows(connection, _ENDED, before_ms, most, skip), understood).tasks
 
 
 def newer_than(connection: sqlite3.Connection, since: int, understood: Understood) -> Changes:
     """What has changed after version `since`; from 0 on, only what is not finished."""
     version = current(connection, "version")  # first: what comes in between is told twice
+    forgotten: list[str] = []
     if since == 0:
-        tasks, unread = in_states(connection, ACTIVE_STATES, understood)
+        rows = _rows(connection, _IN_STATES, json.dumps(_stored_states(connection, ACTIVE_STATES)))
     else:
-        rows = connection.execute(
-            "SELECT id, body FROM tasks WHERE version > ? ORDER BY version", (since,)
-        )
-        tasks, unread = understood.read(rows)
-    return Changes(version, tasks, weights(connection), unread)
+        rows = _rows(connection, _NEWER, since)
+        gone = "SELECT task_id FROM forgotten WHERE version > ?"
+        forgotten = [task_id for (task_id,) in connection.execute(gone, (since,)).fetchall()]
+    tasks, unread = _found(rows, understood)
+    return Changes(version, tasks, weights(connection), unread, forgotten)
+
+
+def _rows(connection: sqlite3.Connection, statement: str, *values: str | int) -> list[_Row]:
+    [rows] = connection.execute(statement, values).fetchone()
+    return [(n, task_id, bytes.fromhex(body)) for n, task_id, body in json.loads(rows)]
+
+
+def _found(rows: Iterable[_Row], understood: Understood) -> Found:
+    return Found(*understood.read((task_id, body) for _, task_id, body in rows))
 
 
 def weights(connection: sqlite3.Connection) -> Weights:

@@ -40,6 +40,26 @@ class _Stats(msgspec.Struct):
         return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
 
 
+Position = tuple[int, int]
+"""Ledger and entry, which grow along a topic."""
+
+
+class _Cursor(msgspec.Struct):
+    acked: str = msgspec.field(name="markDeletePosition")
+
+
+class _Internals(msgspec.Struct):
+    """Positions as the broker writes them: ledger:entry."""
+
+    last: str = msgspec.field(name="lastConfirmedEntry")
+    cursors: dict[str, _Cursor]
+
+
+def _position(text: str) -> Position:
+    ledger, entry = text.split(":")[:2]
+    return int(ledger), int(entry)
+
+
 class PulsarBroker(Broker):
     def __init__(self, link: Link, admin: Admin, settings: Settings) -> None:
         self._link = link
@@ -115,6 +135,18 @@ class PulsarBroker(Broker):
     async def retained_since_ms(self, lane: str) -> int | None:
         return await retained_since_ms(self._link, self._topic(lane), lane)
 
+    async def end_of(self, lane: str) -> Position:
+        internals = await self._internals(lane)
+        return _position(internals.last) if internals else (-1, -1)
+
+    async def is_past(self, lane: str, end: Position) -> bool:
+        """Only when nothing before it is left unacked, whatever was acked behind that."""
+        internals = await self._internals(lane)
+        if internals is None:
+            return True
+        ours = internals.cursors.get(SUBSCRIPTION)
+        return ours is not None and _position(ours.acked) >= end
+
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"
         topics = await self._admin.read(path, "list the lanes", list[str])
@@ -135,6 +167,10 @@ class PulsarBroker(Broker):
         if first is None:
             return _pulsar.MessageId.earliest
         return _pulsar.MessageId(-1, first.ledger, first.entry, -1)
+
+    async def _internals(self, lane: str) -> _Internals | None:
+        path = f"{self._path(lane)}/internalStats"
+        return await self._admin.find(path, f"measure lane {lane}", _Internals)
 
     async def _stats(self, lane: str) -> _Stats | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"

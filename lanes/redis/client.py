@@ -49,6 +49,12 @@ def words(answer: Any) -> list[bytes]:
     return answer
 
 
+def bodies_only(answer: Any) -> list[bytes | None]:
+    """What is there of what was asked for, in that order."""
+    words([body for body in answer if body is not None])
+    return list(answer)
+
+
 def turn(answer: Any) -> tuple[bytes, bytes]:
     """How a script went that begins a write, and the value that it found."""
     first, *rest = words(answer)

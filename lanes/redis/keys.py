@@ -9,13 +9,17 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self._base = f"{{{prefix}}}:"
         self.version = self._base + "version"  # number of the latest change; absent: nothing here
-        self.server = self._base + "server"  # run id of the server that this was filled on
+        self.server = self._base + "server"  # run id of the server that counts since `counted`
+        self.filled = self._base + "filled"  # run id of the server that all of this was filled on
         self.counted = self._base + "counted"  # Unix ms: since when every finish is counted
         self.tasks = self._base + "tasks"  # hash: id → task
         self.by_key = self._base + "by-key"  # hash: key → id
         self.by_name = self._base + "by-name"  # sorted set of name NUL id
         self.active = self._base + "active"  # set: ids of tasks that are not finished
         self.changes = self._base + "changes"  # sorted set: id, scored by its latest change
+        self.order = self._base + "order"  # sorted set of ids, which sort by time of making
+        self.ended = self._base + "ended"  # sorted set: id, scored by when its task ended
+        self.forgotten = self._base + "forgotten"  # sorted set: id, scored by when it was
         self.adding = self._base + "adding"  # hash: key → task whose add has begun
         self.shelf = self._base + "shelf"  # hash: kind:name → version, line end, body
         self.weights = self._base + "weights"

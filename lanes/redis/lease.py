@@ -9,7 +9,7 @@ from lanes.redis.client import Client, numbers_only
 from lanes.redis.keys import Keys
 
 # A fence is never below the server's time in ms: it keeps growing even when Redis has lost
-# everything, or was set back to an older state.
+# everything, or was set back to an older state; so the last one need not be kept for ever.
 _ACQUIRE = """
 local held = redis.call('HMGET', KEYS[1], 'holder', 'fence')
 if held[1] and held[1] ~= ARGV[1] then return false end
@@ -23,12 +23,15 @@ if not fence then
   redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', fence)
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[3])
 return tonumber(fence)
 """
 
 _RELEASE = """
 if redis.call('HGET', KEYS[1], 'holder') == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """
+
+_FENCE_KEPT_MS = 24 * 3600 * 1000
 
 
 class RedisLease:
@@ -41,7 +44,9 @@ class RedisLease:
     async def acquire(self, name: str, holder: str, ttl_s: float) -> int | None:
         ttl_ms = max(1, round(ttl_s * 1000))
         keys = [self._keys.lease(name), self._keys.fence(name)]
-        return await self._client.run(_ACQUIRE, keys, [holder, ttl_ms], read=numbers_only)
+        return await self._client.run(
+            _ACQUIRE, keys, [holder, ttl_ms, _FENCE_KEPT_MS], read=numbers_only
+        )
 
     async def is_held(self, name: str) -> bool:
         return bool(await self._client.call("EXISTS", self._keys.lease(name)))

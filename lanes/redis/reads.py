@@ -1,25 +1,25 @@
-"""Reads tasks out of Redis: by id, key or name, those that changed, those in some states.
+"""Reads tasks out of Redis: by id, key or name, those that changed or ended, page after page.
 
 Never writes, and holds nothing between two calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lanes.errors import UnknownTask
 from lanes.nearest import ambiguous_task, unknown_task
-from lanes.redis.client import Client, words
+from lanes.paging import paged
+from lanes.ports import Found
+from lanes.redis.client import Client, bodies_only, words
 from lanes.redis.keys import Keys
-from lanes.task import State, Task
+from lanes.search import Page, Query
+from lanes.task import Task
 from lanes.task_bytes import Understood, decode
 
-TASKS_A_CALL = 500  # so many are read without a pause
+TASKS_A_CALL = 500  # so many are read without a pause: a few ms
 NEAREST_AMONG = 1_000
-
-Found = tuple[list[Task], list[str]]
-"""Tasks, and the ids of those that only a newer version understands."""
 
 
 class Reads:
@@ -30,56 +30,63 @@ class Reads:
         self._keys = keys
         self._understood = Understood()
 
-    async def in_states(self, states: Sequence[State]) -> list[Task]:
-        """Oldest first; all of them when no state is named."""
-        if states and not any(state.is_terminal for state in states):
-            tasks, _ = await self._active()
+    async def page(self, query: Query, after: str, most: int) -> Page:
+        """See `lanes.ports.Registry.page`. A page ends at the id of its last task."""
+        if query.is_of_active:
+            active = sorted(await self._active_ids(), reverse=True)
+            behind = [one for one in active if one < after.encode()] if after else active
+            ids = behind[:most]
         else:
-            tasks = await self._everything()
-        kept = [task for task in tasks if not states or task.state in states]
-        return sorted(kept, key=lambda task: (task.created_at_ms, task.id))
+            start = f"({after}" if after else "+"
+            ids = await self._client.call(
+                "ZRANGE", self._keys.order, start, "-", "BYLEX", "REV", "LIMIT", 0, most, read=words
+            )
+        found = await self.some(ids)
+        last = ids[-1].decode() if len(ids) == most else ""
+        return Page([task for task in found.tasks if query.fits(task)], last)
 
-    async def _active(self) -> Found:
-        return await self._tasks(await self._client.call("SMEMBERS", self._keys.active, read=_ids))
+    async def ended(self, before_ms: int, most: int, skip: int) -> list[Task]:
+        ids = await self._client.call(
+            "ZRANGE",
+            self._keys.ended,
+            "-inf",
+            f"({before_ms}",
+            "BYSCORE",
+            "LIMIT",
+            skip,
+            most,
+            read=words,
+        )
+        return (await self.some(ids)).tasks
 
-    async def changed(self, since: int, version: int) -> Found:
+    async def changed(self, since: int, version: int) -> tuple[Found, list[str]]:
+        """What is new, and the ids of what is not there any more."""
         if since == version:
-            return [], []
+            return Found([]), []
         if since == 0 or since > version:  # a first look, or a registry that was set back
-            return await self._active()
+            return await self.some(await self._active_ids()), []
         newer = await self._client.call(
             "ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf", read=words
         )
-        return await self._tasks(newer)
+        found = await self.some(newer)
+        there = {*(task.id for task in found.tasks), *found.unread}
+        return found, [one for task_id in newer if (one := task_id.decode()) not in there]
 
-    async def _tasks(self, ids: Iterable[bytes]) -> Found:
-        wanted = [*ids]
+    async def _active_ids(self) -> list[bytes]:
+        return await self._client.call("SMEMBERS", self._keys.active, read=_ids)
+
+    async def some(self, task_ids: Sequence[bytes]) -> Found:
         tasks: list[Task] = []
         unread: list[str] = []
-        for start in range(0, len(wanted), TASKS_A_CALL):
-            page = wanted[start : start + TASKS_A_CALL]
-            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=_bodies)
+        for page in paged(task_ids, TASKS_A_CALL):
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=bodies_only)
             pairs = zip(page, bodies, strict=True)
             found = self._understood.read(
                 (task_id.decode(), body) for task_id, body in pairs if body
             )
             tasks += found[0]
             unread += found[1]
-        return tasks, unread
-
-    async def _everything(self) -> list[Task]:
-        tasks: dict[str, Task] = {}  # a scan may show one twice
-        cursor, first = 0, True
-        while cursor or first:
-            first = False
-            cursor, found = await self._client.call(
-                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
-            )
-            page, _ = self._understood.read(
-                (task_id.decode(), body) for task_id, body in found.items()
-            )
-            tasks |= {task.id: task for task in page}
-        return list(tasks.values())
+        return Found(tasks, unread)
 
     async def find(self, wanted: str) -> Task | None:
         """The task of this id, key or name."""
@@ -108,23 +115,11 @@ class Reads:
         latest = await self._client.call(
             "ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1, read=words
         )
-        tasks, _ = await self._tasks(latest)
-        near = {word for task in tasks for word in (task.id, task.key, task.name) if word}
+        found = await self.some(latest)
+        near = {word for task in found.tasks for word in (task.id, task.key, task.name) if word}
         return unknown_task(wanted, near)
 
 
 def _ids(answer: Any) -> list[bytes]:
     """A set, which the client gives as a set or as a list."""
     return words(list(answer) if isinstance(answer, set) else answer)
-
-
-def _bodies(answer: Any) -> list[bytes | None]:
-    """What is there of what was asked for, in that order."""
-    words([body for body in answer if body is not None])
-    return list(answer)
-
-
-def _page(answer: Any) -> tuple[int, dict[bytes, bytes]]:
-    cursor, found = answer
-    words([*found, *found.values()])
-    return int(cursor), dict(found)

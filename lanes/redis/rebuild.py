@@ -13,10 +13,20 @@ import time
 from collections.abc import Mapping, Sequence
 
 from lanes.errors import Unreachable
+from lanes.paging import paged
 from lanes.ports import Journal
-from lanes.redis.client import Client
+from lanes.redis.client import Client, bodies_only
 from lanes.redis.keys import Keys
-from lanes.redis.stored import READY, SHELVE, STORE, index_keys, store_args
+from lanes.redis.stored import (
+    READY,
+    REMOVE,
+    SHELVE,
+    STORE,
+    index_keys,
+    remove_args,
+    store_args,
+    tally_keys,
+)
 from lanes.task_bytes import glimpse
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
@@ -42,13 +52,29 @@ return redis.call('GET', KEYS[2]) == ARGV[1] and 'ours' or 'busy'
 _FILL = (
     STORE
     + """
-if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[8], ARGV[2])
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[10], ARGV[2])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-for at = 3, #ARGV, 6 do
+for at = 3, #ARGV, 7 do
   store(at)
-  redis.call('ZADD', KEYS[6], ARGV[at + 5] == 'open' and now_ms or 1, ARGV[at])
+  redis.call('ZADD', KEYS[6], ARGV[at + 6] == 'open' and now_ms or 1, ARGV[at])
+end
+return 1
+"""
+)
+
+# An old copy may hold what was forgotten since.
+_EMPTY = (
+    REMOVE
+    + """
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[10], ARGV[2])
+local tally = 11
+for at = 3, #ARGV, 3 do
+  remove(ARGV[at], ARGV[at + 1], ARGV[at + 2], unpack(KEYS, tally, tally + 2))
+  redis.call('ZREM', KEYS[6], ARGV[at])
+  tally = tally + 3
 end
 return 1
 """
@@ -72,16 +98,21 @@ return 1
 )
 
 # Versions start at the server's time in ms, so that they are higher than any from before a loss.
+# Counts of a server that was filled before, by an earlier version of pushlane, are whole.
 _OPEN = """
-if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
-if ARGV[2] ~= '' then redis.call('SET', KEYS[9], ARGV[2]) end
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[11], ARGV[2]) end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
-redis.call('SET', KEYS[10], string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
-redis.call('SET', KEYS[11], string.format('%.0f', now_ms))
-redis.call('DEL', KEYS[8])
+local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if redis.call('GET', KEYS[13]) ~= run_id or redis.call('EXISTS', KEYS[14]) == 0 then
+  redis.call('SET', KEYS[14], string.format('%.0f', now_ms))
+end
+redis.call('SET', KEYS[12], run_id)
+redis.call('SET', KEYS[13], run_id)
+redis.call('DEL', KEYS[10])
 redis.call('PUBLISH', KEYS[7], version)
 return 1
 """
@@ -104,7 +135,7 @@ class Rebuild:
         token = secrets.token_hex(8)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            guard = [self._keys.version, self._keys.rebuilding, self._keys.server]
+            guard = [self._keys.version, self._keys.rebuilding, self._keys.filled]
             turn: bytes = await self._client.run(_GUARD, guard, [token, GUARD_MS])
             if turn == b"ready" or (turn == b"ours" and await self._fill(token)):
                 return
@@ -115,25 +146,46 @@ class Rebuild:
         )
 
     async def _fill(self, token: str) -> bool:
-        records = dict(await self._journal.replay()) if self._journal else {}
-        weights = records.pop(WEIGHTS_KEY, b"")
-        shelved = [key for key in records if key.startswith(SHELF_KEY)]
-        documents = {key.removeprefix(SHELF_KEY): records.pop(key) for key in shelved}
+        records = await self._journal.replay() if self._journal else []
+        weights, documents = b"", dict[str, bytes]()
+        for page in paged(records, TASKS_A_CALL):
+            tasks: list[tuple[str, bytes]] = []
+            for key, body in page:
+                if key == WEIGHTS_KEY:
+                    weights = body
+                elif key.startswith(SHELF_KEY):
+                    documents[key.removeprefix(SHELF_KEY)] = body
+                else:
+                    tasks.append((key, body))
+            if tasks and not await self._fill_some(token, tasks):
+                return False
         if not await self._fill_shelf(token, documents):
             return False
-        tasks = [*records.items()]
-        for start in range(0, len(tasks), TASKS_A_CALL):
-            if not await self._fill_some(token, tasks[start : start + TASKS_A_CALL]):
-                return False
-        keys = [*self._filled_keys(), self._keys.weights, self._keys.server, self._keys.counted]
+        keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
+        keys.append(self._keys.counted)
         return bool(await self._client.run(_OPEN, keys, [token, weights]))
 
     async def _fill_some(self, token: str, tasks: Sequence[tuple[str, bytes]]) -> bool:
-        """Each as the journal has it: it may be a newer version's."""
+        """Each as the journal has it: it may be a newer version's, or forgotten."""
         args = [
-            arg for task_id, body in tasks for arg in (*store_args(task_id, body), _lane_is(body))
+            arg
+            for task_id, body in tasks
+            if body
+            for arg in (*store_args(task_id, body), _lane_is(body))
         ]
-        return bool(await self._client.run(_FILL, self._filled_keys(), [token, GUARD_MS, *args]))
+        is_filled: int = await self._client.run(
+            _FILL, self._filled_keys(), [token, GUARD_MS, *args]
+        )
+        forgotten = [task_id for task_id, body in tasks if not body]
+        return bool(is_filled) and (not forgotten or await self._empty(token, forgotten))
+
+    async def _empty(self, token: str, forgotten: Sequence[str]) -> bool:
+        bodies = await self._client.call("HMGET", self._keys.tasks, *forgotten, read=bodies_only)
+        old = [(task_id, body) for task_id, body in zip(forgotten, bodies, strict=True) if body]
+        tallies = [key for task_id, _ in old for key in tally_keys(self._keys, task_id)]
+        args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
+        keys = [*self._filled_keys(), *tallies]
+        return bool(await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]))
 
     async def _fill_shelf(self, token: str, documents: Mapping[str, bytes]) -> bool:
         """An empty body is the journal's way to say that a document was removed."""

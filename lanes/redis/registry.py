@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lanes.ports import Changes, Edit, Fence, Journal
+from lanes.ports import Changes, Edit, Fence, Found, Journal
 from lanes.redis.client import Client, numbers_only
 from lanes.redis.keys import Keys
 from lanes.redis.notices import Notices
@@ -18,7 +18,8 @@ from lanes.redis.rebuild import Rebuild
 from lanes.redis.stored import READY
 from lanes.redis.tallies import Tallies
 from lanes.redis.writes import Writes
-from lanes.task import Finished, Moved, Progress, Span, State, Task, Weights
+from lanes.search import PAGE, Page, Query
+from lanes.task import Finished, Moved, Progress, Span, Task, Weights
 
 _VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1])"
 
@@ -53,6 +54,21 @@ class RedisRegistry:
             raise await self._reads.unknown(task_id)
         return changed
 
+    async def page(self, query: Query, after: str = "", most: int = PAGE) -> Page:
+        await self._version()
+        return await self._reads.page(query, after, most)
+
+    async def some(self, task_ids: Sequence[str]) -> Found:
+        await self._version()
+        return await self._reads.some([task_id.encode() for task_id in task_ids])
+
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> list[Task]:
+        await self._version()
+        return await self._reads.ended(before_ms, most, skip)
+
+    async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
+        return await self._writes.forget(task_id, fence)
+
     async def weights(self) -> Weights:
         await self._version()
         return await self._client.call(
@@ -71,8 +87,8 @@ class RedisRegistry:
             await self._notices.wait(left_s)
             version = await self._version()
         # Tasks are read after the version: what changes in between comes again, and is not missed.
-        tasks, unread = await self._reads.changed(since, version)
-        return Changes(version, tasks, await self.weights(), unread)
+        found, forgotten = await self._reads.changed(since, version)
+        return Changes(version, found.tasks, await self.weights(), found.unread, forgotten)
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         """Counts are in Redis alone: when it loses its data they start from zero."""
@@ -93,16 +109,12 @@ class RedisRegistry:
     async def counted_since_ms(self) -> int:
         return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0
 
-    async def list(self, states: Sequence[State] = ()) -> list[Task]:
-        await self._version()
-        return await self._reads.in_states(states)
-
     async def close(self) -> None:
         await self._notices.close()
 
     async def _version(self) -> int:
         """The number of the latest change; fills the registry first when that is needed."""
-        keys = [self._keys.version, self._keys.server]
+        keys = [self._keys.version, self._keys.filled]
         version = await self._client.run(_VERSION, keys, read=numbers_only)
         if version is None:
             await self._rebuild.until_ready()

@@ -126,7 +126,7 @@ class RedisShelf:
                 await self._journal.append(SHELF_KEY + field, body)
 
     def _shelf_keys(self) -> list[str]:
-        return [self._keys.version, self._keys.server, self._keys.shelf]
+        return [self._keys.version, self._keys.filled, self._keys.shelf]
 
     def _lock(self, field: str) -> str:
         return self._keys.lock(f"shelf:{field}")

@@ -8,24 +8,42 @@ from __future__ import annotations
 from lanes.redis.keys import Keys
 from lanes.task_bytes import glimpse
 
+# Which seqs were counted, once nothing can bring them again; and what is counted of no task.
+KEPT_MS = 24 * 3600 * 1000
+
 # KEYS begin with `index_keys`; from `at` on, ARGV holds what `store_args` gives.
 STORE = """
 local function store(at)
-  local id, body, key, name, active = unpack(ARGV, at, at + 4)
+  local id, body, key, name, active, ended_ms = unpack(ARGV, at, at + 5)
   redis.call('HSET', KEYS[2], id, body)
   if key ~= '' then redis.call('HSET', KEYS[3], key, id) end
   if name ~= '' then redis.call('ZADD', KEYS[4], 0, name .. '\\0' .. id) end
   redis.call(active == '1' and 'SADD' or 'SREM', KEYS[5], id)
+  redis.call('ZADD', KEYS[8], 0, id)
+  if active ~= '1' then redis.call('ZADD', KEYS[9], ended_ms, id) end
+end
+"""
+
+# The reverse. What was counted of the task goes too.
+REMOVE = """
+local function remove(id, key, name, seen, moved, counts)
+  redis.call('HDEL', KEYS[2], id)
+  if key ~= '' and redis.call('HGET', KEYS[3], key) == id then redis.call('HDEL', KEYS[3], key) end
+  redis.call('ZREM', KEYS[4], name .. '\\0' .. id)
+  redis.call('SREM', KEYS[5], id)
+  redis.call('ZREM', KEYS[8], id)
+  redis.call('ZREM', KEYS[9], id)
+  redis.call('DEL', seen, moved, counts)
 end
 """
 
 # What a server that was started anew read from its disk may be older than the journal, and so may
 # what a replica had: only the server that filled the registry is trusted to have it as it was.
 READY = """
-local function ready(version, server)
+local function ready(version, filled)
   if redis.call('EXISTS', version) == 0 then return false end
   local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  return redis.call('GET', server) == run_id
+  return redis.call('GET', filled) == run_id
 end
 """
 
@@ -61,9 +79,21 @@ def index_keys(keys: Keys) -> list[str]:
         keys.active,
         keys.changes,
         keys.notices,
+        keys.order,
+        keys.ended,
     ]
 
 
-def store_args(task_id: str, body: bytes) -> list[str | bytes]:
+def store_args(task_id: str, body: bytes) -> list[str | bytes | int]:
     kept = glimpse(body)
-    return [task_id, body, kept.key, kept.name, "1" if kept.is_active else ""]
+    active = "1" if kept.is_active else ""
+    return [task_id, body, kept.key, kept.name, active, kept.finished_at_ms]
+
+
+def remove_args(task_id: str, body: bytes) -> list[str]:
+    kept = glimpse(body)
+    return [task_id, kept.key, kept.name]
+
+
+def tally_keys(keys: Keys, task_id: str) -> list[str]:
+    return [keys.seen(task_id), keys.moved(task_id), keys.counts(task_id)]

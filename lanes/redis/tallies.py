@@ -14,6 +14,7 @@ from typing import Any
 from lanes.errors import BadInput
 from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
+from lanes.redis.stored import KEPT_MS, READY
 from lanes.task import Finished, Moved, Progress, Span
 
 MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
@@ -23,21 +24,35 @@ GROUPS_A_CALL = 500
 _ONE = ord("1")
 _KINDS = ("delivered", "dead", "expired", "dropped")
 
-# KEYS: seen and counts of each group. ARGV: kind and packed seqs of each group.
-_RECORD = """
+# KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
+# no task is kept; id, kind and packed seqs of each group. Counts without their bitmap are of a task
+# whose lanes are long dropped: they stay as they are.
+_RECORD = (
+    READY
+    + """
 local replies = {}
-for group = 1, #KEYS, 2 do
-  local seen, counts = KEYS[group], KEYS[group + 1]
-  local kind, packed = ARGV[group], ARGV[group + 1]
+local function count(id, kind, packed, seen, counts)
+  local is_first = redis.call('EXISTS', seen) == 0
+  if is_first and redis.call('EXISTS', counts) == 1 then return end
   local new = 0
   for at = 1, #packed, 4 do
     if redis.call('SETBIT', seen, struct.unpack('<I4', packed, at), 1) == 0 then new = new + 1 end
   end
   if new > 0 then redis.call('HINCRBY', counts, kind, new) end
+  if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], id) == 0 then
+    redis.call('PEXPIRE', seen, ARGV[1])
+    redis.call('PEXPIRE', counts, ARGV[1])
+  end
+end
+for group = 1, (#KEYS - 3) / 2 do
+  local seen, counts = KEYS[2 * group + 2], KEYS[2 * group + 3]
+  local id, kind, packed = unpack(ARGV, 3 * group - 1, 3 * group + 1)
+  count(id, kind, packed, seen, counts)
   replies[#replies + 1] = redis.call('HMGET', counts, 'delivered', 'dead', 'expired', 'dropped')
 end
 return replies
 """
+)
 
 # KEYS: seen. ARGV: packed seqs. One digit a seq: one reply of text costs less than many numbers.
 _FINISHED = """
@@ -84,12 +99,10 @@ class Tallies:
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         progress: dict[str, Progress] = {}
         for chunk in _chunks(finished):
-            keys = [
-                key
-                for task_id, _, _ in chunk
-                for key in (self._keys.seen(task_id), self._keys.counts(task_id))
-            ]
-            args = [arg for _, kind, seqs in chunk for arg in (kind, seqs)]
+            keys = [self._keys.version, self._keys.filled, self._keys.tasks]
+            for task_id, _, _ in chunk:
+                keys += [self._keys.seen(task_id), self._keys.counts(task_id)]
+            args = [KEPT_MS, *(arg for group in chunk for arg in group)]
             task_ids = [task_id for task_id, _, _ in chunk]
             found = await self._client.run(_RECORD, keys, args, read=partial(_read, task_ids))
             progress |= {one.task_id: one for one in found}

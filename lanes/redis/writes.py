@@ -9,19 +9,30 @@ refused there puts the kept value into the journal again. A fence is checked at 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from lanes.errors import Superseded
+from lanes.life import check_forgettable
 from lanes.ports import Edit, Fence, Journal
 from lanes.redis.client import Client, turn
 from lanes.redis.keys import Keys
 from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
 from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
-from lanes.redis.stored import ANNOUNCE, READY, STORE, index_keys, store_args
+from lanes.redis.stored import (
+    ANNOUNCE,
+    KEPT_MS,
+    READY,
+    REMOVE,
+    STORE,
+    index_keys,
+    remove_args,
+    store_args,
+    tally_keys,
+)
 from lanes.task import Task, Weights
 from lanes.task_bytes import decode, encode
-
-SEEN_KEPT_MS = 24 * 3600 * 1000  # which seqs were counted, once no lane can bring them again
 
 # An add that died after it began is carried on with the task it began with: its id may already be
 # in the journal, and a second id for one key must not get there.
@@ -75,13 +86,39 @@ _COMMIT_TASK = (
     + ANNOUNCE
     + _FENCE
     + """
-if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[8])
-if fenced(KEYS[11], ARGV[8]) then return 0 end
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[10])
+if fenced(KEYS[14], ARGV[9]) then return 0 end
 store(2)
-if ARGV[4] ~= '' then redis.call('HDEL', KEYS[9], ARGV[4]) end
-if ARGV[7] ~= '' then redis.call('PEXPIRE', KEYS[10], ARGV[7]) end
+if ARGV[4] ~= '' then redis.call('HDEL', KEYS[11], ARGV[4]) end
+if ARGV[8] ~= '' then
+  redis.call('PEXPIRE', KEYS[12], ARGV[8])
+  redis.call('PEXPIRE', KEYS[13], ARGV[8])
+end
 announce(ARGV[2])
+return 1
+"""
+)
+
+# Who follows the changes hears of it by an id without a task, for a day.
+_COMMIT_FORGET = (
+    REMOVE
+    + ANNOUNCE
+    + _FENCE
+    + """
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[10])
+if fenced(KEYS[15], ARGV[6]) then return 0 end
+remove(ARGV[2], ARGV[3], ARGV[4], KEYS[11], KEYS[12], KEYS[13])
+announce(ARGV[2])
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[14], now_ms, ARGV[2])
+local old = redis.call('ZRANGE', KEYS[14], '-inf', now_ms - ARGV[5], 'BYSCORE', 'LIMIT', 0, 16)
+for _, id in ipairs(old) do
+  redis.call('ZREM', KEYS[6], id)
+  redis.call('ZREM', KEYS[14], id)
+end
 return 1
 """
 )
@@ -89,9 +126,9 @@ return 1
 _COMMIT_WEIGHTS = (
     ANNOUNCE
     + """
-if redis.call('GET', KEYS[8]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[8])
-redis.call('SET', KEYS[9], ARGV[2])
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[10])
+redis.call('SET', KEYS[11], ARGV[2])
 announce()
 return 1
 """
@@ -110,7 +147,7 @@ class Writes:
     async def add(self, task: Task) -> Task:
         lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
-        keys.append(self._keys.server)
+        keys.append(self._keys.filled)
         async for token in attempts(f"task {task.key or task.id!r}"):
             args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
             how, body = await self._client.run(_BEGIN_ADD, keys, args, read=turn)
@@ -129,13 +166,28 @@ class Writes:
         """None when there is no such task."""
         return await self._change(task_id, edit, fence, refused=False)
 
+    async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
+        """False when there is no such task."""
+
+        def edit(task: Task) -> None:
+            check_forgettable(task)
+
+        return await self._change(task_id, edit, fence, refused=False) is not None
+
     async def _change(
-        self, task_id: str, edit: Edit, fence: Fence | None, refused: bool
+        self,
+        task_id: str,
+        edit: Callable[[Task], Task | None],
+        fence: Fence | None,
+        refused: bool,
     ) -> Task | None:
-        """`refused`: the journal has a value that was not kept, and gets the kept one first."""
+        """The task as it is then; as it was before, when the edit gives None: it is removed.
+
+        `refused`: the journal has a value that was not kept, and gets the kept one first.
+        """
         lock = self._keys.lock(f"task:{task_id}")
         keys = [self._keys.version, self._keys.tasks, lock]
-        keys += [*self._fence_keys(fence), self._keys.server]
+        keys += [*self._fence_keys(fence), self._keys.filled]
         async for token in attempts(f"task {task_id}"):
             args = [token, LOCK_MS, task_id, *_fence_args(fence)]
             how, body = await self._client.run(_BEGIN_CHANGE, keys, args, read=turn)
@@ -159,7 +211,7 @@ class Writes:
     async def set_weights(self, weights: Weights) -> None:
         lock = self._keys.lock("weights")
         async for token in attempts("the level weights"):
-            keys = [self._keys.version, lock, self._keys.server]
+            keys = [self._keys.version, lock, self._keys.filled]
             how, _ = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS], read=turn)
             if how == b"ours" and await self._write_weights(lock, token, str(weights)):
                 return
@@ -167,12 +219,20 @@ class Writes:
                 await self._rebuild.until_ready()
 
     async def _edit(
-        self, lock: str, token: str, task_id: str, body: bytes, edit: Edit, fence: Fence | None
+        self,
+        lock: str,
+        token: str,
+        task_id: str,
+        body: bytes,
+        edit: Callable[[Task], Task | None],
+        fence: Fence | None,
     ) -> tuple[Task, bool]:
         """The edited task, and whether it is kept now."""
         async with unlocked_on_error(self._client, lock, token):
             task = decode(task_id, body)
             edited = edit(task)
+            if edited is None:
+                return task, await self._remove(lock, token, task_id, body, fence)
             if edited == task:
                 await unlock(self._client, lock, token)
                 return task, True
@@ -184,12 +244,23 @@ class Writes:
         async with unlocked_on_error(self._client, lock, token):
             body = encode(task)
             await self._append(task.id, body)
-            keys = [*index_keys(self._keys), lock, self._keys.adding, self._keys.seen(task.id)]
-            kept_ms = SEEN_KEPT_MS if task.lane_dropped else ""
+            seen, moved, _ = tally_keys(self._keys, task.id)
+            keys = [*index_keys(self._keys), lock, self._keys.adding, seen, moved]
+            kept_ms = KEPT_MS if task.lane_dropped else ""
             args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
             return bool(
                 await self._client.run(_COMMIT_TASK, [*keys, *self._fence_keys(fence)], args)
             )
+
+    async def _remove(
+        self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None
+    ) -> bool:
+        """False when the lock or the fence ended before the task was removed."""
+        await self._append(task_id, b"")
+        keys = [*index_keys(self._keys), lock, *tally_keys(self._keys, task_id)]
+        keys += [self._keys.forgotten, *self._fence_keys(fence)]
+        args = [token, *remove_args(task_id, body), KEPT_MS, *_fence_args(fence)]
+        return bool(await self._client.run(_COMMIT_FORGET, keys, args))
 
     async def _write_weights(self, lock: str, token: str, weights: str) -> bool:
         async with unlocked_on_error(self._client, lock, token):

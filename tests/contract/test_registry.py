@@ -14,6 +14,7 @@ from lanes.errors import InvalidChange, Superseded, UnknownFormat, UnknownTask
 from lanes.naming import own_lane
 from lanes.ports import Fence, Registry
 from lanes.push import Kind
+from lanes.search import listed
 from lanes.task import (
     ACTIVE_STATES,
     Finished,
@@ -81,7 +82,7 @@ async def test_adding_the_same_key_again_returns_the_first_task(connections):
         second = await there.registry.add(a_task(key="sale-7", quota=9))
 
         assert second == first
-        assert await here.registry.list() == [first]
+        assert await listed(here.registry) == [first]
 
 
 async def test_two_adds_of_one_key_at_once_make_one_task(connections):
@@ -101,7 +102,7 @@ async def test_tasks_without_a_key_are_all_kept(connections):
         await registry.add(a_task())
         await registry.add(a_task())
 
-        assert len(await registry.list()) == 2
+        assert len(await listed(registry)) == 2
 
 
 async def test_tasks_are_listed_oldest_first_and_by_state(connections):
@@ -112,8 +113,8 @@ async def test_tasks_are_listed_oldest_first_and_by_state(connections):
             for n, state in enumerate([State.RUNNING, State.DONE, State.RUNNING, State.PAUSED])
         ]
 
-        assert await registry.list() == tasks
-        assert await registry.list([State.RUNNING, State.PAUSED]) == [tasks[0], *tasks[2:]]
+        assert await listed(registry) == tasks
+        assert await listed(registry, [State.RUNNING, State.PAUSED]) == [tasks[0], *tasks[2:]]
 
 
 async def test_a_change_is_seen_by_another_process(connections):
@@ -480,8 +481,8 @@ async def test_such_a_task_keeps_no_other_from_being_listed(connections, caplog,
         after = await registry.add(a_task())
 
         for states in ((), ACTIVE_STATES, ACTIVE_STATES):
-            listed = await registry.list(states)
-            assert sorted(task.id for task in listed) == sorted([before.id, after.id])
+            found = await listed(registry, states)
+            assert sorted(task.id for task in found) == sorted([before.id, after.id])
 
         told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
         assert [newer.id in text for text in told] == [True]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from lanes import life
 from lanes.push import Kind
 from lanes.redis import OnRedis, connect_redis
+from lanes.search import listed
 from lanes.task import Finished, Level, State, Task, Weights, new_task_id
 from tests.own_redis import OwnRedis
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
@@ -83,7 +84,7 @@ async def test_it_says_since_when_finishes_are_counted(own_redis: OwnRedis) -> N
         lost_at_ms = life.now_ms()
 
         own_redis.restore()
-        await redis.registry.list()
+        await listed(redis.registry)
 
         [progress] = await redis.registry.progress(["t"])
         assert progress.delivered == 1

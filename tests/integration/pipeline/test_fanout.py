@@ -20,6 +20,7 @@ from lanes import life
 from lanes.backend import connect
 from lanes.embedded.registry import EmbeddedRegistry
 from lanes.errors import BadInput, TaskConflict, Unreachable
+from lanes.search import listed
 from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.errors import PipelineFailed
@@ -377,7 +378,7 @@ async def test_a_dry_run_counts_and_leaves_nothing(embedded, tmp_path) -> None:
 
     assert (result.task, result.counts.total) == (None, 29)
     async with connect(embedded) as backend:
-        assert await backend.registry.list() == []
+        assert await listed(backend.registry) == []
     assert not (embedded.data_dir / "fanout").exists()
 
 
@@ -386,7 +387,7 @@ async def test_more_than_is_allowed_is_refused(embedded, tmp_path) -> None:
         await run(embedded, asked(people(tmp_path), most=199))
 
     async with connect(embedded) as backend:
-        assert await backend.registry.list() == []
+        assert await listed(backend.registry) == []
 
 
 @pytest.mark.parametrize(

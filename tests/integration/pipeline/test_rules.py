@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanes.backend import connect
+from lanes.search import listed
 from lanes.settings import Settings
 from pipeline.rules.book import Book
 from pipeline.rules.expand import SparkExpander
@@ -76,7 +77,7 @@ def test_a_run_whose_leader_died_before_its_end_was_written_down_is_not_sent_aga
 
             [run] = (await Book(backend.shelf).history("daily")).runs
             assert (run.state, run.total, run.begun) == (RunState.DONE, 30, 2)
-            [task] = await backend.registry.list()
+            [task] = await listed(backend.registry)
         assert seqs(await on_lane(settings, task)) == [*range(1, 31)]
 
     asyncio.run(scenario())

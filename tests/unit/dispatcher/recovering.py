@@ -8,6 +8,7 @@ from lanes.backend import Backend
 from lanes.task import Task
 
 MINUTE_MS = 60_000
+DEAD_RETENTION_S = 86_400.0
 
 
 class Clock:
@@ -24,7 +25,7 @@ class Recovering:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._clock = Clock()
-        self._recovery = Recovery(backend, self._change, self._clock)
+        self._recovery = Recovery(backend, self._change, DEAD_RETENTION_S, self._clock)
 
     def know(self, task: Task) -> None:
         self._recovery.on_task(task)

@@ -18,6 +18,7 @@ from lanes.errors import Unreachable
 from lanes.naming import own_lane
 from lanes.ports import Delivery, LaneReader, OnReady, Taken
 from lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
+from lanes.search import listed
 from lanes.task import Finished, Level, Progress, State, Weights
 from producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
@@ -462,7 +463,7 @@ async def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(
         await add_task(backend, Level.HIGH, 10)
         registry = CollectorRegistry()
         async with dispatching(backend, MemorySink(), settings, drain=True, registry=registry):
-            await until_state(backend, (await backend.registry.list())[0], State.DONE)
+            await until_state(backend, (await listed(backend.registry))[0], State.DONE)
             page = generate_latest(registry).decode()
 
         wanted = 'pushlane_outcomes_total{level="high",outcome="delivered",sink="memory"} 10.0'

@@ -20,6 +20,7 @@ from lanes.backend import Backend
 from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
 from lanes.ports import Delivery, LaneReader, OnReady
 from lanes.push import DELIVERED, Kind, Outcome, Push, encode
+from lanes.settings import Settings
 from lanes.task import Level, Progress, State, Task
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -70,7 +71,7 @@ async def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: P
 @asynccontextmanager
 async def tidying(backend: Backend, *tasks: Task) -> AsyncIterator[Janitor]:
     """A janitor at work that has heard of these tasks."""
-    janitor = Janitor(backend, "one")
+    janitor = Janitor(backend, "one", Settings())
     for task in tasks:
         janitor.on_task(task)
     running = asyncio.create_task(janitor.run())

@@ -20,6 +20,7 @@ from lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unr
 from lanes.naming import later_lane, own_lane
 from lanes.ports import Delivery, LaneReader, OnReady
 from lanes.push import DELIVERED, Outcome, Push, encode
+from lanes.settings import Settings
 from lanes.task import Level, State, Task, new_task_id
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -71,7 +72,9 @@ class FailsFirst(Wrapped):
         ("broker", "drop_lane"),
         ("broker", "ack"),
         ("registry", "changes"),
-        ("registry", "list"),
+        ("registry", "page"),
+        ("registry", "ended"),
+        ("broker", "end_of"),
         ("registry", "record"),
         ("registry", "progress"),
         ("registry", "change"),
@@ -371,7 +374,7 @@ async def test_a_lane_that_cannot_be_dropped_keeps_the_leader_from_nothing_else(
         lost = await add_task(backend)
         await backend.broker.drop_lane(lost.lane)
         broker = SickLane(backend.broker, stuck.lane)
-        janitor = Janitor(with_other(backend, broker=broker), "one")
+        janitor = Janitor(with_other(backend, broker=broker), "one", Settings())
         janitor.on_task(stuck)
         janitor.on_task(lost)
         running = asyncio.create_task(janitor.run())

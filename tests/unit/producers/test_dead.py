@@ -19,6 +19,7 @@ from lanes.errors import TaskConflict
 from lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
 from lanes.ports import Delivery, Source, Taken
 from lanes.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
+from lanes.search import listed
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
 from producers.dead import DeadLetters, Selection
@@ -350,7 +351,7 @@ async def test_a_retry_that_never_began_sends_nothing_and_is_cancelled(tmp_path:
         with pytest.raises(Crash):
             await retry(with_other(backend, broker=CrashingBroker(backend.broker, "after push")))
 
-        [begun] = await backend.registry.list([State.SUBMITTED])
+        [begun] = await listed(backend.registry, [State.SUBMITTED])
         assert (await find(backend), begun.total) == ([1, 2], None)
 
         await retry(backend)

@@ -12,6 +12,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import InvalidChange, UnknownFormat, Unreachable
 from lanes.push import Push, decode, encode
+from lanes.search import listed
 from lanes.task import Level, State, Task
 from producers.replay import clone, replay
 from tests.unit.dispatcher.support import Wrapped, backend_in
@@ -104,7 +105,7 @@ async def test_a_replay_that_would_lack_pushes_says_what_is_retained(tmp_path: P
         with pytest.raises(InvalidChange, match=r"0 of its 3 pushes retained, those published"):
             await replay(with_other(backend, broker=lossy), settings, "young", 5)
 
-        assert len(await backend.registry.list()) == 2
+        assert len(await listed(backend.registry)) == 2
 
 
 async def test_a_task_that_is_still_submitted_is_no_whole_to_clone(tmp_path: Path) -> None:
@@ -157,4 +158,4 @@ async def test_a_clone_of_what_only_a_newer_version_reads_is_refused_before_it_b
         with pytest.raises(UnknownFormat, match="upgrade this process"):
             await clone(backend, settings, "old")
 
-        assert [known.id for known in await backend.registry.list()] == ["old"]
+        assert [known.id for known in await listed(backend.registry)] == ["old"]

@@ -18,6 +18,7 @@ from lanes.marks import collapse_mark
 from lanes.naming import own_lane
 from lanes.ports import Turn
 from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode, encode
+from lanes.search import listed
 from lanes.settings import Settings
 from lanes.task import Finished, Level, State
 from producers.chunks import chunk_size
@@ -75,7 +76,7 @@ class Fixture:
         return found[:-1]
 
     async def tasks(self):
-        return await self.backend.registry.list()
+        return await listed(self.backend.registry)
 
     def notes(self):
         return [progress.note for progress in self.progress if progress.note]
@@ -255,7 +256,7 @@ async def test_a_named_pipe_that_nobody_writes_to_is_given_up_when_told_so(tmp_p
             submitting_it.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await submitting_it
-        assert await f.backend.registry.list() == []
+        assert await listed(f.backend.registry) == []
 
 
 async def test_progress_names_the_task_and_its_total(tmp_path):

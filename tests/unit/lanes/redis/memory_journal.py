@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
 class MemoryJournal:
-    """See `lanes.ports.Journal`. `after_append` may raise, as a process that dies then."""
+    """See `lanes.ports.Journal`. `after_append` may raise, as a process that dies then;
+    `on_append` is what happens elsewhere at that moment.
+    """
 
     def __init__(self) -> None:
         self.records: dict[str, bytes] = {}
@@ -16,6 +18,7 @@ class MemoryJournal:
         self.let_append = asyncio.Event()
         self.let_append.set()
         self.after_append: Callable[[], None] = lambda: None
+        self.on_append: Callable[[], Awaitable[object]] | None = None
 
     async def append(self, key: str, body: bytes) -> None:
         self.appending.set()
@@ -24,6 +27,8 @@ class MemoryJournal:
         self.records[key] = body
         self.appended.append(key)
         self.after_append()
+        if self.on_append is not None:
+            await self.on_append()
 
     async def replay(self) -> list[tuple[str, bytes]]:
         return [*self.records.items()]

@@ -21,6 +21,7 @@ from lanes.redis.marks import RedisMarks
 from lanes.redis.notices import Notices
 from lanes.redis.registry import RedisRegistry
 from lanes.redis.shelf import RedisShelf
+from lanes.search import ALL
 from lanes.task import Finished, Level, Task, Weights
 
 DEADLINE_S = 30
@@ -38,7 +39,10 @@ CALLS: dict[str, Call] = {
     "marks first": lambda client: RedisMarks(client, KEYS, 60).first([Mark("k", "1")]),
     "marks enter": lambda client: RedisMarks(client, KEYS, 60).enter([Mark("k", "1")], "me", 1),
     "registry get": lambda client: RedisRegistry(client, KEYS, None).get("t"),
-    "registry list": lambda client: RedisRegistry(client, KEYS, None).list(),
+    "registry page": lambda client: RedisRegistry(client, KEYS, None).page(ALL),
+    "registry some": lambda client: RedisRegistry(client, KEYS, None).some(["t"]),
+    "registry ended": lambda client: RedisRegistry(client, KEYS, None).ended(1, 1),
+    "registry forget": lambda client: RedisRegistry(client, KEYS, None).forget("t"),
     "registry add": lambda client: RedisRegistry(client, KEYS, None).add(TASK),
     "registry change": lambda client: RedisRegistry(client, KEYS, None).change("t", life.start),
     "registry weights": lambda client: RedisRegistry(client, KEYS, None).weights(),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -23,57 +20,14 @@ from lanes.errors import (
 from lanes.ports import ClaimResult, Fence
 from lanes.presence import Process
 from lanes.push import Kind, Push
-from lanes.redis import RedisRegistry, connect_redis, tallies, writes
+from lanes.redis import connect_redis, tallies, writes
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
-from lanes.task import Finished, Level, State, Task, Weights, new_task_id
-from tests.unit.lanes.redis.memory_journal import MemoryJournal
+from lanes.search import listed
+from lanes.task import Finished, State, Task, Weights
+from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
 
 DEADLINE_S = 60.0
-WINDOW_S = 600.0
-
-
-def new_task(**fields: object) -> Task:
-    task_id = new_task_id()
-    task = Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}", created_at_ms=life.now_ms())
-    return replace(task, **fields)
-
-
-class World:
-    """One prefix in Redis with its journal, seen by any number of registries."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.prefix = f"test-{uuid.uuid4().hex}"
-        self.journal = MemoryJournal()
-
-    @asynccontextmanager
-    async def registry(self) -> AsyncIterator[RedisRegistry]:
-        async with connect_redis(self.url, self.prefix, self.journal, WINDOW_S) as redis:
-            yield redis.registry
-
-    async def lose_data(self) -> None:
-        await self.delete("*")
-
-    async def lose_locks(self) -> None:
-        """What time does to the locks of a process that died."""
-        await self.delete("lock:*")
-
-    async def delete(self, pattern: str) -> None:
-        client = Client(self.url)
-        base = Keys(self.prefix).lock("").removesuffix("lock:")
-        if names := await client.call("KEYS", base + pattern):
-            await client.call("DEL", *names)
-        await client.close()
-
-
-@asynccontextmanager
-async def world_on(url: str) -> AsyncIterator[World]:
-    world = World(url)
-    try:
-        yield world
-    finally:
-        await world.lose_data()
 
 
 async def test_a_change_is_in_the_journal_before_anybody_sees_it(redis_url: str) -> None:
@@ -226,7 +180,7 @@ async def test_of_processes_that_find_redis_empty_one_fills_it(redis_url: str) -
 
         async def seen() -> tuple[int, list[Task]]:
             async with world.registry() as registry:
-                return (await registry.changes(0, 0)).version, await registry.list()
+                return (await registry.changes(0, 0)).version, await listed(registry)
 
         looks = await asyncio.gather(*(seen() for _ in range(4)))
 
@@ -314,7 +268,7 @@ async def test_what_only_a_newer_version_understands_is_filled_in_again_untouche
         await world.journal.append("garbage", garbage)
         await world.lose_data()
 
-        assert [task.id for task in await registry.list()] == [known.id]
+        assert [task.id for task in await listed(registry)] == [known.id]
         assert sorted((await registry.changes(0, 1.0)).unread) == ["garbage", "newer"]
         with pytest.raises(UnknownFormat, match="task newer is of format 2"):
             await registry.get("a-key")

@@ -9,6 +9,7 @@ import pytest
 
 from lanes.backend import Backend, connect
 from lanes.errors import BadInput, PushlaneError
+from lanes.search import listed
 from lanes.settings import Settings
 from pipeline.refusals import Nobody, TooMany
 from pipeline.rules.asking import ask_again, ask_now, give_up, see_through
@@ -34,7 +35,7 @@ async def leading(tmp_path, now_ms: int = NINE + 1000):
 
 
 async def keys_of_tasks(backend: Backend) -> list[str]:
-    return sorted(task.key for task in await backend.registry.list())
+    return sorted(task.key for task in await listed(backend.registry))
 
 
 async def until(holds) -> None:

@@ -1,0 +1,78 @@
+"""`forget`: remove tasks that have ended before their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from cli.completion import complete_task
+from cli.errors import note
+from cli.flags import Flags, with_flags
+from cli.run import on_backend
+from lanes import life
+from lanes.backend import Backend
+from lanes.errors import UserError
+from lanes.task import Task
+
+_LEAVE_S = 0.25
+_LEAVE_TRIES = 40
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(with_flags(forget))
+
+
+def forget(
+    flags: Flags,
+    tasks: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK...", help="Id, key or name of each.", autocompletion=complete_task
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove tasks that have ended, with their counts, keys, lanes and dead pushes."""
+    settings = flags.settings()
+
+    async def load(backend: Backend) -> dict[str, Task]:
+        found = [await backend.registry.get(task) for task in tasks]
+        return {task.id: task for task in found}
+
+    wanted = on_backend(settings, load)
+    for task in wanted.values():
+        life.check_forgettable(task)  # refuse before anybody is asked
+    if not yes:
+        _confirm_forget(list(wanted.values()))
+    for task in wanted.values():
+        on_backend(settings, partial(_forget, task=task))
+        note(f"task {task.id} is forgotten")
+
+
+def _confirm_forget(tasks: list[Task]) -> None:
+    """A key that is forgotten can be submitted again, and all of it is then sent again."""
+    what = f"task {tasks[0].id}" if len(tasks) == 1 else f"{len(tasks)} tasks"
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"forgetting {what} cannot be undone and there is no terminal to ask on; add --yes"
+        )
+    keyed = " What has a key can then be submitted again." if any(t.key for t in tasks) else ""
+    question = f"Forget {what}, with its counts, its lane and its dead pushes?{keyed}"
+    if not typer.confirm(question, err=True):
+        raise UserError(f"{what}: not forgotten")
+
+
+async def _forget(backend: Backend, task: Task) -> None:
+    """Readers of its lanes leave within a second or two of its end."""
+    for _ in range(_LEAVE_TRIES):
+        if await backend.forget(task):
+            return
+        await asyncio.sleep(_LEAVE_S)
+    raise UserError(
+        f"task {task.id} is not forgotten: somebody still reads its lane; see which dispatchers "
+        "run (`pushlane workers`), then try again"
+    )

@@ -1,0 +1,120 @@
+"""Forgets what ended long ago: tasks with all that is kept of them, and old dead pushes.
+
+Run by whoever leads. The registry is asked for what is due, so that nobody has to remember what
+ended: a look costs as much as there is to forget.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from dispatcher.backoff import for_each
+from lanes import life
+from lanes.backend import Backend
+from lanes.browse import Browser
+from lanes.errors import MalformedPush, UnknownFormat, UnknownLane
+from lanes.leader import Leader
+from lanes.naming import DEAD_LANE, DEAD_LEASE
+from lanes.ports import Taken
+from lanes.push import decode_dead
+from lanes.settings import Settings
+from lanes.task import Task
+
+log = logging.getLogger("pushlane.forgetting")
+
+_TASKS_EVERY_MS = 60_000
+_DEAD_EVERY_MS = 3_600_000
+_PAGE = 256
+_AT_ONCE = 8
+_BUSY_S = 30.0
+
+
+class Forgetting:
+    """`clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        leader: Leader,
+        settings: Settings,
+        clock_ms: Callable[[], int] = life.now_ms,
+    ) -> None:
+        self._backend = backend
+        self._leader = leader
+        self._tasks_ms = round(settings.task_retention_s * 1000)
+        self._dead_ms = round(settings.dead_retention_s * 1000)
+        self._clock_ms = clock_ms
+        self._tasks_at_ms = 0
+        self._dead_at_ms = 0
+
+    async def step(self) -> None:
+        """What is due of it."""
+        now = self._clock_ms()
+        if now >= self._tasks_at_ms:
+            self._tasks_at_ms = now + _TASKS_EVERY_MS
+            await self._forget_tasks(now)
+        if now >= self._dead_at_ms:
+            self._dead_at_ms = now + _DEAD_EVERY_MS
+            await self._purge_dead(now)
+
+    async def _forget_tasks(self, now: int) -> None:
+        """Page by page. Those that cannot go yet are looked at in the next round again."""
+        left, is_last = 0, False
+        while not is_last:
+            ended = await self._backend.registry.ended(now - self._tasks_ms, _PAGE, left)
+            is_last = len(ended) < _PAGE
+            due = [task for task in ended if self._is_due(task, now)]
+            kept = len(ended) - len(due)
+
+            async def forget(task: Task) -> None:
+                nonlocal kept
+                kept += not await self._forget(task)
+
+            await for_each(due, forget, _AT_ONCE)
+            left += kept
+
+    def _is_due(self, task: Task, now: int) -> bool:
+        """Its own retention may be longer than that of tasks."""
+        kept_ms = max(self._tasks_ms, round(task.retention_s * 1000))
+        return task.lane_dropped and now - task.finished_at_ms >= kept_ms
+
+    async def _forget(self, task: Task) -> bool:
+        fence = await self._leader.fence()
+        if fence is None or not await self._backend.forget(task, fence):
+            return False
+        log.debug("task %s is forgotten", task.id, extra={"action": "forgotten"})
+        return True
+
+    async def _purge_dead(self, now: int) -> None:
+        """Those of tasks that share lanes lie on one lane, in the order of their deaths."""
+        lease, holder = self._backend.lease, self._leader.holder
+        if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
+            self._dead_at_ms = now + _TASKS_EVERY_MS  # a command looks through them
+            return
+        try:
+            with suppress(UnknownLane):
+                async with Browser(self._backend.broker, DEAD_LANE) as browser:
+                    await self._purge(browser, now - self._dead_ms)
+        finally:
+            await lease.release(DEAD_LEASE, holder)
+
+    async def _purge(self, browser: Browser, before_ms: int) -> None:
+        purged = 0
+        while page := await browser.page():
+            old = [taken for taken in page if _died_at_ms(taken) < before_ms]
+            await browser.remove(old)
+            purged += len(old)
+            if len(old) < len(page):
+                break
+        if purged:
+            log.info("%d old dead pushes are purged", purged, extra={"action": "dead_purged"})
+
+
+def _died_at_ms(taken: Taken) -> float:
+    """One that cannot be read stays."""
+    try:
+        return decode_dead(taken.body).died_at_ms
+    except (MalformedPush, UnknownFormat):
+        return float("inf")

@@ -1,0 +1,66 @@
+"""Looking for tasks: which are meant, and page after page of those that fit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from lanes.task import Level, State, Task
+
+if TYPE_CHECKING:
+    from lanes.ports import Registry
+
+PAGE = 500  # read and decoded in a few ms
+
+
+class Query(NamedTuple):
+    """Which tasks are meant: those that fit each part that is given.
+
+    `word` is a part of the id, the key or the name, in any case.
+    """
+
+    states: Sequence[State] = ()
+    word: str = ""
+    app: str = ""
+    level: Level | None = None
+
+    @property
+    def is_of_active(self) -> bool:
+        """Whether only tasks that are not finished can fit."""
+        return bool(self.states) and not any(state.is_terminal for state in self.states)
+
+    def fits(self, task: Task) -> bool:
+        word = self.word.lower()
+        return (
+            (not self.states or task.state in self.states)
+            and (not self.app or task.app == self.app)
+            and (self.level is None or task.level is self.level)
+            and (not word or any(word in one.lower() for one in (task.id, task.key, task.name)))
+        )
+
+
+ALL = Query()
+
+
+class Page(NamedTuple):
+    """Some of the tasks that fit. `after` is where the next page begins, empty on the last one."""
+
+    tasks: list[Task]
+    after: str = ""
+
+
+async def pages(registry: Registry, query: Query = ALL) -> AsyncIterator[list[Task]]:
+    """Those that fit, newest first, with a turn for others after each page."""
+    after, is_last = "", False
+    while not is_last:
+        tasks, after = await registry.page(query, after)
+        is_last = not after
+        if tasks:
+            yield tasks
+
+
+async def listed(registry: Registry, states: Sequence[State] = ()) -> list[Task]:
+    """All tasks in these states (in any when none is named), oldest first."""
+    found = [task async for page in pages(registry, Query(states)) for task in page]
+    found.reverse()
+    return found

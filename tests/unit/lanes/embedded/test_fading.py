@@ -1,0 +1,112 @@
+"""What the embedded store forgets by itself, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.embedded import fading
+from lanes.push import Kind
+from lanes.search import listed
+from lanes.settings import Settings
+from lanes.task import Finished, Level, Moved, State, Task, new_task_id
+
+SCHEMA_NOW = ("ended", "fading", "forgotten")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    now = [life.now_ms()]
+    monkeypatch.setattr(fading, "now_ms", lambda: now[0])
+    return now
+
+
+@asynccontextmanager
+async def store(folder: Path) -> AsyncIterator[Backend]:
+    async with connect(Settings(broker="embedded", data_dir=folder)) as backend:
+        yield backend
+
+
+def rows(folder: Path, table: str) -> int:
+    with sqlite3.connect(folder / "pushlane.db") as connection:
+        [count] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(count)
+
+
+async def ended(backend: Backend) -> Task:
+    task_id = new_task_id()
+    await backend.registry.add(Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}"))
+    await backend.registry.record([Finished(task_id, Kind.DELIVERED, [1, 2])])
+    await backend.registry.move([Moved(task_id, [3])])
+    return await backend.registry.change(task_id, life.finish(State.DONE))
+
+
+async def test_which_seqs_were_counted_goes_a_day_after_the_lanes(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    async with store(tmp_path) as backend:
+        task = await ended(backend)
+        await backend.registry.change(task.id, life.lane_dropped)
+        clock[0] += fading.KEPT_MS - 1
+        other = await ended(backend)
+        assert await backend.registry.finished(task.id, [1, 3]) == [True, False]
+
+        clock[0] += 1
+        await backend.registry.change(other.id, life.lane_dropped)
+
+        assert await backend.registry.finished(task.id, [1]) == [False]
+        assert await backend.registry.finished(other.id, [1]) == [True]
+        late = [Finished(task.id, Kind.DROPPED, [2, 9]), Finished(other.id, Kind.DROPPED, [2, 9])]
+        of_task, of_other = await backend.registry.record(late)
+        assert (of_task.delivered, of_task.dropped) == (2, 0)
+        assert (of_other.delivered, of_other.dropped) == (2, 1)
+        await backend.registry.move([Moved(task.id, [4])])
+    assert rows(tmp_path, "seen") == 2
+
+
+async def test_what_is_counted_of_no_task_goes_in_a_day(tmp_path: Path, clock: list[int]) -> None:
+    async with store(tmp_path) as backend:
+        await backend.registry.record([Finished("nobody", Kind.DROPPED, [1])])
+        await ended(backend)
+        assert rows(tmp_path, "progress") == 2
+
+        clock[0] += fading.KEPT_MS
+        await ended(backend)
+
+    assert rows(tmp_path, "progress") == 2
+    assert rows(tmp_path, "fading") == 0
+
+
+async def test_forgotten_tasks_leave_no_row(tmp_path: Path, clock: list[int]) -> None:
+    async with store(tmp_path) as backend:
+        for _ in range(3):
+            task = await ended(backend)
+            await backend.registry.change(task.id, life.lane_dropped)
+            await backend.registry.forget(task.id)
+        clock[0] += fading.KEPT_MS
+        last = await ended(backend)
+        await backend.registry.forget(last.id)
+
+    tables = ("tasks", "progress", "seen", "ended", "fading")
+    assert {table: rows(tmp_path, table) for table in tables} == dict.fromkeys(tables, 0)
+    assert rows(tmp_path, "forgotten") == 1
+
+
+async def test_a_store_that_was_made_before_knows_what_has_ended(tmp_path: Path) -> None:
+    async with store(tmp_path) as backend:
+        task = await ended(backend)
+        task = await backend.registry.change(task.id, life.lane_dropped)
+    with sqlite3.connect(tmp_path / "pushlane.db") as connection:
+        for table in SCHEMA_NOW:
+            connection.execute(f"DROP TABLE {table}")
+
+    async with store(tmp_path) as backend:
+        assert await backend.registry.ended(life.now_ms() + 1, 9) == [task]
+        assert await listed(backend.registry) == [task]
+    assert rows(tmp_path, "fading") == 1
