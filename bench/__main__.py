@@ -20,6 +20,7 @@ from lanes.errors import PushlaneError
 MEASURED = (
     "fairness",
     "fanout",
+    "growth",
     "late-task",
     "memory",
     "modes",

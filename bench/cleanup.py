@@ -29,7 +29,7 @@ async def remove_namespaces(settings: Settings) -> None:
             names = (await admin.call("GET", f"/namespaces/{tenant}", "list namespaces")).value
             for name in (name for name in names if _is_ours(name, settings.namespace)):
                 await _remove(admin, name)
-        await _remove_keys(settings)
+        await remove_keys(settings)
     except PushlaneError as error:
         say(f"namespaces {settings.namespace}* are left: {error}")
 
@@ -65,7 +65,8 @@ async def _remove_topics(admin: Admin, namespace: str) -> None:
         await asyncio.gather(*(remove(topic, what) for topic in topics))
 
 
-async def _remove_keys(settings: Settings) -> None:
+async def remove_keys(settings: Settings) -> None:
+    """Empty Redis of all that belongs to the settings' namespace and those that begin with it."""
     redis = Redis.from_url(settings.redis_url)
     try:
         names = []

@@ -140,6 +140,10 @@ class Dispatcher:
         known = self._roster.lanes.get(lane)
         return known is not None and known.main.reader is not None
 
+    def lanes(self) -> list[str]:
+        """Those that this process serves, the shared ones included."""
+        return list(self._roster.lanes)
+
     def is_fed(self, lane: str) -> bool:
         """Whether this process has something of the lane at hand."""
         known = self._roster.lanes.get(lane)

@@ -1,0 +1,184 @@
+"""What is left of tasks that have ended, and how long the leader ever holds its loop.
+
+First tasks are made, delivered and forgotten, with retentions as short as the settings allow: what
+is left then in Redis, the journal, the broker and the process. Then a dispatcher leads beside many
+ended and many running tasks: the longest of all steps of its event loop is timed. Last, Redis is
+emptied, and filled again from the journal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.backends import backend_settings
+from bench.backlog import write_tasks
+from bench.cleanup import remove_keys
+from bench.figures import Figure, at_most, say
+from bench.footprint import journal_bytes, redis_keys, store_bytes
+from bench.singles import write_singles
+from bench.steps import Steps
+from dispatcher.service import Dispatcher
+from dispatcher.sinks.null import NullSink
+from lanes import life
+from lanes.backend import Backend, connect
+from lanes.naming import is_pool, pool_lane
+from lanes.search import Query
+from lanes.settings import Settings
+from lanes.task import Level, State, Task, new_task_id
+
+RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
+_OF_OWN = 40
+_AT_ONCE = 500
+_BLOCKED_MS = 10.0
+_REBUILT_S = 60.0
+_WINDOW_S = 61.0
+_PATIENCE_S = 1_200.0
+_LOOK_S = 0.5
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
+    parser.add_argument("--tasks", type=int, default=20_000, help="made and forgotten")
+    parser.add_argument("--ended", type=int, default=100_000, help="kept while a leader works")
+    parser.add_argument("--running", type=int, default=10_000, help="that it works for")
+    parser.add_argument("--seconds", type=float, default=75.0, help="so long its steps are timed")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    short = {
+        "retention_s": 0.0,
+        "dead_retention_s": 0.0,
+        "ledger_window_s": _WINDOW_S,
+        "task_retention_s": _WINDOW_S,
+        "receipts": "off",
+    }
+    with backend_settings(options.broker, **short) as settings:
+        left = asyncio.run(_forgotten(settings, options.tasks))
+    with backend_settings(options.broker, receipts="off") as settings:
+        led = asyncio.run(_led(settings, options))
+    return {"broker": options.broker, "tasks": options.tasks, **left, **led}
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    shown = [
+        at_most("longest step of the loop, ms", result["blocked_ms_max"], _BLOCKED_MS),
+        Figure("topics or lanes left", f"{result['topics_left']}", "0", not result["topics_left"]),
+        Figure("handles left", f"{result['handles_left']}", "0", not result["handles_left"]),
+    ]
+    if result["rebuild_s"] is not None:
+        shown += [
+            at_most("an emptied Redis is filled again in, s", result["rebuild_s"], _REBUILT_S),
+            Figure("keys left in Redis", f"{result['redis_keys_left']}"),
+            Figure("bytes of the journal, before and after", _change(result, "journal_bytes")),
+        ]
+    else:
+        shown.append(Figure("bytes of the store, before and after", _change(result, "store_bytes")))
+    return shown
+
+
+def _change(result: dict[str, Any], what: str) -> str:
+    return f"{result[what + '_most']:,} → {result[what + '_left']:,}"
+
+
+async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
+    """What is there once all are forgotten, beyond what is there when none was ever made."""
+    async with connect(settings) as backend, _leading(backend, settings) as dispatcher:
+        before, had = await _kept(settings, backend, dispatcher), time.monotonic()
+        say(f"making {tasks:,} tasks, one of {_OF_OWN} with a lane of its own")
+        await write_tasks(backend, tasks // _OF_OWN, 1)
+        await write_singles(settings, tasks - tasks // _OF_OWN)
+        say(f"  made in {time.monotonic() - had:.0f} s; waiting until they are forgotten")
+        most = await _kept(settings, backend, dispatcher)
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while (await backend.registry.page(Query(), most=1)).after:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"not all {tasks:,} tasks are forgotten in {_PATIENCE_S:g} s")
+            await asyncio.sleep(_LOOK_S)
+        say(f"  forgotten after {time.monotonic() - had:.0f} s")
+        after = await _kept(settings, backend, dispatcher, compact=True)
+    left = {f"{what}_left": after[what] - before[what] for what in ("topics", "handles")}
+    keys = None if after["redis_keys"] is None else after["redis_keys"] - before["redis_keys"]
+    sizes = {
+        f"{what}_{when}": kept[what]
+        for what in ("journal_bytes", "store_bytes")
+        for when, kept in (("most", most), ("left", after))
+    }
+    return {**left, "redis_keys_left": keys, **sizes}
+
+
+async def _kept(
+    settings: Settings, backend: Backend, dispatcher: Dispatcher, *, compact: bool = False
+) -> dict[str, Any]:
+    gc.collect()
+    on_pulsar = settings.broker != "embedded"
+    lanes = [lane for lane in await backend.broker.lanes() if not is_pool(lane)]
+    return {
+        "topics": len(lanes),
+        "handles": len(os.listdir("/proc/self/fd")) + len(dispatcher.lanes()),
+        "redis_keys": await redis_keys(settings) if on_pulsar else None,
+        "journal_bytes": await journal_bytes(settings, compact) if on_pulsar else None,
+        "store_bytes": None if on_pulsar else store_bytes(Path(settings.data_dir)),
+    }
+
+
+async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+    async with connect(settings) as backend:
+        say(f"making {options.ended:,} ended and {options.running:,} running tasks")
+        now = life.now_ms()
+        await _add(backend, options.ended, State.DONE, finished_at_ms=now, lane_dropped=True)
+        await _add(backend, options.running, State.RUNNING)
+        say(f"timing the steps of a leader for {options.seconds:g} s")
+        gc.collect()
+        with Steps() as steps:
+            async with _leading(backend, settings):
+                await asyncio.sleep(options.seconds)
+    say(f"  the longest: {steps.longest}")
+    rebuild_s = await _rebuilt_s(settings) if settings.broker != "embedded" else None
+    return {"blocked_ms_max": round(steps.most_ms, 1), "rebuild_s": rebuild_s}
+
+
+async def _add(backend: Backend, count: int, state: State, **fields: Any) -> None:
+    for start in range(0, count, _AT_ONCE):
+        tasks = [_task(state, **fields) for _ in range(min(_AT_ONCE, count - start))]
+        await asyncio.gather(*map(backend.registry.add, tasks))
+
+
+def _task(state: State, **fields: Any) -> Task:
+    task_id = new_task_id()
+    return Task(
+        id=task_id,
+        level=Level.LOW,
+        lane=pool_lane(task_id, 8),
+        name=f"Task {task_id}",
+        state=state,
+        total=1,
+        created_at_ms=life.now_ms(),
+        **fields,
+    )
+
+
+async def _rebuilt_s(settings: Settings) -> float:
+    await remove_keys(settings)
+    started_s = time.monotonic()
+    async with connect(settings) as backend:
+        await backend.registry.page(Query(), most=1)
+        return round(time.monotonic() - started_s, 1)
+
+
+@asynccontextmanager
+async def _leading(backend: Backend, settings: Settings) -> AsyncIterator[Dispatcher]:
+    dispatcher = Dispatcher(backend, NullSink(), settings)
+    running = asyncio.create_task(dispatcher.run())
+    try:
+        yield dispatcher
+    finally:
+        dispatcher.stop()
+        await running
