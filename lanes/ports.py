@@ -256,14 +256,19 @@ class Registry(Protocol):
 class Journal(Protocol):
     """The durable record of what a fast registry keeps: it is written first and rebuilds the rest.
 
-    The last body of a key is the one that counts; earlier ones may go.
+    The last body of a key is the one that counts; earlier ones may go. An empty one removes the
+    key, and may go as well.
     """
 
     async def append(self, key: str, body: bytes) -> None:
         """Return once the body is durable."""
 
     async def replay(self) -> list[tuple[str, bytes]]:
-        """Every key with its last body, in the order of their last appends."""
+        """Every key that was not removed, with its last body, in the order of their last appends.
+
+        That is all there is: since removals are forgotten, whoever fills an old copy from this has
+        to remove every key that the copy has besides.
+        """
 
     async def close(self) -> None: ...
 

@@ -1,4 +1,8 @@
-"""The registry's durable record: a compacted topic that keeps the last body of every key."""
+"""The registry's durable record: a compacted topic that keeps the last body of every key.
+
+An empty body is Pulsar's tombstone: a compaction drops the key and the tombstone. What compactions
+have read is trimmed later, a closed ledger at a time (`lanes.pulsar.policies`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,12 @@ import _pulsar
 
 from lanes.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from lanes.ports import Journal
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin, make_subscription, topic_path
 from lanes.pulsar.failures import failure
 from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 _TOPIC = "tasks"
+_COMPACTION = "__compaction"  # as the broker calls it
 _IN_FLIGHT = 256
 _LATE_S = 1.0
 
@@ -31,9 +36,14 @@ class PulsarJournal(Journal):
         self._room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def open(self) -> None:
-        """Make the topic when it is missing."""
+        """Make the topic when it is missing, with the cursor that its compactions go by.
+
+        The cursor holds back what they have not read. A broker makes it only once it has heard of
+        the namespace's threshold; without it, what is over the retention is trimmed unread.
+        """
         path = topic_path(self._namespace, _TOPIC)
         await self._admin.insist("PUT", path, "make the journal", allow=(409,))
+        await make_subscription(self._admin, path, _COMPACTION, "make the journal")
 
     async def append(self, key: str, body: bytes) -> None:
         try:
@@ -75,6 +85,9 @@ class PulsarJournal(Journal):
             if self._producer is None:
                 configuration = _pulsar.ProducerConfiguration()
                 configuration.batching_enabled(False)  # a change is durable at once, not in 10 ms
+                # Only of what is compressed does the client tell the size of the body; without it
+                # the compaction takes the headers of a tombstone for a body, and keeps it for ever.
+                configuration.compression_type(_pulsar.CompressionType.LZ4)
                 configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
                 start = self._link.raw.create_producer_async
                 self._producer = await self._link.open(
@@ -102,14 +115,22 @@ class PulsarJournal(Journal):
 
     def _read_all(self) -> list[tuple[str, bytes]]:
         try:
-            reader = self._open_reader()
             try:
-                return list(_latest(reader).items())
-            finally:
-                reader.close()
+                found = self._read_once()
+            except _pulsar.Timeout:
+                # Perhaps it waited for a last tombstone that a compaction has dropped meanwhile.
+                found = self._read_once()
         except _pulsar.PulsarException as error:
             result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
             raise failure(result, self._link.url, "read the journal") from error
+        return [(key, body) for key, body in found.items() if body]
+
+    def _read_once(self) -> dict[str, bytes]:
+        reader = self._open_reader()
+        try:
+            return _latest(reader)
+        finally:
+            reader.close()
 
     def _open_reader(self) -> _pulsar.Reader:
         configuration = _pulsar.ReaderConfiguration()

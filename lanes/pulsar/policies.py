@@ -15,18 +15,22 @@ from lanes.pulsar.admin import Admin
 from lanes.settings import Settings
 
 DELAY_TICK_MS = 100
-JOURNAL_COMPACTION_BYTES = 16 * 1024 * 1024
 _MIB = 1024 * 1024
+JOURNAL_COMPACTION_BYTES = 16 * _MIB
 LANE_QUOTA_BYTES = 64 * 1024**3
 
 
 class Policy(NamedTuple):
-    """A value under `key` of a namespace's policies, and the path that sets it."""
+    """A value under `key` of a namespace's policies, and the path that sets it.
+
+    Where a retention is `exact`, a longer one is set back to it.
+    """
 
     key: str
     path: str
     value: Any
     method: str = "POST"
+    exact: bool = False
 
 
 # A topic is removed by pushlane alone, and never made by a client that reconnects to a dropped one.
@@ -92,12 +96,19 @@ def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
     )
 
 
+# What was compacted is trimmed, save the newest two thresholds' worth, whatever their age. That is
+# what would be left if the compacted copy were lost; and with no ledger beside that copy, the
+# broker sends its entries one by one, so that a replay takes five times as long.
 JOURNAL_POLICIES = (
     *_COMMON,
     Policy(
         _RETENTION,
         "retention",
-        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        {
+            "retentionTimeInMinutes": -1,
+            "retentionSizeInMB": 2 * JOURNAL_COMPACTION_BYTES // _MIB,
+        },
+        exact=True,
     ),
     Policy("compaction_threshold", "compactionThreshold", JOURNAL_COMPACTION_BYTES, "PUT"),
 )
@@ -142,7 +153,7 @@ async def _create(admin: Admin, namespace: str) -> None:
 def _holds(current: Any, policy: Policy) -> bool:
     if policy.key == "backlog_quota_map" and isinstance(current, dict):
         current = current.get("destination_storage")
-    if policy.key == _RETENTION and isinstance(current, dict):
+    if policy.key == _RETENTION and not policy.exact and isinstance(current, dict):
         return _keeps(current, policy.value)
     if isinstance(policy.value, dict):
         return isinstance(current, dict) and policy.value.items() <= current.items()

@@ -1,5 +1,5 @@
 """What only the Pulsar adapter promises, on a real Pulsar and Redis: no repeated batch is kept,
-policies are as they should be, the journal outlives its compaction, and lanes end for everybody.
+policies are as they should be, and lanes end for everybody.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import pytest
 from lanes.backend import Backend, connect
 from lanes.errors import OversizedPush, TaskConflict, UnknownLane
 from lanes.ports import Broker, LaneReader, Source, Taken
-from lanes.pulsar.admin import Admin, topic_path
+from lanes.pulsar.admin import Admin
 from lanes.pulsar.batches import BATCH_BYTES
-from lanes.pulsar.journal import PulsarJournal
 from lanes.pulsar.link import connect_link
 from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from lanes.pulsar.producers import ProducerKey, Producers
@@ -345,50 +344,3 @@ def test_producers_over_the_limit_are_closed_but_none_in_use(play: Play) -> None
                 assert held.raw.is_connected()
 
     play(scenario)
-
-
-def test_the_journal_keeps_the_last_body_of_every_key_in_order(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.connect()
-        async with connect_link(scene.settings) as link:
-            journal = PulsarJournal(link, await scene.admin(), _journal_namespace(scene))
-            assert await journal.replay() == []
-            for key, body in [("a", b"1"), ("b", b"1"), ("a", b"2")]:
-                await journal.append(key, body)
-
-            assert await journal.replay() == [("b", b"1"), ("a", b"2")]
-            await journal.close()
-
-    play(scenario)
-
-
-def test_the_journal_reads_the_same_after_its_compaction(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.connect()
-        admin = await scene.admin()
-        async with connect_link(scene.settings) as link:
-            journal = PulsarJournal(link, admin, _journal_namespace(scene))
-            for number in range(50):
-                await journal.append(f"key-{number % 5}", b"%d" % number)
-            before = await journal.replay()
-
-            await _compact(admin, topic_path(_journal_namespace(scene), "tasks"))
-
-            await journal.append("key-0", b"last")
-            assert before == [(f"key-{number}", b"%d" % (45 + number)) for number in range(5)]
-            assert await journal.replay() == [*before[1:], ("key-0", b"last")]
-            await journal.close()
-
-    play(scenario)
-
-
-def _journal_namespace(scene: Scene) -> str:
-    return f"{scene.settings.namespace}-registry"
-
-
-async def _compact(admin: Admin, topic: str) -> None:
-    await admin.call("PUT", f"{topic}/compaction", "compact")
-    status = ""
-    while status != "SUCCESS":
-        status = (await admin.call("GET", f"{topic}/compaction", "look")).value["status"]
-        assert status != "ERROR"

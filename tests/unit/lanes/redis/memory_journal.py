@@ -31,7 +31,7 @@ class MemoryJournal:
             await self.on_append()
 
     async def replay(self) -> list[tuple[str, bytes]]:
-        return [*self.records.items()]
+        return [(key, body) for key, body in self.records.items() if body]
 
     async def close(self) -> None:
         """Nothing is held open."""
