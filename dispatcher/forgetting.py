@@ -25,6 +25,7 @@ from lanes.task import Task
 log = logging.getLogger("pushlane.forgetting")
 
 _TASKS_EVERY_MS = 60_000
+_AGAIN_MS = 2_000
 _DEAD_EVERY_MS = 3_600_000
 _PAGE = 256
 _AT_ONCE = 8
@@ -53,11 +54,13 @@ class Forgetting:
         """What is due of it."""
         now = self._clock_ms()
         if now >= self._tasks_at_ms:
-            self._tasks_at_ms = now + _TASKS_EVERY_MS
+            self._tasks_at_ms = now + _AGAIN_MS
             await self._forget_tasks(now)
+            self._tasks_at_ms = now + _TASKS_EVERY_MS
         if now >= self._dead_at_ms:
-            self._dead_at_ms = now + _DEAD_EVERY_MS
-            await self._purge_dead(now)
+            self._dead_at_ms = now + _TASKS_EVERY_MS
+            if await self._purge_dead(now):
+                self._dead_at_ms = now + _DEAD_EVERY_MS
 
     async def _forget_tasks(self, now: int) -> None:
         """Page by page. Those that cannot go yet are looked at in the next round again."""
@@ -87,18 +90,20 @@ class Forgetting:
         log.debug("task %s is forgotten", task.id, extra={"action": "forgotten"})
         return True
 
-    async def _purge_dead(self, now: int) -> None:
-        """Those of tasks that share lanes lie on one lane, in the order of their deaths."""
+    async def _purge_dead(self, now: int) -> bool:
+        """Those of tasks that share lanes lie on one lane, in the order of their deaths. False
+        while a command looks through them.
+        """
         lease, holder = self._backend.lease, self._leader.holder
         if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
-            self._dead_at_ms = now + _TASKS_EVERY_MS  # a command looks through them
-            return
+            return False
         try:
             with suppress(UnknownLane):
                 async with Browser(self._backend.broker, DEAD_LANE) as browser:
                     await self._purge(browser, now - self._dead_ms)
         finally:
             await lease.release(DEAD_LEASE, holder)
+        return True
 
     async def _purge(self, browser: Browser, before_ms: int) -> None:
         purged = 0

@@ -9,8 +9,8 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self._base = f"{{{prefix}}}:"
         self.version = self._base + "version"  # number of the latest change; absent: nothing here
-        self.server = self._base + "server"  # run id of the server that counts since `counted`
-        self.filled = self._base + "filled"  # run id of the server that all of this was filled on
+        self.server = self._base + "server"  # run id of the server that this was filled on
+        self.filled = self._base + "filled"  # the same, by a version that keeps `order` and `ended`
         self.counted = self._base + "counted"  # Unix ms: since when every finish is counted
         self.tasks = self._base + "tasks"  # hash: id → task
         self.by_key = self._base + "by-key"  # hash: key → id

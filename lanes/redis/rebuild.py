@@ -10,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from typing import Any
 
 from lanes.errors import Unreachable
 from lanes.paging import paged
 from lanes.ports import Journal
-from lanes.redis.client import Client, bodies_only
+from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 from lanes.redis.stored import (
+    INDEX,
     READY,
     REMOVE,
     SHELVE,
     STORE,
+    index_args,
     index_keys,
     remove_args,
     store_args,
@@ -37,14 +40,36 @@ GUARD_MS = 30_000
 PATIENCE_S = 120.0
 POLL_S = 0.1
 
+# What an earlier version of pushlane has filled is whole, but for what it did not know of.
 _GUARD = (
     READY
     + """
 if ready(KEYS[1], KEYS[3]) then return 'ready' end
-if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'ours' end
-return redis.call('GET', KEYS[2]) == ARGV[1] and 'ours' or 'busy'
+local guard = redis.call('GET', KEYS[2])
+if guard and guard ~= ARGV[1] then return 'busy' end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return ready(KEYS[1], KEYS[4]) and 'index' or 'fill'
 """
 )
+
+_INDEX = (
+    INDEX
+    + """
+if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[10], ARGV[2])
+for at = 3, #ARGV, 3 do
+  if redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1 then index(unpack(ARGV, at, at + 2)) end
+end
+return 1
+"""
+)
+
+_INDEXED = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('SET', KEYS[2], redis.call('GET', KEYS[3]))
+return 1
+"""
 
 # Refuses when the guard went to somebody else, so that old tasks never overwrite newer ones.
 # Tasks whose lane may still be read count as just changed: who followed the registry before the
@@ -64,7 +89,7 @@ return 1
 """
 )
 
-# An old copy may hold what was forgotten since.
+# What an old copy holds besides was forgotten since.
 _EMPTY = (
     REMOVE
     + """
@@ -98,7 +123,6 @@ return 1
 )
 
 # Versions start at the server's time in ms, so that they are higher than any from before a loss.
-# Counts of a server that was filled before, by an earlier version of pushlane, are whole.
 _OPEN = """
 if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[11], ARGV[2]) end
@@ -107,11 +131,9 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if redis.call('GET', KEYS[13]) ~= run_id or redis.call('EXISTS', KEYS[14]) == 0 then
-  redis.call('SET', KEYS[14], string.format('%.0f', now_ms))
-end
 redis.call('SET', KEYS[12], run_id)
 redis.call('SET', KEYS[13], run_id)
+redis.call('SET', KEYS[14], string.format('%.0f', now_ms))
 redis.call('DEL', KEYS[10])
 redis.call('PUBLISH', KEYS[7], version)
 return 1
@@ -135,9 +157,14 @@ class Rebuild:
         token = secrets.token_hex(8)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            guard = [self._keys.version, self._keys.rebuilding, self._keys.filled]
+            guard = [self._keys.version, self._keys.rebuilding]
+            guard += [self._keys.filled, self._keys.server]
             turn: bytes = await self._client.run(_GUARD, guard, [token, GUARD_MS])
-            if turn == b"ready" or (turn == b"ours" and await self._fill(token)):
+            if turn == b"ready":
+                return
+            if turn == b"index" and await self._index(token):
+                return
+            if turn == b"fill" and await self._fill(token):
                 return
             await asyncio.sleep(POLL_S)
         raise Unreachable(
@@ -145,10 +172,17 @@ class Rebuild:
             f"{PATIENCE_S:.0f} s; look at the process that does it, then try again"
         )
 
+    async def _index(self, token: str) -> bool:
+        async for page in self._stored():
+            args = [arg for task_id, body in page.items() for arg in index_args(task_id, body)]
+            if not await self._client.run(_INDEX, self._filled_keys(), [token, GUARD_MS, *args]):
+                return False
+        keys = [self._keys.rebuilding, self._keys.filled, self._keys.server]
+        return bool(await self._client.run(_INDEXED, keys, [token]))
+
     async def _fill(self, token: str) -> bool:
-        records = await self._journal.replay() if self._journal else []
-        weights, documents = b"", dict[str, bytes]()
-        for page in paged(records, TASKS_A_CALL):
+        weights, documents, known = b"", dict[str, bytes](), set[str]()
+        for page in paged(await self._journal.replay() if self._journal else [], TASKS_A_CALL):
             tasks: list[tuple[str, bytes]] = []
             for key, body in page:
                 if key == WEIGHTS_KEY:
@@ -157,8 +191,11 @@ class Rebuild:
                     documents[key.removeprefix(SHELF_KEY)] = body
                 else:
                     tasks.append((key, body))
-            if tasks and not await self._fill_some(token, tasks):
+            known.update(task_id for task_id, _ in tasks)
+            if not await self._fill_some(token, tasks):
                 return False
+        if self._journal and not await self._empty(token, known):
+            return False
         if not await self._fill_shelf(token, documents):
             return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
@@ -166,31 +203,36 @@ class Rebuild:
         return bool(await self._client.run(_OPEN, keys, [token, weights]))
 
     async def _fill_some(self, token: str, tasks: Sequence[tuple[str, bytes]]) -> bool:
-        """Each as the journal has it: it may be a newer version's, or forgotten."""
+        """Each as the journal has it: it may be a newer version's."""
         args = [
-            arg
-            for task_id, body in tasks
-            if body
-            for arg in (*store_args(task_id, body), _lane_is(body))
+            arg for task_id, body in tasks for arg in (*store_args(task_id, body), _lane_is(body))
         ]
-        is_filled: int = await self._client.run(
-            _FILL, self._filled_keys(), [token, GUARD_MS, *args]
-        )
-        forgotten = [task_id for task_id, body in tasks if not body]
-        return bool(is_filled) and (not forgotten or await self._empty(token, forgotten))
+        return bool(await self._client.run(_FILL, self._filled_keys(), [token, GUARD_MS, *args]))
 
-    async def _empty(self, token: str, forgotten: Sequence[str]) -> bool:
-        bodies = await self._client.call("HMGET", self._keys.tasks, *forgotten, read=bodies_only)
-        old = [(task_id, body) for task_id, body in zip(forgotten, bodies, strict=True) if body]
-        tallies = [key for task_id, _ in old for key in tally_keys(self._keys, task_id)]
-        args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
-        keys = [*self._filled_keys(), *tallies]
-        return bool(await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]))
+    async def _empty(self, token: str, known: Container[str]) -> bool:
+        async for page in self._stored():
+            old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
+            tallies = [key for task_id, _ in old for key in tally_keys(self._keys, task_id)]
+            args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
+            keys = [*self._filled_keys(), *tallies]
+            if not await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]):
+                return False
+        return True
+
+    async def _stored(self) -> AsyncIterator[dict[str, bytes]]:
+        """All tasks that are there, in pages; a task may come twice."""
+        cursor, is_over = 0, False
+        while not is_over:
+            cursor, page = await self._client.call(
+                "HSCAN", self._keys.tasks, cursor, "COUNT", TASKS_A_CALL, read=_page
+            )
+            is_over = cursor == 0
+            if page:
+                yield page
 
     async def _fill_shelf(self, token: str, documents: Mapping[str, bytes]) -> bool:
-        """An empty body is the journal's way to say that a document was removed."""
         keys = [self._keys.rebuilding, self._keys.shelf]
-        kept = [(field, body) for field, body in documents.items() if body]
+        kept = [*documents.items()]
         if not await self._client.run(_CLEAR, keys, [token]):
             return False
         for start in range(0, len(kept), DOCUMENTS_A_CALL):
@@ -206,3 +248,9 @@ class Rebuild:
 
 def _lane_is(body: bytes) -> str:
     return "gone" if glimpse(body).lane_dropped else "open"
+
+
+def _page(answer: Any) -> tuple[int, dict[str, bytes]]:
+    cursor, found = answer
+    words([*found, *found.values()])
+    return int(cursor), {task_id.decode(): body for task_id, body in found.items()}

@@ -11,18 +11,28 @@ from lanes.task_bytes import glimpse
 # Which seqs were counted, once nothing can bring them again; and what is counted of no task.
 KEPT_MS = 24 * 3600 * 1000
 
-# KEYS begin with `index_keys`; from `at` on, ARGV holds what `store_args` gives.
-STORE = """
+# KEYS begin with `index_keys`. What the order of tasks, and of their ends, is read from.
+INDEX = """
+local function index(id, active, ended_ms)
+  redis.call('ZADD', KEYS[8], 0, id)
+  if active ~= '1' then redis.call('ZADD', KEYS[9], ended_ms, id) end
+end
+"""
+
+# From `at` on, ARGV holds what `store_args` gives.
+STORE = (
+    INDEX
+    + """
 local function store(at)
   local id, body, key, name, active, ended_ms = unpack(ARGV, at, at + 5)
   redis.call('HSET', KEYS[2], id, body)
   if key ~= '' then redis.call('HSET', KEYS[3], key, id) end
   if name ~= '' then redis.call('ZADD', KEYS[4], 0, name .. '\\0' .. id) end
   redis.call(active == '1' and 'SADD' or 'SREM', KEYS[5], id)
-  redis.call('ZADD', KEYS[8], 0, id)
-  if active ~= '1' then redis.call('ZADD', KEYS[9], ended_ms, id) end
+  index(id, active, ended_ms)
 end
 """
+)
 
 # The reverse. What was counted of the task goes too.
 REMOVE = """
@@ -86,8 +96,13 @@ def index_keys(keys: Keys) -> list[str]:
 
 def store_args(task_id: str, body: bytes) -> list[str | bytes | int]:
     kept = glimpse(body)
-    active = "1" if kept.is_active else ""
-    return [task_id, body, kept.key, kept.name, active, kept.finished_at_ms]
+    _, *index = index_args(task_id, body)
+    return [task_id, body, kept.key, kept.name, *index]
+
+
+def index_args(task_id: str, body: bytes) -> list[str | int]:
+    kept = glimpse(body)
+    return [task_id, "1" if kept.is_active else "", kept.finished_at_ms]
 
 
 def remove_args(task_id: str, body: bytes) -> list[str]:

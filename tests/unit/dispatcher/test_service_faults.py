@@ -74,7 +74,6 @@ class FailsFirst(Wrapped):
         ("registry", "changes"),
         ("registry", "page"),
         ("registry", "ended"),
-        ("broker", "end_of"),
         ("registry", "record"),
         ("registry", "progress"),
         ("registry", "change"),

@@ -13,6 +13,7 @@ from lanes.redis import OnRedis, connect_redis
 from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.rebuild import SHELF_KEY
+from lanes.search import listed
 from lanes.task import Level, Task
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
@@ -60,9 +61,9 @@ async def test_a_lost_redis_has_its_documents_and_its_tasks_again(redis_url: str
         await redis.shelf.remove("rule", "rule-07")
         await world.delete("*")
 
-        listed = await redis.shelf.list("rule")
+        found = await redis.shelf.list("rule")
 
-        assert [int(document.body) for document in listed] == [*range(7), *range(8, 50)]
+        assert [int(document.body) for document in found] == [*range(7), *range(8, 50)]
         assert await listed(redis.registry) == [task]
 
 
@@ -74,7 +75,8 @@ async def test_what_was_removed_does_not_come_back_with_an_older_copy(redis_url:
         await redis.shelf.remove("rule", "weekly")
         del world.journal.records[KEY]  # the topic was compacted
         await client.call("HSET", Keys(world.prefix).shelf, "rule:weekly", copy)
-        await client.call("SET", Keys(world.prefix).server, "another")
+        for key in (Keys(world.prefix).server, Keys(world.prefix).filled):
+            await client.call("SET", key, "another")
         await client.close()
 
         assert await redis.shelf.get("rule", "weekly") is None
