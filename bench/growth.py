@@ -91,6 +91,8 @@ def _change(result: dict[str, Any], what: str) -> str:
 async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
     """What is there once all are forgotten, beyond what is there when none was ever made."""
     async with connect(settings) as backend, _leading(backend, settings) as dispatcher:
+        while not dispatcher.lanes() or not all(map(dispatcher.reads, dispatcher.lanes())):
+            await asyncio.sleep(_LOOK_S)
         before, had = await _kept(settings, backend, dispatcher), time.monotonic()
         say(f"making {tasks:,} tasks, one of {_OF_OWN} with a lane of its own")
         await write_tasks(backend, tasks // _OF_OWN, 1)

@@ -235,7 +235,9 @@ def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
     value = found["input"]
     shown = "" if name in ("pulsar_token", "receipts_key", "sink") else f"={masked(repr(value))}"
     message = found["msg"].removeprefix("Value error, ")
-    return BadInput(f"setting {name}{shown} (from {_origin(name, given)}): {message}")
+    is_default = name not in given and value == Settings.model_fields[name].default
+    origin = "default" if is_default else _origin(name, given)
+    return BadInput(f"setting {name}{shown} (from {origin}): {message}")
 
 
 def _origin(name: str, given: Mapping[str, Any]) -> str:

@@ -60,6 +60,21 @@ def test_a_value_that_cannot_be_used_is_named(name, value):
         load({name: value})
 
 
+@pytest.mark.parametrize("needs", ["retention_s", "dead_retention_s", "ledger_window_s"])
+def test_a_task_is_kept_for_as_long_as_something_needs_it(needs):
+    kept = {"retention_s": 0, "dead_retention_s": 0, "ledger_window_s": 61}
+
+    with pytest.raises(BadInput, match=f"task_retention_s=100.*{needs}=200 needs it"):
+        load({**kept, "task_retention_s": 100, needs: 200})
+
+    assert load({**kept, "task_retention_s": 200, needs: 200}).task_retention_s == 200
+
+
+def test_a_default_that_no_longer_fits_is_told_as_one():
+    with pytest.raises(BadInput, match=r"task_retention_s=7776000.0 \(from default\)"):
+        load({"dead_retention_s": 9_000_000})
+
+
 def test_an_unknown_setting_in_the_file_is_named(place):
     (place / CONFIG_FILE).write_text("slot = 5\n")
 
