@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -180,3 +181,26 @@ def _count_up(connection) -> None:
 
 def _stamp(connection) -> int:
     return connection.execute("SELECT value FROM counters WHERE name = 'stamp'").fetchone()[0]
+
+
+async def test_a_job_of_the_store_itself_goes_on_while_the_event_loop_is_busy(folder):
+    database = await opened(folder)
+    runs, told = [], []
+    has_run = threading.Semaphore(0)
+
+    def job(connection) -> int:
+        runs.append(connection.in_transaction)
+        has_run.release()
+        return len(runs)
+
+    database.repeat(job, 0.001, told.append)
+    for _ in range(3):
+        assert has_run.acquire(timeout=60)  # blocks the loop
+    assert told == []
+
+    database.repeat_no_more()
+    await database.read(_stamp)
+
+    assert all(runs)
+    assert told == list(range(1, len(runs) + 1))
+    await database.close()
