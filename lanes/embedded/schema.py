@@ -158,6 +158,10 @@ CREATE TABLE IF NOT EXISTS presence (
     expires_at_ms INTEGER NOT NULL,
     body          BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS beats (
+    owner TEXT PRIMARY KEY,
+    at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
+) WITHOUT ROWID;
 """
 
 
@@ -203,9 +207,9 @@ def _create(connection: sqlite3.Connection) -> None:
 def _is_older(connection: sqlite3.Connection) -> bool:
     """Whether it is of this version, and yet lacks what was added later."""
     found = connection.execute(
-        "SELECT count(*) FROM sqlite_master WHERE name IN ('shelf', 'presence')"
+        "SELECT count(*) FROM sqlite_master WHERE name IN ('shelf', 'presence', 'beats')"
     ).fetchone()
-    return found != (2,) and _version(connection) == SCHEMA_VERSION
+    return found != (3,) and _version(connection) == SCHEMA_VERSION
 
 
 def _run(connection: sqlite3.Connection, statements: str) -> None:

@@ -70,6 +70,16 @@ async def test_a_store_of_a_newer_version_is_refused(folder):
         await opened(folder)
 
 
+async def test_a_store_from_before_there_were_beats_gets_them(folder):
+    await (await opened(folder)).close()
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("DROP TABLE beats")
+
+    async with connect(Settings(data_dir=folder)) as backend:
+        await backend.broker.open_lane(LANE)
+        await backend.broker.read(LANE, lambda _: None)
+
+
 async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
     await (await opened(folder)).close()
     with sqlite3.connect(folder / FILE_NAME) as connection:
