@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ async def journal_bytes(settings: Settings, compact: bool) -> int:
 
 def store_bytes(folder: Path) -> int:
     """Pages that hold something: a file does not shrink, but its free pages are used again."""
-    with sqlite3.connect(folder / FILE_NAME) as connection:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
         pages, free, size = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")

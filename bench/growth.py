@@ -13,8 +13,9 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ _AT_ONCE = 500
 _BLOCKED_MS = 10.0
 _REBUILT_S = 60.0
 _WINDOW_S = 61.0
-_PATIENCE_S = 1_200.0
 _LOOK_S = 0.5
+_LOOKS = 2_400
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,19 +92,14 @@ def _change(result: dict[str, Any], what: str) -> str:
 async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
     """What is there once all are forgotten, beyond what is there when none was ever made."""
     async with connect(settings) as backend, _leading(backend, settings) as dispatcher:
-        while not dispatcher.lanes() or not all(map(dispatcher.reads, dispatcher.lanes())):
-            await asyncio.sleep(_LOOK_S)
+        await _until(partial(_reads_all, dispatcher))
         before, had = await _kept(settings, backend, dispatcher), time.monotonic()
         say(f"making {tasks:,} tasks, one of {_OF_OWN} with a lane of its own")
         await write_tasks(backend, tasks // _OF_OWN, 1)
         await write_singles(settings, tasks - tasks // _OF_OWN)
         say(f"  made in {time.monotonic() - had:.0f} s; waiting until they are forgotten")
         most = await _kept(settings, backend, dispatcher)
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while (await backend.registry.page(Query(), most=1)).after:
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"not all {tasks:,} tasks are forgotten in {_PATIENCE_S:g} s")
-            await asyncio.sleep(_LOOK_S)
+        await _until(partial(_knows_none, backend))
         say(f"  forgotten after {time.monotonic() - had:.0f} s")
         after = await _kept(settings, backend, dispatcher, compact=True)
     left = {f"{what}_left": after[what] - before[what] for what in ("topics", "handles")}
@@ -114,6 +110,24 @@ async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
         for when, kept in (("most", most), ("left", after))
     }
     return {**left, "redis_keys_left": keys, **sizes}
+
+
+async def _knows_none(backend: Backend) -> bool:
+    return not (await backend.registry.page(Query(), most=1)).after
+
+
+async def _reads_all(dispatcher: Dispatcher) -> bool:
+    """Whether it has opened what it serves when there is no task yet."""
+    lanes = dispatcher.lanes()
+    return bool(lanes) and all(map(dispatcher.reads, lanes))
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(_LOOKS):
+        if await holds():
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise TimeoutError(f"{holds} did not come to hold in {_LOOKS * _LOOK_S:g} s")
 
 
 async def _kept(

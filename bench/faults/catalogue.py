@@ -116,7 +116,7 @@ FAULTS = (
     Fault("kill-one-of-two", kills.kill_at_random, 15, of_one_process, TWO),
     Fault("rolling-restart", kills.restart_gently, 15, nothing, TWO, modes=MODES),
     Fault("freeze-12s", kills.freeze_12_s, 2, of_one_process, TWO, EMBEDDED, _CERTAIN),
-    Fault("freeze-70s", kills.freeze_70_s, 1, of_one_process, TWO, PULSAR, _CERTAIN),
+    Fault("freeze-70s", kills.freeze_70_s, 1, of_one_process, TWO, BOTH, _CERTAIN),
     Fault("broker-killed", outages.kill_broker, 3, of_one_process, ONE, PULSAR + SYNCED, _CERTAIN),
     Fault("broker-cut", outages.cut_broker, 8, of_one_process, ONE, PULSAR, _CERTAIN),
     Fault("broker-stalled-5s", outages.stall_broker, 3, of_one_process, ONE, PULSAR),

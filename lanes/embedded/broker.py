@@ -1,19 +1,22 @@
 """The broker port on SQLite: lanes are rows, and a message is claimed by moving a number.
 
 Durable when `publish` returns. Several processes work on one store at once; what a killed one had
-claimed comes back within a second. An ack outlives the process, but perhaps not a power cut: then
-the push is repeated, never lost.
+claimed comes back within a second, what a frozen one had within about a minute. An ack outlives the
+process, but perhaps not a power cut: then the push is repeated, never lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import sqlite3
 from collections.abc import AsyncIterator, Hashable, Sequence
 from functools import partial
 
 from lanes.embedded import claims, messages, replay
 from lanes.embedded.background import Background
+from lanes.embedded.beats import BEAT_S, Beat, Watch, beat
 from lanes.embedded.database import Database
 from lanes.embedded.feeder import Feeder
 from lanes.embedded.owners import Owner, forget
@@ -23,14 +26,18 @@ from lanes.ports import OnReady, Source, Taken
 
 HOUSEKEEPING_S = 0.5
 
+log = logging.getLogger("pushlane.embedded")
+
 
 class EmbeddedBroker:
-    """See `lanes.ports.Broker`."""
+    """See `lanes.ports.Broker`. All on one store beat every `beat_s`."""
 
-    def __init__(self, database: Database, prefetch: int) -> None:
+    def __init__(self, database: Database, prefetch: int, beat_s: float = BEAT_S) -> None:
         self._database = database
-        self._feeder = Feeder(database, prefetch)
         self._owner = Owner(database.folder)
+        self._beat_s = beat_s
+        self._watch = Watch(self._owner.name)
+        self._feeder = Feeder(database, prefetch, self._owner.name, beat_s)
         self._background = Background()
         self._reads = False
         self._keeps_house = False
@@ -111,6 +118,7 @@ class EmbeddedBroker:
             reader.stop()
         if self._reads:
             self._reads = False
+            self._database.repeat_no_more()
             try:
                 await self._database.write(partial(claims.give_back_all, owner=self._owner.name))
             finally:
@@ -128,6 +136,7 @@ class EmbeddedBroker:
         if not self._reads:
             self._reads = True
             self._owner.start()
+            self._database.repeat(self._beat, self._beat_s, self._beaten)
             self._database.on_change(self._feeder.look_around)
             self._background.repeat(self._feeder.step, "the embedded broker's feeder")
             self._keep_house()
@@ -137,8 +146,16 @@ class EmbeddedBroker:
             self._keeps_house = True
             self._background.repeat(self._housekeeping, "the embedded broker's housekeeping")
 
+    def _beat(self, connection: sqlite3.Connection) -> bool:
+        return beat(connection, self._owner.name, now_ms())
+
+    def _beaten(self, counts: bool) -> None:
+        """A beat does not count after this process was found frozen: the feeder brings it back."""
+        if not counts:
+            self._feeder.ask_for_all()
+
     async def _housekeeping(self) -> None:
-        """Give back what the dead had claimed; delete what dropped lanes have left."""
+        """Give back what the dead and frozen had claimed; delete what dropped lanes have left."""
         folder = self._database.folder
         chores = await self._database.read(
             partial(claims.chores, folder=folder, own=self._owner.name)
@@ -147,6 +164,17 @@ class EmbeddedBroker:
             await self._database.write(partial(claims.give_back_all, owner=owner))
             forget(folder, owner)
             self._feeder.look_around()
+        for last in self._watch.frozen(chores.beats):
+            await self._take_from_frozen(last)
         while chores.sweep and await self._database.write(messages.sweep):
             pass
         await asyncio.sleep(HOUSEKEEPING_S)
+
+    async def _take_from_frozen(self, last: Beat) -> None:
+        if await self._database.write(partial(claims.take_from_frozen, last=last)):
+            log.warning(
+                "a process on the store in %s is frozen: what it had claimed goes to others",
+                self._database.folder,
+                extra={"action": "owner_frozen"},
+            )
+            self._feeder.look_around()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lanes.embedded import messages
+from lanes.embedded.beats import Beat, find_frozen, last_beats
 from lanes.embedded.owners import is_alive
 from lanes.embedded.schema import LANE_SHIFT, bump
 from lanes.ports import Taken
@@ -173,14 +174,30 @@ def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> N
 
 def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
     """The same for all readers of an owner that ends, or has died."""
+    _release_all(connection, owner)
+    connection.execute("DELETE FROM readers WHERE owner = ?", (owner,))
+    connection.execute("DELETE FROM owners WHERE name = ?", (owner,))
+    connection.execute("DELETE FROM beats WHERE owner NOT IN (SELECT name FROM owners)")
+
+
+def take_from_frozen(connection: sqlite3.Connection, last: Beat) -> bool:
+    """The same for an owner that is frozen; False, and nothing done, when it has beaten since.
+
+    Its readers stay: they go on when it does, and are not counted as reading until then.
+    """
+    if not find_frozen(connection, last):
+        return False
+    _release_all(connection, last.owner)
+    return True
+
+
+def _release_all(connection: sqlite3.Connection, owner: str) -> None:
     claimed = connection.execute(
         "SELECT json_group_array(id) FROM claims "
         "WHERE reader_id IN (SELECT id FROM readers WHERE owner = ?)",
         (owner,),
     ).fetchone()
     _release(connection, claimed[0])
-    connection.execute("DELETE FROM readers WHERE owner = ?", (owner,))
-    connection.execute("DELETE FROM owners WHERE name = ?", (owner,))
 
 
 def _release(connection: sqlite3.Connection, ids: str) -> None:
@@ -199,19 +216,23 @@ def _release(connection: sqlite3.Connection, ids: str) -> None:
 
 class Chores(NamedTuple):
     dead_owners: list[str]
+    beats: list[Beat]
     sweep: bool
 
 
 def chores(connection: sqlite3.Connection, folder: Path, own: str) -> Chores:
-    """Owners whose process has died, and whether a dropped lane has left anything."""
+    """Owners whose process has died, last beats, and whether a dropped lane has left anything."""
     rows = connection.execute("SELECT name FROM owners WHERE name <> ?", (own,)).fetchall()
     dead = [name for (name,) in rows if not is_alive(folder, name)]
     dropped = connection.execute("SELECT 1 FROM dropped LIMIT 1").fetchone()
-    return Chores(dead, dropped is not None)
+    return Chores(dead, last_beats(connection), dropped is not None)
 
 
 def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | None) -> bool:
-    """Drop the lane, unless a live owner of that folder reads it. A lane not there is dropped."""
+    """Drop the lane, unless a live owner of that folder reads it, and is not found frozen.
+
+    A lane that is not there is dropped.
+    """
     row = connection.execute("SELECT id FROM lanes WHERE name = ?", (lane,)).fetchone()
     if row is None:
         return True
@@ -222,5 +243,9 @@ def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | 
 
 
 def _is_read(connection: sqlite3.Connection, folder: Path, lane_id: int) -> bool:
-    rows = connection.execute("SELECT DISTINCT owner FROM readers WHERE lane_id = ?", (lane_id,))
+    rows = connection.execute(
+        "SELECT DISTINCT owner FROM readers WHERE lane_id = ? "
+        "AND owner NOT IN (SELECT owner FROM beats WHERE at_ms = 0)",
+        (lane_id,),
+    )
     return any(is_alive(folder, owner) for (owner,) in rows.fetchall())

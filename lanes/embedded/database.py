@@ -58,6 +58,19 @@ class Database:
         """Run a job in a transaction. It may run twice, the first time undone."""
         return await self._run(job, Need.DURABLE if durable else Need.WRITE)
 
+    def repeat(
+        self, job: Callable[[sqlite3.Connection], T], every_s: float, tell: Callable[[T], None]
+    ) -> None:
+        """Run one job in a transaction now, and every so many seconds, by the store's own thread.
+
+        A busy event loop does not delay it, and hears by `tell` what each run returned.
+        """
+        self._worker.repeat(job, every_s, tell)
+
+    def repeat_no_more(self) -> None:
+        """No job that is submitted from now on is followed by a run of that one."""
+        self._worker.repeat_no_more()
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` soon after a commit by anyone else, this process' others included."""
         self._listeners.append(listener)

@@ -1,16 +1,22 @@
 """Fills the buffers of all readers of a process: many lanes, one transaction.
 
 What is in hand is bounded in bytes over all readers, not only in messages a lane. It never claims
-for a reader that has not asked.
+for a reader that has not asked. When this process was frozen and has lost its claims, it finds out
+here, before it claims more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 
-from lanes.embedded.claims import Want, claim
+from lanes.embedded.beats import MISSED, come_back
+from lanes.embedded.claims import Haul, Want, claim
 from lanes.embedded.database import Database
 from lanes.embedded.messages import stamped_after
 from lanes.embedded.reader import EmbeddedReader
@@ -23,11 +29,17 @@ BYTES_HELD = 32 << 20
 _SMALL_BODY = 512
 _FIRST_GUESS = 8192
 
+log = logging.getLogger("pushlane.embedded")
+
 
 class Feeder:
-    def __init__(self, database: Database, prefetch: int) -> None:
+    """`owner` has the claims, and beats every `beat_s`."""
+
+    def __init__(self, database: Database, prefetch: int, owner: str, beat_s: float) -> None:
         self._database = database
         self._prefetch = prefetch
+        self._owner = owner
+        self._first_s = beat_s * MISSED / 2  # sooner than anybody can find the owner frozen
         self._readers: dict[int, EmbeddedReader] = {}
         self._by_lane: defaultdict[int, set[EmbeddedReader]] = defaultdict(set)
         self._asking: dict[EmbeddedReader, None] = {}
@@ -54,6 +66,11 @@ class Feeder:
     def ask(self, reader: EmbeddedReader) -> None:
         self._asking[reader] = None
         self._wake.set()
+
+    def ask_for_all(self) -> None:
+        """Look into the store for every reader, whatever it has at hand."""
+        for reader in self._readers.values():
+            self.ask(reader)
 
     def kick(self, lane_id: int) -> None:
         """This process has put something on the lane."""
@@ -92,19 +109,37 @@ class Feeder:
         wants = self._wants(readers, depth)
         for reader in readers:
             reader.looking()
+        first_until_s = time.monotonic() + self._first_s
         try:
-            hauls = await self._database.write(partial(claim, wants=wants, now_ms=now_ms()))
+            came_back, hauls = await self._database.write(partial(self._claim, wants=wants))
         except Unreachable:
             for reader in readers:
                 reader.looked()
                 reader.kick()
             raise
+        if came_back:
+            self._forget()
         for haul in hauls:
             if open_reader := self._readers.get(haul.reader_id):
-                open_reader.fill(haul, depth)
+                open_reader.fill(haul, depth, first_until_s)
         for reader in readers:
             reader.looked()
         self._weigh([len(taken.body) for haul in hauls for taken in haul.taken])
+
+    def _claim(
+        self, connection: sqlite3.Connection, wants: Sequence[Want]
+    ) -> tuple[bool, list[Haul]]:
+        """Whether all that was claimed before is lost; and what is claimed now."""
+        now = now_ms()
+        return come_back(connection, self._owner, now), claim(connection, wants, now)
+
+    def _forget(self) -> None:
+        log.warning(
+            "this process was frozen: what it had claimed has gone to others; it goes on",
+            extra={"action": "claims_lost"},
+        )
+        for reader in self._readers.values():
+            reader.forget()
 
     def _next_readers(self) -> list[EmbeddedReader]:
         """Those that asked first, one a lane."""

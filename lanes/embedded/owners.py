@@ -1,7 +1,7 @@
 """Tells a live process from a dead one, whatever its pid has become.
 
-An owner holds a lock on a file of its own as long as its process lives, stopped or not; the kernel
-lets go of it when the process dies. It never asks for time-outs or heartbeats.
+An owner holds a lock on a file of its own as long as its process lives, frozen or not; the kernel
+lets go of it when the process dies. Whether a live one works is told by `lanes.embedded.beats`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -43,6 +44,7 @@ class EmbeddedReader:
         self._leave = leave
         self._buffer: deque[Taken] = deque()
         self._low = 0
+        self._first_until_s = 0.0
         self._more = True  # the store may hold messages that we have not looked for
         self._told_empty = True
         self._looks = False  # the feeder is looking right now
@@ -60,6 +62,8 @@ class EmbeddedReader:
             self._ask_if_low()
             return None
         taken = self._buffer.popleft()
+        if taken.is_first and time.monotonic() > self._first_until_s:
+            taken.is_first = False
         self._ask_if_low()
         return taken
 
@@ -80,15 +84,17 @@ class EmbeddedReader:
         """The feeder has looked; if it found something, it has filled this reader."""
         self._looks = False
 
-    def fill(self, haul: Haul, depth: int) -> None:
+    def fill(self, haul: Haul, depth: int, first_until_s: float) -> None:
         """Keep what the feeder brought; ask again when a quarter of `depth` is left.
 
-        By then as much again is at the hand of who takes it.
+        By then as much again is at the hand of who takes it. From `first_until_s` on (monotonic)
+        others may have had any of it, should this process have been frozen meanwhile.
         """
         if self.closed:
             return
         self._buffer.extend(haul.taken)
         self._low = depth // 4
+        self._first_until_s = first_until_s
         self._more = self._more or haul.more
         if haul.due_at_ms is not None:
             self._kick_at(haul.due_at_ms)
@@ -96,6 +102,11 @@ class EmbeddedReader:
         if self._told_empty and self._buffer:
             self._told_empty = False
             self._on_ready(self)
+
+    def forget(self) -> None:
+        """What is at hand has gone to others."""
+        self._buffer.clear()
+        self.kick()
 
     async def close(self) -> None:
         if self.closed:

@@ -176,8 +176,12 @@ CREATE TABLE IF NOT EXISTS forgotten (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS forgotten_by_version ON forgotten (version);
 CREATE INDEX IF NOT EXISTS forgotten_by_age ON forgotten (at_ms);
+CREATE TABLE IF NOT EXISTS beats (
+    owner TEXT PRIMARY KEY,
+    at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
+) WITHOUT ROWID;
 """
-_ADDED_TABLES = frozenset({"shelf", "presence", "ended", "fading", "forgotten"})
+_ADDED_TABLES = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "beats"})
 
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:

@@ -1,7 +1,8 @@
 """The one thread of a process that talks to SQLite.
 
 Jobs that wait together share one transaction, so many small writes cost one commit. If one of
-them fails, all are undone and each runs again by itself. It knows nothing of lanes or tasks.
+them fails, all are undone and each runs again by itself. One job may be the thread's own, done
+every so often however busy the event loop is. It knows nothing of lanes or tasks.
 """
 
 from __future__ import annotations
@@ -54,6 +55,40 @@ class Answer(NamedTuple):
     error: BaseException | None = None
 
 
+class Pulse:
+    """A job that the thread gives itself every so many seconds. What it returns is told to `tell`
+    on the event loop; when the store is unreachable it is left out.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        every_s: float,
+        tell: Callable[[Any], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._job = job
+        self._every_s = every_s
+        self._tell = tell
+        self._loop = loop
+        self._due_s = 0.0
+
+    def wait_s(self) -> float:
+        """Until it is due; 0 when it is."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def ticket(self) -> Ticket:
+        """For now; the next is due in as many seconds as there are between two."""
+        self._due_s = time.monotonic() + self._every_s
+        future = self._loop.create_future()
+        future.add_done_callback(self._heard)
+        return Ticket(self._job, Need.WRITE, future)
+
+    def _heard(self, answer: asyncio.Future[Any]) -> None:
+        with contextlib.suppress(Unreachable):
+            self._tell(answer.result())
+
+
 class Worker:
     def __init__(self, folder: Path, busy_timeout_s: float) -> None:
         self._folder = folder
@@ -61,6 +96,7 @@ class Worker:
         self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="pushlane-sqlite", daemon=True)
         self._stopping = False
+        self._pulse: Pulse | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -69,6 +105,15 @@ class Worker:
     def submit(self, ticket: Ticket) -> None:
         self._queue.put(ticket)
 
+    def repeat(self, job: Job, every_s: float, tell: Callable[[Any], None]) -> None:
+        """Do this job now, and every so many seconds from now on, as `Pulse` says."""
+        self._pulse = Pulse(job, every_s, tell, self._loop)
+        self._queue.put(self._pulse.ticket())
+
+    def repeat_no_more(self) -> None:
+        """What is submitted from now on finds the job done for the last time."""
+        self._pulse = None
+
     def stop(self) -> None:
         """Finish what was submitted, close the file and end. Blocks."""
         self._queue.put(None)
@@ -76,30 +121,44 @@ class Worker:
 
     def _work(self) -> None:
         session: Session | None = None
-        while tickets := self._next():
-            try:
-                session = session or Session(self._folder, self._busy_timeout_s)
-            except Unreachable as error:
-                self._deliver([Answer(ticket, error=error) for ticket in tickets])
-                continue
-            while tickets:
-                answers = session.serve(tickets)
-                self._deliver(answers)
-                tickets = tickets[len(answers) :]
+        while not self._stopping:
+            for tickets in (self._next(), self._due()):
+                session = self._serve(tickets, session)
         if session:
             session.close()
 
+    def _serve(self, tickets: list[Ticket], session: Session | None) -> Session | None:
+        """The session that answered, made when there was none; None when the store is away."""
+        if not tickets:
+            return session
+        try:
+            session = session or Session(self._folder, self._busy_timeout_s)
+        except Unreachable as error:
+            self._deliver([Answer(ticket, error=error) for ticket in tickets])
+            return None
+        while tickets:
+            answers = session.serve(tickets)
+            self._deliver(answers)
+            tickets = tickets[len(answers) :]
+        return session
+
     def _next(self) -> list[Ticket]:
-        """What waits, in order; waits for the first. Empty when it is time to end."""
+        """What waits, in order; waits for the first until it is time for the thread's own job."""
         tickets: list[Ticket] = []
+        wait_s = pulse.wait_s() if (pulse := self._pulse) else None
         with contextlib.suppress(queue.Empty):
             while not self._stopping and len(tickets) < _GROUP:
-                ticket = self._queue.get(block=not tickets)
+                ticket = self._queue.get(block=not tickets, timeout=wait_s)
                 if ticket is None:
                     self._stopping = True
                 else:
                     tickets.append(ticket)
         return tickets
+
+    def _due(self) -> list[Ticket]:
+        """The thread's own job, when it is time. It goes alone: no read is to wait for its lock."""
+        pulse = self._pulse
+        return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
 
     def _deliver(self, answers: list[Answer]) -> None:
         self._loop.call_soon_threadsafe(_resolve, answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -67,6 +68,16 @@ async def test_a_store_of_a_newer_version_is_refused(folder):
 
     with pytest.raises(Unreachable, match="version 99"):
         await opened(folder)
+
+
+async def test_a_store_from_before_there_were_beats_gets_them(folder):
+    await (await opened(folder)).close()
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("DROP TABLE beats")
+
+    async with connect(Settings(data_dir=folder)) as backend:
+        await backend.broker.open_lane(LANE)
+        await backend.broker.read(LANE, lambda _: None)
 
 
 async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
@@ -180,3 +191,26 @@ def _count_up(connection) -> None:
 
 def _stamp(connection) -> int:
     return connection.execute("SELECT value FROM counters WHERE name = 'stamp'").fetchone()[0]
+
+
+async def test_a_job_of_the_store_itself_goes_on_while_the_event_loop_is_busy(folder):
+    database = await opened(folder)
+    runs, told = [], []
+    has_run = threading.Semaphore(0)
+
+    def job(connection) -> int:
+        runs.append(connection.in_transaction)
+        has_run.release()
+        return len(runs)
+
+    database.repeat(job, 0.001, told.append)
+    for _ in range(3):
+        assert has_run.acquire(timeout=60)  # blocks the loop
+    assert told == []
+
+    database.repeat_no_more()
+    await database.read(_stamp)
+
+    assert all(runs)
+    assert told == list(range(1, len(runs) + 1))
+    await database.close()
