@@ -30,7 +30,7 @@ from dispatcher.service import Dispatcher
 from dispatcher.sinks.null import NullSink
 from lanes import life
 from lanes.backend import Backend, connect
-from lanes.naming import is_pool, pool_lane
+from lanes.naming import DEAD_LANE, is_pool, pool_lane
 from lanes.search import Query
 from lanes.settings import Settings
 from lanes.task import Level, State, Task, new_task_id
@@ -41,6 +41,8 @@ _AT_ONCE = 500
 _BLOCKED_MS = 10.0
 _REBUILT_S = 60.0
 _WINDOW_S = 61.0
+_CONNECTIONS = 64
+_NEWER_MS = 120_000
 _LOOK_S = 0.5
 _LOOKS = 2_400
 
@@ -93,6 +95,7 @@ async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
     """What is there once all are forgotten, beyond what is there when none was ever made."""
     async with connect(settings) as backend, _leading(backend, settings) as dispatcher:
         await _until(partial(_reads_all, dispatcher))
+        await _warm(backend)
         before, had = await _kept(settings, backend, dispatcher), time.monotonic()
         say(f"making {tasks:,} tasks, one of {_OF_OWN} with a lane of its own")
         await write_tasks(backend, tasks // _OF_OWN, 1)
@@ -110,6 +113,14 @@ async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
         for when, kept in (("most", most), ("left", after))
     }
     return {**left, "redis_keys_left": keys, **sizes}
+
+
+async def _warm(backend: Backend) -> None:
+    """Open as many connections as there ever are: they stay."""
+    await asyncio.gather(
+        *(backend.registry.page(Query()) for _ in range(_CONNECTIONS)),
+        *(backend.broker.backlog(DEAD_LANE) for _ in range(_CONNECTIONS)),
+    )
 
 
 async def _knows_none(backend: Backend) -> bool:
@@ -150,7 +161,8 @@ async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any
         say(f"making {options.ended:,} ended and {options.running:,} running tasks")
         now = life.now_ms()
         await _add(backend, options.ended, State.DONE, finished_at_ms=now, lane_dropped=True)
-        await _add(backend, options.running, State.RUNNING)
+        later_ms = now + _NEWER_MS  # else the leader looks for counts that a new Redis has lost
+        await _add(backend, options.running, State.RUNNING, created_at_ms=later_ms)
         say(f"timing the steps of a leader for {options.seconds:g} s")
         gc.collect()
         with Steps() as steps:
@@ -169,16 +181,9 @@ async def _add(backend: Backend, count: int, state: State, **fields: Any) -> Non
 
 def _task(state: State, **fields: Any) -> Task:
     task_id = new_task_id()
-    return Task(
-        id=task_id,
-        level=Level.LOW,
-        lane=pool_lane(task_id, 8),
-        name=f"Task {task_id}",
-        state=state,
-        total=1,
-        created_at_ms=life.now_ms(),
-        **fields,
-    )
+    lane, name = pool_lane(task_id, 8), f"Task {task_id}"
+    fields = {"created_at_ms": life.now_ms(), **fields}
+    return Task(id=task_id, level=Level.LOW, lane=lane, name=name, state=state, total=1, **fields)
 
 
 async def _rebuilt_s(settings: Settings) -> float:
