@@ -1,7 +1,8 @@
 """What is left of tasks that have ended, and how long the leader ever holds its loop.
 
 First tasks are made, delivered and forgotten, with retentions as short as the settings allow: what
-is left then in Redis, the journal, the broker and the process. Then a dispatcher leads beside many
+is left then in Redis, the journal, the broker and the process (lanes that are served, and tasks of
+its event loop). Then a dispatcher leads beside many
 ended and many running tasks: the longest of all steps of its event loop is timed. Last, Redis is
 emptied, and filled again from the journal.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ from dispatcher.service import Dispatcher
 from dispatcher.sinks.null import NullSink
 from lanes import life
 from lanes.backend import Backend, connect
-from lanes.naming import DEAD_LANE, is_pool, pool_lane
+from lanes.naming import is_pool, pool_lane
 from lanes.search import Query
 from lanes.settings import Settings
 from lanes.task import Level, State, Task, new_task_id
@@ -41,7 +41,6 @@ _AT_ONCE = 500
 _BLOCKED_MS = 10.0
 _REBUILT_S = 60.0
 _WINDOW_S = 61.0
-_CONNECTIONS = 64
 _NEWER_MS = 120_000
 _LOOK_S = 0.5
 _LOOKS = 2_400
@@ -96,7 +95,6 @@ async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
     """What is there once all are forgotten, beyond what is there when none was ever made."""
     async with connect(settings) as backend, _leading(backend, settings) as dispatcher:
         await _until(partial(_reads_all, dispatcher))
-        await _warm(backend)
         before, had = await _kept(settings, backend, dispatcher), time.monotonic()
         say(f"making {tasks:,} tasks, one of {_OF_OWN} with a lane of its own")
         await write_tasks(backend, tasks // _OF_OWN, 1)
@@ -114,14 +112,6 @@ async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
         for when, kept in (("most", most), ("left", after))
     }
     return {**left, "redis_keys_left": keys, **sizes}
-
-
-async def _warm(backend: Backend) -> None:
-    """Open as many connections as there ever are: they stay."""
-    await asyncio.gather(
-        *(backend.registry.page(Query()) for _ in range(_CONNECTIONS)),
-        *(backend.broker.backlog(DEAD_LANE) for _ in range(_CONNECTIONS)),
-    )
 
 
 async def _knows_none(backend: Backend) -> bool:
@@ -150,7 +140,7 @@ async def _kept(
     lanes = [lane for lane in await backend.broker.lanes() if not is_pool(lane)]
     return {
         "topics": len(lanes),
-        "handles": len(os.listdir("/proc/self/fd")) + len(dispatcher.lanes()),
+        "handles": len(dispatcher.lanes()) + len(asyncio.all_tasks()),
         "redis_keys": await redis_keys(settings) if on_pulsar else None,
         "journal_bytes": await journal_bytes(settings, compact) if on_pulsar else None,
         "store_bytes": None if on_pulsar else store_bytes(Path(settings.data_dir)),

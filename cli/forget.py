@@ -17,6 +17,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.errors import UserError
 from lanes.task import Task
+from producers.dead import DeadLetters, Selection
 
 _LEAVE_S = 0.25
 _LEAVE_TRIES = 40
@@ -48,9 +49,7 @@ def forget(
         life.check_forgettable(task)  # refuse before anybody is asked
     if not yes:
         _confirm_forget(list(wanted.values()))
-    for task in wanted.values():
-        on_backend(settings, partial(_forget, task=task))
-        note(f"task {task.id} is forgotten")
+    on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))
 
 
 def _confirm_forget(tasks: list[Task]) -> None:
@@ -66,6 +65,13 @@ def _confirm_forget(tasks: list[Task]) -> None:
         raise UserError(f"{what}: not forgotten")
 
 
+async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
+    for task in tasks:
+        await DeadLetters(backend).purge(Selection(task=task.id))
+        await _forget(backend, task)
+        note(f"task {task.id} is forgotten")
+
+
 async def _forget(backend: Backend, task: Task) -> None:
     """Readers of its lanes leave within a second or two of its end."""
     for _ in range(_LEAVE_TRIES):
@@ -74,5 +80,5 @@ async def _forget(backend: Backend, task: Task) -> None:
         await asyncio.sleep(_LEAVE_S)
     raise UserError(
         f"task {task.id} is not forgotten: somebody still reads its lane; see which dispatchers "
-        "run (`pushlane workers`), then try again"
+        "run (`pushlane processes`), then try again"
     )

@@ -71,8 +71,13 @@ def tasks(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="The newest so many; 0 for all.")
-    ] = _LISTED,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help=f"The newest so many; 0 for all. {_LISTED:,} unless given, all with --json.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
@@ -80,6 +85,8 @@ def tasks(
     query = Query(
         _states(words, show_all), find, app, None if level is None else parse_level(level)
     )
+
+    limit = limit if limit is not None else 0 if as_json else _LISTED
 
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
         return await _newest(backend, query, words, limit), await backend.presence.list()

@@ -24,6 +24,7 @@ from lanes.task import Task
 
 log = logging.getLogger("pushlane.forgetting")
 
+_MEND_EVERY_MS = 3_600_000
 _TASKS_EVERY_MS = 60_000
 _AGAIN_MS = 2_000
 _DEAD_EVERY_MS = 3_600_000
@@ -49,34 +50,47 @@ class Forgetting:
         self._clock_ms = clock_ms
         self._tasks_at_ms = 0
         self._dead_at_ms = 0
+        self._mend_at_ms = 0
+        self._left = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next step goes on where the last one stopped."""
+        now = self._clock_ms()
+        return now >= self._tasks_at_ms or now >= self._dead_at_ms
 
     async def step(self) -> None:
-        """What is due of it."""
+        """Some of what is due: no more than a page of each, so that others have their turn."""
         now = self._clock_ms()
+        if now >= self._mend_at_ms:
+            self._mend_at_ms = now + _AGAIN_MS
+            await self._backend.registry.mend()
+            self._mend_at_ms = now + _MEND_EVERY_MS
         if now >= self._tasks_at_ms:
             self._tasks_at_ms = now + _AGAIN_MS
-            await self._forget_tasks(now)
-            self._tasks_at_ms = now + _TASKS_EVERY_MS
+            is_over = await self._forget_tasks(now)
+            self._tasks_at_ms = now + _TASKS_EVERY_MS if is_over else now
         if now >= self._dead_at_ms:
             self._dead_at_ms = now + _TASKS_EVERY_MS
-            if await self._purge_dead(now):
-                self._dead_at_ms = now + _DEAD_EVERY_MS
+            is_over = await self._purge_dead(now)
+            self._dead_at_ms = now + _DEAD_EVERY_MS if is_over else now
 
-    async def _forget_tasks(self, now: int) -> None:
-        """Page by page. Those that cannot go yet are looked at in the next round again."""
-        left, is_last = 0, False
-        while not is_last:
-            ended = await self._backend.registry.ended(now - self._tasks_ms, _PAGE, left)
-            is_last = len(ended) < _PAGE
-            due = [task for task in ended if self._is_due(task, now)]
-            kept = len(ended) - len(due)
+    async def _forget_tasks(self, now: int) -> bool:
+        """Whether that was the last page. Those that cannot go yet are passed over, until the next
+        round begins.
+        """
+        found = await self._backend.registry.ended(now - self._tasks_ms, _PAGE, self._left)
+        seen = len(found.tasks) + len(found.unread)
+        due = [task for task in found.tasks if self._is_due(task, now)]
+        gone: list[str] = []
 
-            async def forget(task: Task) -> None:
-                nonlocal kept
-                kept += not await self._forget(task)
+        async def forget(task: Task) -> None:
+            if await self._forget(task):
+                gone.append(task.id)
 
-            await for_each(due, forget, _AT_ONCE)
-            left += kept
+        await for_each(due, forget, _AT_ONCE)
+        self._left = self._left + seen - len(gone) if seen == _PAGE else 0
+        return seen < _PAGE
 
     def _is_due(self, task: Task, now: int) -> bool:
         """Its own retention may be longer than that of tasks."""
@@ -91,35 +105,37 @@ class Forgetting:
         return True
 
     async def _purge_dead(self, now: int) -> bool:
-        """Those of tasks that share lanes lie on one lane, in the order of their deaths. False
-        while a command looks through them.
+        """Those of tasks that share lanes lie on one lane, in the order of their deaths. Whether
+        none is left that is due, or a command looks through them.
         """
         lease, holder = self._backend.lease, self._leader.holder
         if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
-            return False
+            return True
         try:
             with suppress(UnknownLane):
                 async with Browser(self._backend.broker, DEAD_LANE) as browser:
-                    await self._purge(browser, now - self._dead_ms)
+                    return await self._purge(browser, now - self._dead_ms)
         finally:
             await lease.release(DEAD_LEASE, holder)
         return True
 
-    async def _purge(self, browser: Browser, before_ms: int) -> None:
-        purged = 0
+    async def _purge(self, browser: Browser, before_ms: int) -> bool:
+        """One page in which something is due; whether there was none."""
         while page := await browser.page():
-            old = [taken for taken in page if _died_at_ms(taken) < before_ms]
-            await browser.remove(old)
-            purged += len(old)
-            if len(old) < len(page):
-                break
-        if purged:
-            log.info("%d old dead pushes are purged", purged, extra={"action": "dead_purged"})
+            died = [(taken, _died_at_ms(taken)) for taken in page]
+            old = [taken for taken, at_ms in died if at_ms is not None and at_ms < before_ms]
+            if old:
+                await browser.remove(old)
+                log.info("%d old dead pushes are purged", len(old), extra={"action": "dead_purged"})
+                return False
+            if any(at_ms is not None for _, at_ms in died):
+                return True
+        return True
 
 
-def _died_at_ms(taken: Taken) -> float:
-    """One that cannot be read stays."""
+def _died_at_ms(taken: Taken) -> int | None:
+    """None for one that cannot be read: it stays."""
     try:
         return decode_dead(taken.body).died_at_ms
     except (MalformedPush, UnknownFormat):
-        return float("inf")
+        return None

@@ -12,7 +12,7 @@ from dispatcher.backoff import for_each
 from lanes import life
 from lanes.backend import Backend
 from lanes.naming import submit_lease
-from lanes.task import State, Task
+from lanes.task import Task
 
 log = logging.getLogger("pushlane.half_made")
 
@@ -76,5 +76,5 @@ class HalfMade:
                 extra={"action": "task_stalled"},
             )
         elif now - task.stalled_at_ms >= self._ends_after_ms:
-            await self._change(task, life.finish(State.EXPIRED, _ABANDONED))
+            await self._change(task, life.abandon(task.stalled_at_ms, _ABANDONED))
             log.warning("task %s is ended: %s", task.id, _ABANDONED, extra={"action": "abandoned"})

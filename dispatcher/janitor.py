@@ -18,7 +18,7 @@ from dispatcher.backoff import Backoff, for_each
 from dispatcher.due import Due
 from dispatcher.forgetting import Forgetting
 from dispatcher.half_made import HalfMade
-from dispatcher.passed import Passed
+from dispatcher.passed import CLOCKS_APART_MS, Passed
 from dispatcher.recovery import Recovery
 from lanes import life
 from lanes.backend import Backend
@@ -37,7 +37,6 @@ _SOON_S = 0.1
 _JUST_ENDED_MS = 5_000
 _SOON_MS = 100
 _AGAIN_MS = 1_000
-_SHARED_AGAIN_MS = 10_000
 _A_ROUND = 256
 _AT_ONCE = 8
 
@@ -54,7 +53,7 @@ class Janitor:
         self._recovery = Recovery(backend, self._change, settings.dead_retention_s)
         self._half_made = HalfMade(backend, self._change, settings.half_made_retention_s)
         self._forgetting = Forgetting(backend, self._leader, settings)
-        self._passed = Passed(backend.broker, life.now_ms)
+        self._passed = Passed(backend)
         self._due = asyncio.Event()
         self._knows_all = False
         self._leads = False
@@ -109,7 +108,9 @@ class Janitor:
         now = life.now_ms()
         times_ms = [due.soonest_ms() for due in (self._expiries, self._drops)]
         next_s = min((at_ms - now for at_ms in times_ms if at_ms is not None), default=0) / 1000
-        is_soon = self._leads and any(times_ms)
+        if self._leads and self._forgetting.has_more:
+            next_s = _SOON_S
+        is_soon = self._leads and (any(times_ms) or self._forgetting.has_more)
         wait_s = min(max(_SOON_S, next_s), _EVERY_S) if is_soon else _EVERY_S
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._due.wait(), wait_s)
@@ -127,6 +128,7 @@ class Janitor:
 
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
+        await self._backend.registry.mend()
         async for page in pages(self._backend.registry, Query(TERMINAL_STATES)):
             for task in page:
                 if not (task.lane_dropped or task.id in self._tasks):
@@ -137,9 +139,10 @@ class Janitor:
         now = life.now_ms()
         past = self._due_of(self._expiries, now)
         await for_each(past, lambda task: self._change(task, life.finish(State.EXPIRED)), _AT_ONCE)
-        ended = self._due_of(self._drops, now)
-        await self._passed.look((task, self._heard_ms[task.id]) for task in ended)
-        await for_each(ended, self._drop_ended, _AT_ONCE)
+        for task_id in await self._passed.look():
+            if task_id in self._tasks:
+                self._drops.put(task_id, now)
+        await for_each(self._due_of(self._drops, now), self._drop_ended, _AT_ONCE)
 
     def _due_of(self, due: Due, now: int) -> list[Task]:
         """Each is due again until it is done: at once if it has just ended, else a little later."""
@@ -152,10 +155,11 @@ class Janitor:
     async def _drop_ended(self, task: Task) -> None:
         if self._tasks.get(task.id) is not task:  # another has dropped it meanwhile
             return
-        if self._passed.is_past(task, self._heard_ms[task.id]):
-            await self._drop(task)
+        ended_ms = min(self._heard_ms[task.id], task.finished_at_ms + CLOCKS_APART_MS)
+        if self._passed.holds_up(task, ended_ms):
+            self._drops.discard(task.id)
         else:
-            self._drops.put(task.id, life.now_ms() + _SHARED_AGAIN_MS)
+            await self._drop(task)
 
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""

@@ -1,57 +1,107 @@
 """Knows of lanes that tasks share when nothing of an ended task can come off them any more.
 
 Such a lane is never dropped, so that is known by where its end once was: when all up to there is
-acked, whatever ended before that look has nothing left on it. One end is remembered a lane.
+acked, whatever ended before that look has nothing left on it. One end is remembered a lane; if it
+is waited for long, since something has to wait for its time there, it is kept for the next leader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import heapq
+from collections.abc import Callable
+
+import msgspec
 
 from dispatcher.backoff import for_each
+from lanes.backend import Backend
+from lanes.life import now_ms
 from lanes.naming import is_pool, later_lane
-from lanes.ports import Broker
 from lanes.task import Task
 
+CLOCKS_APART_MS = 600_000
+_KIND = "passed-lane"
+_LONG_MS = 3_600_000
+_AGAIN_MS = 5_000
 _AT_ONCE = 8
+_ENDS_A_LOOK = 2  # the first may be from before the task ended
+
+
+class _Look(msgspec.Struct, array_like=True):
+    """Where the end of a lane was, and when."""
+
+    at_ms: int
+    end: tuple[int, int]
+    is_kept: bool = False
 
 
 class Passed:
-    """`clock_ms` is a clock in Unix milliseconds, the one by which `since_ms` is told."""
+    """`clock_ms` is a clock in Unix milliseconds."""
 
-    def __init__(self, broker: Broker, clock_ms: Callable[[], int]) -> None:
-        self._broker = broker
+    def __init__(self, backend: Backend, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._broker = backend.broker
+        self._shelf = backend.shelf
         self._clock_ms = clock_ms
-        self._ends: dict[str, tuple[int, Any]] = {}
+        self._looks: dict[str, _Look] = {}
         self._past_ms: dict[str, int] = {}
+        self._again_ms: dict[str, int] = {}
+        self._waiting: dict[str, list[tuple[int, str]]] = {}
 
-    async def look(self, asked: Iterable[tuple[Task, int]]) -> None:
-        """Look at the lanes of these tasks, each known to have ended at a time."""
-        since_ms: dict[str, int] = {}
-        for task, ended_ms in asked:
-            for lane in shared_lanes(task):
-                since_ms[lane] = max(since_ms.get(lane, 0), ended_ms)
-        wanted = [(lane, at) for lane, at in since_ms.items() if self._past_ms.get(lane, 0) < at]
-        await for_each(wanted, self._look, _AT_ONCE)
+    def holds_up(self, task: Task, ended_ms: int) -> bool:
+        """Whether something of a task that has ended by then may be on a lane that it shares.
 
-    async def _look(self, wanted: tuple[str, int]) -> None:
-        """An end from before the task's is of no use to it once that is past: take another."""
-        lane, since_ms = wanted
-        while self._past_ms.get(lane, 0) < since_ms:
-            if lane not in self._ends:
-                self._ends[lane] = (self._clock_ms(), await self._broker.end_of(lane))
-            at_ms, end = self._ends[lane]
-            if not await self._broker.is_past(lane, end):
-                return
-            self._past_ms[lane] = at_ms
-            del self._ends[lane]
+        If so, `look` gives its id once there is nothing of it on that one.
+        """
+        for lane in _shared_lanes(task):
+            if self._past_ms.get(lane, 0) < ended_ms:
+                heapq.heappush(self._waiting.setdefault(lane, []), (ended_ms, task.id))
+                return True
+        return False
 
-    def is_past(self, task: Task, ended_ms: int) -> bool:
-        """Whether nothing of a task that has ended by then is left on lanes that it shares."""
-        return all(self._past_ms.get(lane, 0) >= ended_ms for lane in shared_lanes(task))
+    async def look(self) -> list[str]:
+        """The tasks that waited for a lane, and do so no more: they may have to for another."""
+        now = self._clock_ms()
+        due = [lane for lane in self._waiting if abs(self._again_ms.get(lane, 0) - now) > _AGAIN_MS]
+        await for_each(due, self._look, _AT_ONCE)
+        over: list[str] = []
+        for lane in due:
+            waiting = self._waiting[lane]
+            while waiting and waiting[0][0] <= self._past_ms.get(lane, 0):
+                over.append(heapq.heappop(waiting)[1])
+            if not waiting:
+                del self._waiting[lane]
+        return over
+
+    async def _look(self, lane: str) -> None:
+        [*_, (latest_ms, _)] = heapq.nlargest(1, self._waiting[lane])
+        for _ in range(_ENDS_A_LOOK):
+            look = self._looks.get(lane) or await self._first(lane)
+            if not await self._broker.is_past(lane, look.end):
+                self._again_ms[lane] = self._clock_ms()
+                return await self._keep(lane, look)
+            self._past_ms[lane] = max(look.at_ms, self._past_ms.get(lane, 0))
+            self._looks.pop(lane, None)
+            if look.at_ms >= latest_ms:
+                return None
+        return None
+
+    async def _first(self, lane: str) -> _Look:
+        """The one that an earlier leader waited for, on its clock, or else the end of now."""
+        if lane not in self._past_ms and (kept := await self._shelf.get(_KIND, lane)):
+            look = msgspec.msgpack.decode(kept.body, type=_Look)
+            self._looks[lane] = _Look(look.at_ms - CLOCKS_APART_MS, look.end, is_kept=True)
+        else:
+            self._looks[lane] = _Look(self._clock_ms(), await self._broker.end_of(lane))
+        return self._looks[lane]
+
+    async def _keep(self, lane: str, look: _Look) -> None:
+        if look.is_kept or self._clock_ms() - look.at_ms < _LONG_MS:
+            return
+        before = await self._shelf.get(_KIND, lane)
+        body = msgspec.msgpack.encode(look)
+        await self._shelf.put(_KIND, lane, body, before.version if before else None)
+        look.is_kept = True
 
 
-def shared_lanes(task: Task) -> list[str]:
+def _shared_lanes(task: Task) -> list[str]:
     homes = {lane for lane in (task.first_lane, task.lane) if is_pool(lane)}
     return [lane for home in sorted(homes) for lane in (home, later_lane(home))]

@@ -21,7 +21,7 @@ from dispatcher.scheduler import Scheduler
 from lanes.backend import Backend
 from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
-from lanes.naming import is_pool, own_lane, pool_lanes, task_of
+from lanes.naming import is_later, is_pool, own_lane, pool_lanes, task_of
 from lanes.paging import paged
 from lanes.ports import Changes, LaneReader, OnReady, Taken
 from lanes.task import Level, State, Task
@@ -107,12 +107,19 @@ class Roster:
     async def follow(self) -> None:
         """Apply what changes in the registry, for ever."""
         self._version = 0
+        await Backoff(log, "the broker").until_done(self._open_old_pool)
         backoff = Backoff(log, "the registry")
         while True:
             changes = await backoff.until_done(self._changes)
             await self._apply(changes)
             self._version = changes.version
             self.synced.set()
+
+    async def _open_old_pool(self) -> None:
+        """Something may be left on lanes from when the pool was larger."""
+        for name in await self._backend.broker.lanes():
+            if is_pool(name) and not is_later(name) and name not in self.lanes:
+                self._open(name, Level.LOW, quota=1)
 
     async def _changes(self) -> Changes:
         return await self._backend.registry.changes(self._version, timeout_s=1.0)

@@ -19,12 +19,13 @@ from lanes.errors import UnknownTask
 from lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
 from lanes.pool import pool_size
 from lanes.ports import Broker, Fence, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
-from lanes.search import listed
+from lanes.search import Query
 from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
 
 _LOOKED_AT = 64
 _NEAR = 50
+_COUNTED = 2_000  # the newest: what older ones have left shows on the lanes
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ class Backend:
         return task
 
     async def forget(self, task: Task, fence: Fence | None = None) -> bool:
-        """Remove a task that has ended, with its lanes and its dead pushes. What of it is on a lane
-        that it shares is dropped when it comes off.
+        """Remove a task that has ended, with the lanes that are its alone. What of it is on another
+        is dropped when it comes off.
 
         False when somebody still reads one of its lanes: try again a little later.
 
@@ -91,7 +92,9 @@ class Backend:
         """
         life.check_forgettable(task)
         lane = own_lane(task.id)
-        for name in (dead_lane(task.id), later_lane(lane), lane):
+        own = [] if task.pooled else [dead_lane(task.id)]
+        lanes = own if task.lane_dropped else [*own, later_lane(lane), lane]
+        for name in lanes:
             if not await self.broker.drop_lane(name):
                 return False
         await self.registry.forget(task.id, fence)
@@ -103,8 +106,8 @@ class Backend:
         near = least + max(_NEAR, least // 10)  # what was handed in just now is not there yet
         lanes = [lane for lane, count in zip(lanes, left, strict=True) if count <= near]
         if len(lanes) > 1:
-            unfinished = await listed(self.registry, ACTIVE_STATES)
-            tasks = Counter(task.first_lane or task.lane for task in unfinished)
+            page = await self.registry.page(Query(ACTIVE_STATES), most=_COUNTED)
+            tasks = Counter(task.first_lane or task.lane for task in page.tasks)
             fewest = min(tasks[lane] for lane in lanes)
             lanes = [lane for lane in lanes if tasks[lane] == fewest]
         return lanes[spread_over(task_id, len(lanes))]

@@ -24,8 +24,11 @@ def now_ms() -> int:
 
 
 def start(task: Task) -> Task:
-    """Its lane is open: dispatchers may read it."""
-    return replace(task, state=State.RUNNING) if task.state is State.SUBMITTED else task
+    """Its lane is open: dispatchers may read it. Who hands it in is there."""
+    if task.state.is_terminal or (task.state is not State.SUBMITTED and not task.stalled_at_ms):
+        return task
+    state = State.RUNNING if task.state is State.SUBMITTED else task.state
+    return replace(task, state=state, stalled_at_ms=0)
 
 
 def seal(total: int) -> Edit:
@@ -145,6 +148,17 @@ def stalled(at_ms: int) -> Edit:
         if not task.is_half_made or bool(task.stalled_at_ms) == bool(at_ms):
             return task
         return replace(task, stalled_at_ms=at_ms)
+
+    return edit
+
+
+def abandon(stalled_at_ms: int, reason: str) -> Edit:
+    """It is half-made since then, and is ended; one that somebody has gone on with stays."""
+
+    def edit(task: Task) -> Task:
+        if not task.is_half_made or task.stalled_at_ms != stalled_at_ms:
+            return task
+        return replace(_end(task, State.EXPIRED), reason=reason)
 
     return edit
 

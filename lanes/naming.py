@@ -53,6 +53,11 @@ def fanout_lease(key: str) -> str:
     return f"fanout-{key}"
 
 
+def publishers_of(task_id: str) -> list[tuple[str, str]]:
+    """Ranges of the names under which a task's pushes are published (see `lanes.ports.Source`)."""
+    return [(f"{who}-{task_id}", f"{who}-{task_id}-~") for who in ("submit", "producer", "fanout")]
+
+
 def task_of(lane: str) -> str | None:
     """The id of the task that has this lane to itself; None for lanes that are shared."""
     if not lane.startswith(_TASK):

@@ -123,10 +123,10 @@ class Broker(Protocol):
     async def retained_since_ms(self, lane: str) -> int | None:
         """From when on the lane has all that was published on it; None when it has nothing."""
 
-    async def end_of(self, lane: str) -> Any:
-        """Which message is the last one on the lane, for `is_past`."""
+    async def end_of(self, lane: str) -> tuple[int, int]:
+        """Which message is the last one on the lane, for `is_past`: today, or years later."""
 
-    async def is_past(self, lane: str, end: Any) -> bool:
+    async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
         """Whether all that was published up to that end is acked. A lane that is gone is."""
 
     async def lanes(self) -> list[str]:
@@ -186,8 +186,13 @@ class Registry(Protocol):
     async def some(self, task_ids: Sequence[str]) -> Found:
         """Those of these that there are, in no order."""
 
-    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Sequence[Task]:
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Found:
         """Tasks that ended before then (Unix ms), the longest ago first, behind the first few."""
+
+    async def mend(self) -> None:
+        """Make good what is missing in pages and among `ended`, of tasks that processes of an
+        earlier version have added or ended meanwhile. Cheap when nothing is.
+        """
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         """Remove a task that has ended, with its key, its name and its counts. False when there is

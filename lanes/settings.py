@@ -26,6 +26,8 @@ from lanes.nearest import did_you_mean
 from lanes.task import MAX_ATTEMPTS
 
 CONFIG_FILE = "pushlane.toml"
+_TASKS_KEPT_S = 7_776_000.0
+_NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
 
 
 def default_data_dir() -> Path:
@@ -38,7 +40,11 @@ class Settings(BaseSettings):
     """Every setting, with its default."""
 
     model_config = SettingsConfigDict(
-        env_prefix="PUSHLANE_", frozen=True, extra="forbid", toml_file=CONFIG_FILE
+        env_prefix="PUSHLANE_",
+        frozen=True,
+        extra="forbid",
+        toml_file=CONFIG_FILE,
+        allow_inf_nan=False,
     )
 
     broker: str = Field("embedded", description="`embedded`, or the broker's pulsar:// URL")
@@ -106,7 +112,7 @@ class Settings(BaseSettings):
         86_400.0, gt=60, description="how long recipients are remembered for dedupe and collapse"
     )
     task_retention_s: float = Field(
-        7_776_000.0,
+        _TASKS_KEPT_S,
         gt=0,
         validate_default=True,
         description="how long an ended task is kept, with its key and its counts",
@@ -189,11 +195,15 @@ class Settings(BaseSettings):
     @field_validator("task_retention_s")
     @classmethod
     def _outlasts_what_needs_it(cls, kept_s: float, info: ValidationInfo) -> float:
-        for name in ("retention_s", "dead_retention_s", "ledger_window_s"):
-            if kept_s < info.data.get(name, 0):
+        """Unless it is set, it is as long as it has to be."""
+        needs = {name: float(info.data.get(name, 0)) for name in _NEED_THEIR_TASK}
+        if kept_s == _TASKS_KEPT_S:
+            return max(kept_s, *needs.values())
+        for name, needed_s in needs.items():
+            if kept_s < needed_s:
                 raise ValueError(
-                    f"a task has to be kept for as long as {name}={info.data[name]:g} needs it: "
-                    "raise this one, or lower that"
+                    f"a task has to be kept for as long as {name}={needed_s:.0f} needs it: raise "
+                    "this one, or lower that"
                 )
         return kept_s
 
@@ -235,9 +245,7 @@ def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
     value = found["input"]
     shown = "" if name in ("pulsar_token", "receipts_key", "sink") else f"={masked(repr(value))}"
     message = found["msg"].removeprefix("Value error, ")
-    is_default = name not in given and value == Settings.model_fields[name].default
-    origin = "default" if is_default else _origin(name, given)
-    return BadInput(f"setting {name}{shown} (from {origin}): {message}")
+    return BadInput(f"setting {name}{shown} (from {_origin(name, given)}): {message}")
 
 
 def _origin(name: str, given: Mapping[str, Any]) -> str:

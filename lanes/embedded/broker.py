@@ -103,10 +103,10 @@ class EmbeddedBroker:
     async def retained_since_ms(self, lane: str) -> int | None:
         return await self._database.read(partial(messages.retained_since_ms, lane=lane))
 
-    async def end_of(self, lane: str) -> messages.End:
+    async def end_of(self, lane: str) -> tuple[int, int]:
         return await self._database.read(partial(messages.end_of, lane=lane))
 
-    async def is_past(self, lane: str, end: messages.End) -> bool:
+    async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
         return await self._database.read(partial(messages.is_past, lane=lane, end=end))
 
     async def lanes(self) -> list[str]:

@@ -11,7 +11,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 from lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
 from lanes.errors import UnknownLane
@@ -157,22 +156,16 @@ def backlog(connection: sqlite3.Connection, lane: str) -> int:
     return int(row[0]) if row else 0
 
 
-class End(NamedTuple):
-    """The last messages of a lane: ids of the last one without and the last one with a delay."""
-
-    fresh: int
-    delayed: int
-
-
-def end_of(connection: sqlite3.Connection, lane: str) -> End:
+def end_of(connection: sqlite3.Connection, lane: str) -> tuple[int, int]:
+    """Ids of the last message without a delay, and of the last one with."""
     row = connection.execute(
         "SELECT (id << ?2) + tail, (id << ?2) + ?3 + delayed FROM lanes WHERE name = ?1",
         (lane, LANE_SHIFT, DELAYED),
     ).fetchone()
-    return End(*row) if row else End(0, 0)
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
-def is_past(connection: sqlite3.Connection, lane: str, end: End) -> bool:
+def is_past(connection: sqlite3.Connection, lane: str, end: tuple[int, int]) -> bool:
     """Whether no message of either kind is there up to its last one, on a lane that keeps none."""
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE id BETWEEN lanes.id << ?2 AND ?4) "

@@ -16,6 +16,7 @@ from typing import TypeVar
 from lanes.embedded import counts, tasks
 from lanes.embedded.database import Database
 from lanes.embedded.lease import check_fence
+from lanes.embedded.schema import note_ended
 from lanes.life import Edit
 from lanes.ports import Changes, Fence, Found
 from lanes.search import PAGE, Page, Query
@@ -56,7 +57,7 @@ class EmbeddedRegistry:
         look = partial(tasks.some, task_ids=task_ids, understood=self._understood)
         return await self._database.read(look)
 
-    async def ended(self, before_ms: int, most: int, skip: int = 0) -> list[Task]:
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Found:
         look = partial(
             tasks.ended, before_ms=before_ms, most=most, skip=skip, understood=self._understood
         )
@@ -69,6 +70,9 @@ class EmbeddedRegistry:
             return tasks.forget(connection, task_id)
 
         return await self._change(job)
+
+    async def mend(self) -> None:
+        await self._database.write(note_ended)
 
     async def weights(self) -> Weights:
         return await self._database.read(tasks.weights)

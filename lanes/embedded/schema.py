@@ -9,11 +9,13 @@ ids and a claim costs the same however many lanes and messages there are.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from pathlib import Path
 
 from lanes.errors import Unreachable
+from lanes.task import TERMINAL_STATES
 from lanes.task_bytes import glimpse
 
 LANE_SHIFT = 35
@@ -176,10 +178,15 @@ CREATE TABLE IF NOT EXISTS forgotten (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS forgotten_by_version ON forgotten (version);
 CREATE INDEX IF NOT EXISTS forgotten_by_age ON forgotten (at_ms);
+CREATE INDEX IF NOT EXISTS leases_by_age ON leases (until_ms);
 CREATE TABLE IF NOT EXISTS beats (
     owner TEXT PRIMARY KEY,
     at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
 ) WITHOUT ROWID;
+"""
+_UNNOTED = """
+SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?))
+AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
 """
 _ADDED_TABLES = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "beats"})
 
@@ -221,7 +228,7 @@ def _create(connection: sqlite3.Connection) -> None:
     if _version(connection) == SCHEMA_VERSION and (missing := _missing(connection)):
         _run(connection, _ADDED)
         if "ended" in missing:
-            _note_ended(connection)
+            note_ended(connection)
     connection.execute("COMMIT")
 
 
@@ -235,14 +242,18 @@ def _missing(connection: sqlite3.Connection) -> frozenset[str]:
     return _ADDED_TABLES.difference(name for (name,) in rows.fetchall())
 
 
-def _note_ended(connection: sqlite3.Connection) -> None:
-    """Of a store that was made before tasks were forgotten: when those ended that have."""
-    for task_id, body in connection.execute("SELECT id, body FROM tasks").fetchall():
+def note_ended(connection: sqlite3.Connection) -> None:
+    """When those tasks ended that have, if it was not written down by who ended them: an earlier
+    version of pushlane.
+    """
+    rows = connection.execute(_UNNOTED, (json.dumps(TERMINAL_STATES),))
+    for task_id, body in rows.fetchall():
         task = glimpse(body)
-        if not task.is_active:
-            connection.execute("INSERT INTO ended VALUES (?, ?)", (task_id, task.finished_at_ms))
+        connection.execute("INSERT INTO ended VALUES (?, ?)", (task_id, task.finished_at_ms))
         if task.lane_dropped:
-            connection.execute("INSERT INTO fading VALUES (?, ?)", (task_id, task.finished_at_ms))
+            connection.execute(
+                "INSERT OR IGNORE INTO fading VALUES (?, ?)", (task_id, task.finished_at_ms)
+            )
 
 
 def _run(connection: sqlite3.Connection, statements: str) -> None:

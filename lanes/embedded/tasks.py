@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from lanes.embedded.fading import fade, sweep, tell
 from lanes.embedded.schema import bump, current
 from lanes.life import Edit, check_forgettable
+from lanes.naming import publishers_of
 from lanes.nearest import ambiguous_task, unknown_task
 from lanes.ports import Changes, Found
 from lanes.search import Page, Query
@@ -25,11 +26,18 @@ _BEHIND_ALL = 1 << 62
 
 _Row = tuple[int, str, bytes]  # number, id and body of a task
 
-# Number, id and body of tasks, all of them in one step. Each state is a range of its index, in the
-# order of making: no page looks at tasks of another.
-_PAGE_OF_STATE = """
+# Number, id and body of tasks, all of them in one step. Those that are not finished are few.
+_PAGE = """
 SELECT json_group_array(json_array(n, id, hex(body))) FROM (
-    SELECT n, id, body FROM tasks WHERE state = ? AND n < ? ORDER BY n DESC LIMIT ?)
+    SELECT n, id, body FROM tasks
+    WHERE state IN (SELECT value FROM json_each(?)) AND n < ? ORDER BY n DESC LIMIT ?)
+"""
+_PAGE_OF_ACTIVE = """
+SELECT json_group_array(json_array(n, id, hex(body))) FROM (
+    SELECT n, id, body FROM tasks WHERE n IN (
+        SELECT n FROM tasks INDEXED BY tasks_by_state
+        WHERE state IN (SELECT value FROM json_each(?)) AND n < ? ORDER BY n DESC LIMIT ?)
+    ORDER BY n DESC)
 """
 _SOME = """
 SELECT json_group_array(json_array(n, id, hex(body))) FROM tasks
@@ -61,7 +69,7 @@ WITH RECURSIVE stored (state) AS (
 # A lane of its own takes them with it.
 _FORGET_PUBLISHERS = (
     "DELETE FROM publishers WHERE lane_id = (SELECT id FROM lanes WHERE name = ?) "
-    "AND instr(name, ?)"
+    "AND name BETWEEN ? AND ?"
 )
 _FORGET = (
     "DELETE FROM tasks WHERE id = ?",
@@ -140,7 +148,9 @@ def forget(connection: sqlite3.Connection, task_id: str) -> bool:
         return False
     task = decode(*row)
     check_forgettable(task)
-    connection.execute(_FORGET_PUBLISHERS, (task.first_lane or task.lane, task_id))
+    lane = task.first_lane or task.lane
+    for first, last in publishers_of(task_id):
+        connection.execute(_FORGET_PUBLISHERS, (lane, first, last))
     for statement in _FORGET:
         connection.execute(statement, (task_id,))
     tell(connection, task_id, bump(connection, "version"))
@@ -152,10 +162,9 @@ def page(
     connection: sqlite3.Connection, query: Query, after: str, most: int, understood: Understood
 ) -> Page:
     """See `lanes.ports.Registry.page`. A page ends at the number of its last task."""
-    rows: list[_Row] = []
-    for state in _stored_states(connection, query.states):
-        rows += _rows(connection, _PAGE_OF_STATE, state, int(after or _BEHIND_ALL), most)
-    rows = sorted(rows, reverse=True)[:most]
+    states = json.dumps(_stored_states(connection, query.states))
+    statement = _PAGE_OF_ACTIVE if query.is_of_active else _PAGE
+    rows = _rows(connection, statement, states, int(after or _BEHIND_ALL), most)
     last = str(rows[-1][0]) if len(rows) == most else ""
     return Page([task for task in _found(rows, understood).tasks if query.fits(task)], last)
 
@@ -172,9 +181,9 @@ def some(connection: sqlite3.Connection, task_ids: Sequence[str], understood: Un
 
 def ended(
     connection: sqlite3.Connection, before_ms: int, most: int, skip: int, understood: Understood
-) -> list[Task]:
+) -> Found:
     """See `lanes.ports.Registry.ended`."""
-    return _found(_rows(connection, _ENDED, before_ms, most, skip), understood).tasks
+    return _found(_rows(connection, _ENDED, before_ms, most, skip), understood)
 
 
 def newer_than(connection: sqlite3.Connection, since: int, understood: Understood) -> Changes:

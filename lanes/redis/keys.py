@@ -10,7 +10,7 @@ class Keys:
         self._base = f"{{{prefix}}}:"
         self.version = self._base + "version"  # number of the latest change; absent: nothing here
         self.server = self._base + "server"  # run id of the server that this was filled on
-        self.filled = self._base + "filled"  # the same, by a version that keeps `order` and `ended`
+        self.filled = self._base + "filled"  # the same, with `order`, `open` and `ended`
         self.counted = self._base + "counted"  # Unix ms: since when every finish is counted
         self.tasks = self._base + "tasks"  # hash: id → task
         self.by_key = self._base + "by-key"  # hash: key → id
@@ -18,6 +18,7 @@ class Keys:
         self.active = self._base + "active"  # set: ids of tasks that are not finished
         self.changes = self._base + "changes"  # sorted set: id, scored by its latest change
         self.order = self._base + "order"  # sorted set of ids, which sort by time of making
+        self.open = self._base + "open"  # the same of tasks that are not finished
         self.ended = self._base + "ended"  # sorted set: id, scored by when its task ended
         self.forgotten = self._base + "forgotten"  # sorted set: id, scored by when it was
         self.adding = self._base + "adding"  # hash: key → task whose add has begun

@@ -32,20 +32,16 @@ class Reads:
 
     async def page(self, query: Query, after: str, most: int) -> Page:
         """See `lanes.ports.Registry.page`. A page ends at the id of its last task."""
-        if query.is_of_active:
-            active = sorted(await self._active_ids(), reverse=True)
-            behind = [one for one in active if one < after.encode()] if after else active
-            ids = behind[:most]
-        else:
-            start = f"({after}" if after else "+"
-            ids = await self._client.call(
-                "ZRANGE", self._keys.order, start, "-", "BYLEX", "REV", "LIMIT", 0, most, read=words
-            )
+        start = f"({after}" if after else "+"
+        order = self._keys.open if query.is_of_active else self._keys.order
+        ids = await self._client.call(
+            "ZRANGE", order, start, "-", "BYLEX", "REV", "LIMIT", 0, most, read=words
+        )
         found = await self.some(ids)
         last = ids[-1].decode() if len(ids) == most else ""
         return Page([task for task in found.tasks if query.fits(task)], last)
 
-    async def ended(self, before_ms: int, most: int, skip: int) -> list[Task]:
+    async def ended(self, before_ms: int, most: int, skip: int) -> Found:
         ids = await self._client.call(
             "ZRANGE",
             self._keys.ended,
@@ -57,7 +53,7 @@ class Reads:
             most,
             read=words,
         )
-        return (await self.some(ids)).tasks
+        return await self.some(ids)
 
     async def changed(self, since: int, version: int) -> tuple[Found, list[str]]:
         """What is new, and the ids of what is not there any more."""

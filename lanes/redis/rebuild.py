@@ -20,6 +20,7 @@ from lanes.redis.client import Client, words
 from lanes.redis.keys import Keys
 from lanes.redis.stored import (
     INDEX,
+    KEPT_MS,
     READY,
     REMOVE,
     SHELVE,
@@ -55,14 +56,34 @@ return ready(KEYS[1], KEYS[4]) and 'index' or 'fill'
 _INDEX = (
     INDEX
     + """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[10], ARGV[2])
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[11], ARGV[2])
 for at = 3, #ARGV, 3 do
   if redis.call('HEXISTS', KEYS[2], ARGV[at]) == 1 then index(unpack(ARGV, at, at + 2)) end
 end
 return 1
 """
 )
+
+# That a task was forgotten is news for a day.
+_TRIM = """
+local time = redis.call('TIME')
+local before_ms = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[1]
+local old = redis.call('ZRANGE', KEYS[2], '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, ARGV[2])
+for _, id in ipairs(old) do
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('ZREM', KEYS[2], id)
+end
+return #old
+"""
+
+# Processes of an earlier version add and end tasks without a word to the indexes.
+_LACKS = """
+local tasks, active = redis.call('HLEN', KEYS[2]), redis.call('SCARD', KEYS[5])
+local ended = redis.call('ZCARD', KEYS[9])
+return redis.call('ZCARD', KEYS[8]) ~= tasks or redis.call('ZCARD', KEYS[10]) ~= active
+  or active + ended ~= tasks
+"""
 
 _INDEXED = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -77,8 +98,8 @@ return 1
 _FILL = (
     STORE
     + """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[10], ARGV[2])
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[11], ARGV[2])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 for at = 3, #ARGV, 7 do
@@ -93,9 +114,9 @@ return 1
 _EMPTY = (
     REMOVE
     + """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[10], ARGV[2])
-local tally = 11
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[11], ARGV[2])
+local tally = 12
 for at = 3, #ARGV, 3 do
   remove(ARGV[at], ARGV[at + 1], ARGV[at + 2], unpack(KEYS, tally, tally + 2))
   redis.call('ZREM', KEYS[6], ARGV[at])
@@ -124,17 +145,17 @@ return 1
 
 # Versions start at the server's time in ms, so that they are higher than any from before a loss.
 _OPEN = """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-if ARGV[2] ~= '' then redis.call('SET', KEYS[11], ARGV[2]) end
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-redis.call('SET', KEYS[12], run_id)
 redis.call('SET', KEYS[13], run_id)
-redis.call('SET', KEYS[14], string.format('%.0f', now_ms))
-redis.call('DEL', KEYS[10])
+redis.call('SET', KEYS[14], run_id)
+redis.call('SET', KEYS[15], string.format('%.0f', now_ms))
+redis.call('DEL', KEYS[11])
 redis.call('PUBLISH', KEYS[7], version)
 return 1
 """
@@ -171,6 +192,20 @@ class Rebuild:
             f"the registry in Redis at {self._client.where} has been rebuilding for "
             f"{PATIENCE_S:.0f} s; look at the process that does it, then try again"
         )
+
+    async def mend(self) -> None:
+        """Let go of old news, and fill the indexes again when they lack something, unless somebody
+        else does now.
+        """
+        keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
+        while await self._client.run(_TRIM, keys, args):
+            pass
+        if not await self._client.run(_LACKS, index_keys(self._keys)):
+            return
+        token = secrets.token_hex(8)
+        guard = ("SET", self._keys.rebuilding, token, "NX", "PX", GUARD_MS)
+        if await self._client.call(*guard):
+            await self._index(token)
 
     async def _index(self, token: str) -> bool:
         async for page in self._stored():

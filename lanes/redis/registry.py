@@ -62,12 +62,16 @@ class RedisRegistry:
         await self._version()
         return await self._reads.some([task_id.encode() for task_id in task_ids])
 
-    async def ended(self, before_ms: int, most: int, skip: int = 0) -> list[Task]:
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Found:
         await self._version()
         return await self._reads.ended(before_ms, most, skip)
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         return await self._writes.forget(task_id, fence)
+
+    async def mend(self) -> None:
+        await self._version()
+        await self._rebuild.mend()
 
     async def weights(self) -> Weights:
         await self._version()

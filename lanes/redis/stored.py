@@ -15,7 +15,12 @@ KEPT_MS = 24 * 3600 * 1000
 INDEX = """
 local function index(id, active, ended_ms)
   redis.call('ZADD', KEYS[8], 0, id)
-  if active ~= '1' then redis.call('ZADD', KEYS[9], ended_ms, id) end
+  if active == '1' then
+    redis.call('ZADD', KEYS[10], 0, id)
+  else
+    redis.call('ZREM', KEYS[10], id)
+    redis.call('ZADD', KEYS[9], ended_ms, id)
+  end
 end
 """
 
@@ -43,6 +48,7 @@ local function remove(id, key, name, seen, moved, counts)
   redis.call('SREM', KEYS[5], id)
   redis.call('ZREM', KEYS[8], id)
   redis.call('ZREM', KEYS[9], id)
+  redis.call('ZREM', KEYS[10], id)
   redis.call('DEL', seen, moved, counts)
 end
 """
@@ -91,6 +97,7 @@ def index_keys(keys: Keys) -> list[str]:
         keys.notices,
         keys.order,
         keys.ended,
+        keys.open,
     ]
 
 

@@ -64,14 +64,19 @@ end
 return table.concat(digits)
 """
 
-# KEYS: a bitmap of each group. ARGV: packed seqs of each group.
-_MARK = """
-for group = 1, #KEYS do
-  for at = 1, #ARGV[group], 4 do
-    redis.call('SETBIT', KEYS[group], struct.unpack('<I4', ARGV[group], at), 1)
-  end
+# KEYS: version, filled and tasks; a bitmap. ARGV: as of `_RECORD`, for one group.
+_MARK = (
+    READY
+    + """
+local is_first = redis.call('EXISTS', KEYS[4]) == 0
+for at = 1, #ARGV[3], 4 do
+  redis.call('SETBIT', KEYS[4], struct.unpack('<I4', ARGV[3], at), 1)
+end
+if is_first and ready(KEYS[1], KEYS[2]) and redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then
+  redis.call('PEXPIRE', KEYS[4], ARGV[1])
 end
 """
+)
 
 # KEYS: the bitmaps of each span. ARGV: first and last byte of each.
 _BYTES = """
@@ -99,7 +104,7 @@ class Tallies:
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
         progress: dict[str, Progress] = {}
         for chunk in _chunks(finished):
-            keys = [self._keys.version, self._keys.filled, self._keys.tasks]
+            keys = self._registry_keys()
             for task_id, _, _ in chunk:
                 keys += [self._keys.seen(task_id), self._keys.counts(task_id)]
             args = [KEPT_MS, *(arg for group in chunk for arg in group)]
@@ -112,7 +117,8 @@ class Tallies:
         for item in moved:
             for start in range(0, len(item.seqs), SEQS_A_CALL):
                 packed = _packed(item.task_id, item.seqs[start : start + SEQS_A_CALL])
-                await self._client.run(_MARK, [self._keys.moved(item.task_id)], [packed])
+                keys = [*self._registry_keys(), self._keys.moved(item.task_id)]
+                await self._client.run(_MARK, keys, [KEPT_MS, item.task_id, packed])
 
     async def gone(self, spans: Sequence[Span]) -> list[int]:
         asked = [(span, key) for span in spans for key in self._bitmaps(span)]
@@ -126,6 +132,9 @@ class Tallies:
                 for (span, _), reply in zip(some, replies, strict=True):
                     gone[span] |= _bits(span, reply)
         return [gone[span] for span in spans]
+
+    def _registry_keys(self) -> list[str]:
+        return [self._keys.version, self._keys.filled, self._keys.tasks]
 
     def _bitmaps(self, span: Span) -> list[str]:
         seen = self._keys.seen(span.task_id)

@@ -81,19 +81,22 @@ return {lock(KEYS[2], ARGV[1], ARGV[2]) and 'ours' or 'busy'}
 """
 )
 
+# A registry that is to be filled again takes nothing: what fills it may have been read before.
 _COMMIT_TASK = (
     STORE
     + ANNOUNCE
+    + READY
     + _FENCE
     + """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[10])
-if fenced(KEYS[14], ARGV[9]) then return 0 end
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[11])
+if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
+if fenced(KEYS[15], ARGV[9]) then return 0 end
 store(2)
-if ARGV[4] ~= '' then redis.call('HDEL', KEYS[11], ARGV[4]) end
+if ARGV[4] ~= '' then redis.call('HDEL', KEYS[12], ARGV[4]) end
 if ARGV[8] ~= '' then
-  redis.call('PEXPIRE', KEYS[12], ARGV[8])
   redis.call('PEXPIRE', KEYS[13], ARGV[8])
+  redis.call('PEXPIRE', KEYS[14], ARGV[8])
 end
 announce(ARGV[2])
 return 1
@@ -104,21 +107,18 @@ return 1
 _COMMIT_FORGET = (
     REMOVE
     + ANNOUNCE
+    + READY
     + _FENCE
     + """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[10])
-if fenced(KEYS[15], ARGV[6]) then return 0 end
-remove(ARGV[2], ARGV[3], ARGV[4], KEYS[11], KEYS[12], KEYS[13])
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[11])
+if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
+if fenced(KEYS[16], ARGV[5]) then return 0 end
+remove(ARGV[2], ARGV[3], ARGV[4], KEYS[12], KEYS[13], KEYS[14])
 announce(ARGV[2])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZADD', KEYS[14], now_ms, ARGV[2])
-local old = redis.call('ZRANGE', KEYS[14], '-inf', now_ms - ARGV[5], 'BYSCORE', 'LIMIT', 0, 16)
-for _, id in ipairs(old) do
-  redis.call('ZREM', KEYS[6], id)
-  redis.call('ZREM', KEYS[14], id)
-end
+redis.call('ZADD', KEYS[15], now_ms, ARGV[2])
 return 1
 """
 )
@@ -126,9 +126,9 @@ return 1
 _COMMIT_WEIGHTS = (
     ANNOUNCE
     + """
-if redis.call('GET', KEYS[10]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[10])
-redis.call('SET', KEYS[11], ARGV[2])
+if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[11])
+redis.call('SET', KEYS[12], ARGV[2])
 announce()
 return 1
 """
@@ -192,6 +192,8 @@ class Writes:
             args = [token, LOCK_MS, task_id, *_fence_args(fence)]
             how, body = await self._client.run(_BEGIN_CHANGE, keys, args, read=turn)
             if how == b"unknown":
+                if refused:  # it was forgotten since
+                    await self._append(task_id, b"")
                 return None
             if how == b"fenced":
                 if refused:
@@ -248,9 +250,8 @@ class Writes:
             keys = [*index_keys(self._keys), lock, self._keys.adding, seen, moved]
             kept_ms = KEPT_MS if task.lane_dropped else ""
             args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
-            return bool(
-                await self._client.run(_COMMIT_TASK, [*keys, *self._fence_keys(fence)], args)
-            )
+            keys += [*self._fence_keys(fence), self._keys.filled]
+            return bool(await self._client.run(_COMMIT_TASK, keys, args))
 
     async def _remove(
         self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None
@@ -258,8 +259,8 @@ class Writes:
         """False when the lock or the fence ended before the task was removed."""
         await self._append(task_id, b"")
         keys = [*index_keys(self._keys), lock, *tally_keys(self._keys, task_id)]
-        keys += [self._keys.forgotten, *self._fence_keys(fence)]
-        args = [token, *remove_args(task_id, body), KEPT_MS, *_fence_args(fence)]
+        keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
+        args = [token, *remove_args(task_id, body), *_fence_args(fence)]
         return bool(await self._client.run(_COMMIT_FORGET, keys, args))
 
     async def _write_weights(self, lock: str, token: str, weights: str) -> bool:

@@ -109,9 +109,12 @@ async def test_what_ended_is_found_by_its_time_the_longest_ago_first(connections
             await registry.change(task.id, lambda _, ended=ended: ended)
         await registry.add(a_task(id="runs"))
 
-        assert [t.id for t in await registry.ended(4000, 10)] == ["task1", "task2", "task0"]
-        assert [t.id for t in await registry.ended(4000, 1, skip=1)] == ["task2"]
-        assert await registry.ended(1000, 10) == []
+        async def ended(*asked: int) -> list[str]:
+            return [task.id for task in (await registry.ended(*asked)).tasks]
+
+        assert await ended(4000, 10) == ["task1", "task2", "task0"]
+        assert await ended(4000, 1, 1) == ["task2"]
+        assert await ended(1000, 10) == []
 
 
 async def test_a_forgotten_task_leaves_nothing_behind(connections):
@@ -127,7 +130,7 @@ async def test_a_forgotten_task_leaves_nothing_behind(connections):
             with pytest.raises(UnknownTask):
                 await there.registry.get(word)
         assert await listed(there.registry) == []
-        assert await there.registry.ended(life.now_ms() + 1000, 10) == []
+        assert (await there.registry.ended(life.now_ms() + 1000, 10)).tasks == []
         [progress] = await there.registry.progress([task.id])
         assert progress.finished == 0
         assert await there.registry.finished(task.id, [1, 2]) == [False, False]

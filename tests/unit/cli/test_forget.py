@@ -45,6 +45,25 @@ def test_a_task_that_runs_is_refused_with_what_to_do(command: Command) -> None:
     assert set(ids(command, "--all")) == {over, task}
 
 
+def test_dead_pushes_that_lie_beside_those_of_others_go_too(command: Command) -> None:
+    task, other = died(command), died(command)
+    assert {dead["task"] for dead in command("dead", "list", "--json").json} == {task, other}
+
+    command("forget", task, "--yes")
+
+    assert {dead["task"] for dead in command("dead", "list", "--json").json} == {other}
+
+
+def died(command: Command) -> str:
+    task = command.submit("low", 2, "--max-attempts", "1")
+    command("dispatch", "--drain", "--sink", "tests.unit.cli.test_forget:bury")
+    return task
+
+
+def bury(push: object) -> None:
+    raise ValueError("this one is refused for good")
+
+
 def test_without_a_terminal_it_needs_yes(command: Command) -> None:
     task = ended(command)
 

@@ -456,6 +456,16 @@ async def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path
             await until_state(backend, task, State.DONE)
 
 
+async def test_what_is_left_on_a_lane_of_a_larger_pool_is_taken_off(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        await backend.broker.open_lane("pool-12")
+        await backend.broker.publish("pool-12", [encode(Push("over", 1, "somebody"))])
+        async with dispatching(backend, MemorySink(), settings) as dispatcher:
+            await until(lambda: dispatcher.reads("pool-12"))
+            while await backend.broker.backlog("pool-12"):
+                await asyncio.sleep(0)
+
+
 async def test_metrics_are_shown_in_the_registry_given_and_name_no_recipient(
     tmp_path: Path,
 ) -> None:

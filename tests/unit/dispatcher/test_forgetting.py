@@ -36,6 +36,10 @@ class Leading:
         leader = Leader(backend.lease, "janitor", "one")
         self._forgetting = Forgetting(backend, leader, settings, self.clock)
 
+    @property
+    def has_more(self) -> bool:
+        return self._forgetting.has_more
+
     async def step(self, later_ms: int = 0) -> None:
         self.clock.now_ms += later_ms
         await self._forgetting.step()
@@ -92,6 +96,7 @@ async def test_more_than_a_page_of_stuck_ones_holds_up_no_other(tmp_path: Path) 
         last = await ended(backend)
 
         await leader.step(8 * DAY_MS)
+        await leader.step()
 
         assert last.id not in await ids(backend)
 
@@ -133,8 +138,24 @@ async def test_old_dead_pushes_of_a_shared_lane_are_purged(tmp_path: Path) -> No
         )
 
         await leader.step()
+        await leader.step()
 
         assert await backend.broker.backlog(DEAD_LANE) == 1
+
+
+async def test_a_step_forgets_no_more_than_a_page(tmp_path: Path) -> None:
+    async with leading(tmp_path) as (backend, leader):
+        for n in range(300):
+            task = Task(id=f"old{n}", level=Level.LOW, lane="pool-0", lane_dropped=True)
+            await backend.registry.add(replace(task, state=State.DONE, finished_at_ms=1))
+
+        await leader.step()
+        assert len(await ids(backend)) == 300 - 256
+        assert leader.has_more
+        await leader.step()
+
+        assert await ids(backend) == set()
+        assert not leader.has_more
 
 
 async def test_who_looks_through_the_dead_is_not_disturbed(tmp_path: Path) -> None:
@@ -146,7 +167,7 @@ async def test_who_looks_through_the_dead_is_not_disturbed(tmp_path: Path) -> No
         await leader.step()
         assert await backend.broker.backlog(DEAD_LANE) == 1
         await backend.lease.release(DEAD_LEASE, "a command")
-        await leader.step(MINUTE_MS)
+        await leader.step(60 * MINUTE_MS)
 
         assert await backend.broker.backlog(DEAD_LANE) == 0
 
@@ -220,54 +241,132 @@ async def test_a_task_that_is_complete_is_never_half_made(tmp_path: Path) -> Non
         assert (await watching.step(task, DAY_MS)).stalled_at_ms == 0
 
 
-class Counting(Wrapped):
-    """A broker that counts the looks at the ends of its lanes."""
-
-    looks = 0
-
-    async def end_of(self, lane: str) -> Any:
-        self.looks += 1
-        return await self._real.end_of(lane)
-
-
-async def test_a_shared_lane_is_passed_once_what_was_there_at_the_end_is_acked(
-    tmp_path: Path,
-) -> None:
+async def test_one_that_is_sealed_at_that_moment_is_not_ended(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        broker, clock = Counting(backend.broker), Clock()
-        task = Task(id="a", level=Level.LOW, lane="pool-0", first_lane="pool-0")
-        passed = Passed(broker, clock)
-        for _ in range(2):
-            await broker.open_lane("pool-0")
-            await broker.publish("pool-0", [b"of the task"])
-        reader = await broker.read("pool-0", lambda _: None)
-        ended_ms = clock.now_ms
+        task = await half_made(backend)
+        task = await backend.registry.change(task.id, life.stalled(1))
+        await backend.registry.change(task.id, life.seal(1))
 
-        await passed.look([(task, ended_ms)])
-        assert not passed.is_past(task, ended_ms)
-        await reader.close()
-        await drop_all(broker)
-        await broker.publish("pool-0", [b"of another task"])
-        await passed.look([(task, ended_ms)])
+        after = await backend.registry.change(task.id, life.abandon(task.stalled_at_ms, "late"))
 
-        assert passed.is_past(task, ended_ms)
-        clock.now_ms += 1
-        assert not passed.is_past(task, clock.now_ms)
+        assert after.state is State.RUNNING
 
 
-async def drop_all(broker: Any) -> None:
+async def test_who_goes_on_with_one_makes_it_whole_again(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await half_made(backend)
+        await backend.registry.change(task.id, life.stalled(1))
+
+        assert (await backend.registry.change(task.id, life.start)).stalled_at_ms == 0
+
+
+class Passing:
+    """A look at shared lanes by hand."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.clock = Clock()
+        self.passed = Passed(backend, self.clock)
+
+    async def look(self, later_ms: int = 6_000) -> list[str]:
+        self.clock.now_ms += later_ms
+        return await self.passed.look()
+
+
+def low(task_id: str) -> Task:
+    return Task(id=task_id, level=Level.LOW, lane="pool-0", first_lane="pool-0")
+
+
+async def publish(backend: Backend, *lanes: str) -> None:
+    for lane in lanes:
+        await backend.broker.open_lane(lane)
+        await backend.broker.publish(lane, [b"a push"])
+
+
+async def empty(backend: Backend, *lanes: str) -> None:
     """Take the lane away with all on it, and make it anew."""
-    await broker.drop_lane("pool-0", force=True)
-    await broker.open_lane("pool-0")
+    for lane in lanes:
+        await backend.broker.drop_lane(lane, force=True)
+        await backend.broker.open_lane(lane)
+
+
+async def test_a_task_waits_for_each_lane_that_it_shares(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        await publish(backend, "pool-0", "pool-0-later")
+        passing = Passing(backend)
+        ended_ms = passing.clock.now_ms
+
+        assert passing.passed.holds_up(low("a"), ended_ms)
+        assert await passing.look() == []
+        await empty(backend, "pool-0")
+        await publish(backend, "pool-0")
+        assert await passing.look() == ["a"]
+        assert passing.passed.holds_up(low("a"), ended_ms)
+        assert await passing.look() == []
+        await empty(backend, "pool-0-later")
+        assert await passing.look() == ["a"]
+
+        assert not passing.passed.holds_up(low("a"), ended_ms)
+
+
+async def test_an_empty_lane_holds_up_nobody_for_long(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        passing = Passing(backend)
+        for task in ("a", "b"):
+            assert passing.passed.holds_up(low(task), passing.clock.now_ms)
+
+        assert await passing.look(0) == ["a", "b"]
+
+
+async def test_one_that_ended_later_waits_for_a_later_end(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        await publish(backend, "pool-0")
+        passing = Passing(backend)
+        assert passing.passed.holds_up(low("first"), passing.clock.now_ms)
+        assert await passing.look() == []
+        await publish(backend, "pool-0")
+        assert passing.passed.holds_up(low("second"), passing.clock.now_ms)
+
+        assert await passing.look() == []
+        await empty(backend, "pool-0")
+
+        assert await passing.look() == ["first", "second"]
+
+
+async def test_a_clock_that_is_set_back_does_not_keep_the_leader(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        passing = Passing(backend)
+        assert passing.passed.holds_up(low("a"), passing.clock.now_ms)
+
+        assert await passing.look(-3_600_000) == []
+        assert await passing.look(3_600_000) == ["a"]
+
+
+async def test_an_end_that_is_waited_for_long_is_known_to_the_next_leader(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        await publish(backend, "pool-0")
+        first = Passing(backend)
+        ended_ms = first.clock.now_ms
+        assert first.passed.holds_up(low("a"), ended_ms)
+        assert await first.look() == []
+        assert await first.look(2 * 3_600_000) == []
+        end = await backend.broker.end_of("pool-0")
+        asked: list[tuple[int, int]] = []
+
+        class Asked(Wrapped):
+            async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
+                asked.append(end)
+                return bool(await self._real.is_past(lane, end))
+
+        await publish(backend, "pool-0")
+        second = Passing(with_other(backend, broker=Asked(backend.broker)))
+        assert second.passed.holds_up(low("a"), ended_ms - 3_600_000)
+        assert await second.look() == []
+
+        assert asked == [end]
 
 
 async def test_a_task_with_a_lane_of_its_own_waits_for_none(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        broker = Counting(backend.broker)
         task = Task(id="a", level=Level.HIGH, lane=own_lane("a"), first_lane=own_lane("a"))
-        passed = Passed(with_other(backend, broker=broker).broker, Clock())
 
-        await passed.look([(task, 1)])
-
-        assert passed.is_past(task, 1)
-        assert broker.looks == 0
+        assert not Passing(backend).passed.holds_up(task, 1)

@@ -70,9 +70,15 @@ def test_a_task_is_kept_for_as_long_as_something_needs_it(needs):
     assert load({**kept, "task_retention_s": 200, needs: 200}).task_retention_s == 200
 
 
-def test_a_default_that_no_longer_fits_is_told_as_one():
-    with pytest.raises(BadInput, match=r"task_retention_s=7776000.0 \(from default\)"):
-        load({"dead_retention_s": 9_000_000})
+def test_unless_it_is_set_a_task_is_kept_for_as_long_as_it_has_to_be():
+    assert load({"dead_retention_s": 9_000_000}).task_retention_s == 9_000_000
+    assert load().task_retention_s == 90 * 86_400
+
+
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_what_is_no_number_of_seconds_is_refused(value):
+    with pytest.raises(BadInput, match=r"task_retention_s.*finite"):
+        load({"task_retention_s": value})
 
 
 def test_an_unknown_setting_in_the_file_is_named(place):

@@ -12,6 +12,7 @@ import pytest
 from lanes import life
 from lanes.backend import Backend, connect
 from lanes.embedded import fading
+from lanes.ports import Source
 from lanes.push import Kind
 from lanes.search import listed
 from lanes.settings import Settings
@@ -107,6 +108,33 @@ async def test_a_store_that_was_made_before_knows_what_has_ended(tmp_path: Path)
             connection.execute(f"DROP TABLE {table}")
 
     async with store(tmp_path) as backend:
-        assert await backend.registry.ended(life.now_ms() + 1, 9) == [task]
+        assert (await backend.registry.ended(life.now_ms() + 1, 9)).tasks == [task]
         assert await listed(backend.registry) == [task]
     assert rows(tmp_path, "fading") == 1
+
+
+async def test_what_an_earlier_version_ends_meanwhile_is_noted_too(tmp_path: Path) -> None:
+    async with store(tmp_path) as backend:
+        task = await ended(backend)
+        with sqlite3.connect(tmp_path / "pushlane.db") as connection:
+            connection.execute("DELETE FROM ended")
+        assert (await backend.registry.ended(life.now_ms() + 1, 9)).tasks == []
+
+        await backend.registry.mend()
+
+        assert (await backend.registry.ended(life.now_ms() + 1, 9)).tasks == [task]
+
+
+async def test_what_published_a_forgotten_task_is_forgotten_too(tmp_path: Path) -> None:
+    async with store(tmp_path) as backend:
+        await backend.broker.open_lane("pool-0")
+        tasks = [Task(id=f"t{n}", level=Level.LOW, lane="pool-0") for n in range(3)]
+        for task in tasks:
+            await backend.registry.add(task)
+            for name in (f"submit-{task.id}", f"fanout-{task.id}-1", f"fanout-{task.id}-90"):
+                await backend.broker.publish("pool-0", [b"x"], source=Source(name, 1))
+        await backend.registry.change("t1", life.finish(State.DONE))
+
+        await backend.registry.forget("t1")
+
+    assert rows(tmp_path, "publishers") == 6

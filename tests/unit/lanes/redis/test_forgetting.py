@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from msgspec.structs import replace
 
 from lanes import life
-from lanes.errors import Superseded
+from lanes.errors import Superseded, UnknownTask
 from lanes.ports import Fence
 from lanes.push import Kind
 from lanes.redis import RedisRegistry, connect_redis
@@ -14,7 +15,7 @@ from lanes.redis.client import Client
 from lanes.redis.keys import Keys
 from lanes.redis.stored import KEPT_MS
 from lanes.search import listed
-from lanes.task import Finished, Moved, State, Task
+from lanes.task import ACTIVE_STATES, Finished, Moved, State, Task
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 
@@ -83,8 +84,9 @@ async def test_the_news_of_it_is_kept_for_a_day(redis_url: str) -> None:
         assert list((await registry.changes(since, 0)).forgotten) == [first.id]
         keys = Keys(world.prefix)
         await call(world, "ZADD", keys.forgotten, life.now_ms() - KEPT_MS - 1000, first.id)
-
         await registry.forget(second.id)
+
+        await registry.mend()
 
         assert list((await registry.changes(since, 0)).forgotten) == [second.id]
         assert await call(world, "ZRANGE", keys.forgotten, 0, -1) == [second.id.encode()]
@@ -159,11 +161,73 @@ async def test_what_an_earlier_version_filled_is_whole_but_for_the_order_of_task
             running, done = await registry.add(new_task()), await ended(registry)
             await registry.record([Finished(running.id, Kind.DELIVERED, [1])])
             since_ms = await registry.counted_since_ms()
-        await call(world, "DEL", keys.filled, keys.order, keys.ended)
+        await call(world, "DEL", keys.filled, keys.order, keys.open, keys.ended)
 
         async with world.registry() as registry:
             assert {task.id for task in await listed(registry)} == {running.id, done.id}
-            assert await registry.ended(life.now_ms() + 1, 9) == [replace(done)]
+            assert (await registry.ended(life.now_ms() + 1, 9)).tasks == [done]
             assert await registry.counted_since_ms() == since_ms
             [progress] = await registry.progress([running.id])
             assert progress.delivered == 1
+
+
+async def test_what_an_earlier_version_adds_and_ends_meanwhile_is_put_in_its_place(
+    redis_url: str,
+) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        keys = Keys(world.prefix)
+        running, done = await registry.add(new_task()), await ended(registry)
+        for key in (keys.order, keys.open, keys.ended):
+            await call(world, "DEL", key)
+        await call(world, "ZADD", keys.open, 0, done.id)
+
+        await registry.mend()
+
+        assert {task.id for task in await listed(registry)} == {running.id, done.id}
+        assert await listed(registry, ACTIVE_STATES) == [running]
+        assert (await registry.ended(life.now_ms() + 1, 9)).tasks == [done]
+
+
+async def test_nothing_is_taken_by_a_registry_that_is_to_be_filled_again(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        await registry.add(new_task())
+        client, keys = Client(world.url), Keys(world.prefix)
+
+        async def another_server() -> None:
+            world.journal.on_append = None
+            for key in (keys.filled, keys.server):
+                await client.call("SET", key, "another server")
+
+        world.journal.on_append = another_server
+        task = await registry.add(new_task(key="sale"))
+
+        assert await registry.get("sale") == task
+        await client.close()
+
+
+async def test_what_moves_of_no_task_goes_by_itself(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as registry:
+        task = await registry.add(new_task())
+        await registry.move([Moved("nobody", [1]), Moved(task.id, [1])])
+
+        keys = Keys(world.prefix)
+        assert 0 < await call(world, "PTTL", keys.moved("nobody")) <= KEPT_MS
+        assert await call(world, "PTTL", keys.moved(task.id)) == -1
+
+
+async def test_a_slow_change_does_not_bring_a_forgotten_task_back(redis_url: str) -> None:
+    async with world_on(redis_url) as world, world.registry() as slow, world.registry() as quick:
+        task = await ended(slow)
+        world.journal.let_append.clear()
+        world.journal.appending.clear()
+        change = asyncio.create_task(slow.change(task.id, life.lane_dropped))
+        await world.journal.appending.wait()
+        await world.lose_locks()
+        world.journal.let_append.set()
+        await quick.forget(task.id)
+        with pytest.raises(UnknownTask):
+            await change
+
+        await world.lose_data()
+
+        assert await listed(quick) == []
