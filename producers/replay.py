@@ -16,11 +16,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from lanes import life
 from lanes.backend import Backend
 from lanes.errors import InvalidChange, MalformedPush
 from lanes.life import now_ms
-from lanes.marks import collapse_mark
 from lanes.naming import is_pool, own_lane, submit_lease
 from lanes.ports import Source
 from lanes.push import Push, decode, encode
@@ -29,7 +27,7 @@ from lanes.task import State, Task, new_task_id
 from producers.chunks import chunk_size
 from producers.hold import Hold, Sleep
 from producers.patience import patiently
-from producers.publish import refuse_ended
+from producers.publish import Publication
 
 Result = TypeVar("Result")
 Begun = Callable[[Task], None]
@@ -144,23 +142,15 @@ class _Replay:
             )
 
     async def _publish(self, old: Task, new: Task, since_ms: int) -> Replayed:
-        backend = self._backend
-        await backend.broker.open_lane(new.lane, keep=new.retention_s > 0)
-        await backend.registry.change(new.id, life.start)
+        publication = Publication(self._backend, new, collapses=True)
+        await publication.open()
         published = 0
         async for pushes in self._chunks(old, new, since_ms):
             source = Source(f"submit-{new.id}", published + 1)
             bodies = list(map(encode, pushes))
-            await self._patiently(partial(backend.broker.publish, new.lane, bodies, source=source))
-            marks = [collapse_mark(new.app, push) for push in pushes if push.collapse]
-            if marks:
-                await self._patiently(partial(backend.marks.announce, marks))
+            await self._patiently(partial(publication.publish, bodies, source))
             published += len(pushes)
-            known = await self._patiently(partial(backend.registry.get, new.id))
-            refuse_ended(known, published)
-        seal = life.seal(published)
-        task = await self._patiently(lambda: backend.registry.change(new.id, seal))
-        return Replayed(task, published)
+        return Replayed(await self._patiently(partial(publication.seal, published)), published)
 
     async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
         """Whole producer batches, so that a chunk that is sent again has the same borders."""

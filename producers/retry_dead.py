@@ -27,10 +27,11 @@ from lanes.errors import (
     UserError,
 )
 from lanes.naming import RETRIED_LANE, own_lane
-from lanes.ports import Taken
+from lanes.ports import Source, Taken
 from lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
 from lanes.task import Task, new_task_id
 from producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
+from producers.publish import Publication
 
 _Id = tuple[str, int, int]
 
@@ -139,9 +140,10 @@ class DeadRetry:
             return Retried(task_id, len(letters), problem=str(error))
         await self._mark(task_id, new.id, letters)
         await self._backend.registry.add(new)
-        await self._backend.broker.open_lane(new.lane)
-        await self._backend.broker.publish(new.lane, bodies)
-        await self._backend.registry.change(new.id, _begin(len(bodies)))
+        publication = Publication(self._backend, new, hidden=True)
+        await publication.open()
+        await publication.publish(bodies, Source(f"submit-{new.id}", 1))
+        await publication.seal(len(bodies))
         await lane.remove([letter.taken for letter in letters])
         return Retried(task_id, len(letters), new.id)
 
@@ -204,12 +206,6 @@ def _new_task(old: Task) -> Task:
         created_at_ms=life.now_ms(),
         expires_at_ms=old.expires_at_ms,
     )
-
-
-def _begin(total: int) -> life.Edit:
-    """Sealed and running in one step: before it nobody sends any of it, after it all is there."""
-    seal = life.seal(total)
-    return lambda task: life.start(seal(task))
 
 
 def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:

@@ -17,7 +17,8 @@ from lanes.settings import Settings
 from lanes.task import Task
 from producers.feed.batch import Batch
 from producers.feed.folder import SpooledStream, SpoolFolder
-from producers.feed.sender import Ended, Sender
+from producers.feed.sender import Sender
+from producers.publish import Ended
 
 Tell = Callable[[str], None]
 

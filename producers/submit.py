@@ -23,7 +23,8 @@ from producers.chunks import chunk_size
 from producers.hold import Hold, Sleep
 from producers.input import InputFile, OnProgress, as_file
 from producers.newtask import new_task
-from producers.publish import Publisher, refuse_ended
+from producers.publish import refuse_ended
+from producers.publish_rows import RowsPublisher
 from producers.request import Stage, SubmitProgress, SubmitRequest, SubmitResult
 from producers.rows import RowSource
 from producers.sources import open_source
@@ -88,14 +89,8 @@ class _Submit:
         if task.total is not None:
             return with_other(result, already_done=True)
         refuse_ended(task)
-        publisher = Publisher(
-            self._backend,
-            task,
-            task.first_lane,
-            rows,
-            self._tell,
-            self._sleep,
-            self._remembered_since_ms(),
+        publisher = RowsPublisher(
+            self._backend, task, rows, self._tell, self._sleep, self._remembered_since_ms()
         )
         sealed = await publisher.run(chunk_size(self._settings.batch))
         return with_other(result, task=sealed, published=publisher.published)

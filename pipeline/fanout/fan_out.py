@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from lanes import life
 from lanes.backend import Backend, connect
 from lanes.errors import TaskConflict, UnknownTask
-from lanes.naming import fanout_lease, is_pool, submit_lease
+from lanes.naming import fanout_lease, submit_lease
 from lanes.settings import Settings
 from lanes.task import Task
 from pipeline.errors import PipelineFailed
@@ -30,7 +30,7 @@ from producers.hold import Hold
 from producers.input import OnProgress
 from producers.newtask import new_task
 from producers.patience import patiently
-from producers.publish import refuse_ended
+from producers.publish import Ended, Publication, refuse_ended
 from producers.request import Stage as Step
 from producers.request import SubmitProgress
 
@@ -167,9 +167,7 @@ class _FanOut:
         if task.total is not None:
             return 0
         await self._refuse_ended(task)
-        keep = task.retention_s > 0 and not is_pool(task.first_lane)
-        await self._backend.broker.open_lane(task.first_lane, keep=keep)
-        task = await self._backend.registry.change(task.id, life.start)
+        task = await Publication(self._backend, task).open()
         frozen = self._stage.frozen(task.id)
         old = await asyncio.to_thread(forgotten, manifest, frozen, self._settings)
         if old:
@@ -198,9 +196,9 @@ class _FanOut:
                 f"task {manifest.task.id} is not complete, though Spark ended well; run the same "
                 "command again, and it goes on"
             )
-        seal = life.seal(manifest.counts.total)
+        publication = Publication(self._backend, manifest.task)
         task = await patiently(
-            lambda: self._backend.registry.change(manifest.task.id, seal),
+            lambda: publication.seal(manifest.counts.total),
             lambda trouble: self._say(manifest.task, trouble),
             asyncio.sleep,
         )
@@ -220,7 +218,7 @@ class _FanOut:
         """Nobody goes on with what was frozen for a task that was cancelled."""
         try:
             refuse_ended(task)
-        except TaskConflict:
+        except Ended:
             await asyncio.to_thread(self._stage.drop_rows)
             raise
 

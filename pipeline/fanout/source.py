@@ -23,7 +23,6 @@ from pyspark.sql.types import StructType
 from lanes import life
 from lanes.backend import connect
 from lanes.errors import BadInput, TaskConflict
-from lanes.naming import is_pool
 from lanes.push import numbered
 from lanes.settings import Settings, load
 from lanes.task import Task
@@ -31,7 +30,7 @@ from pipeline.fanout.pack import row_encoder, values
 from pipeline.fanout.writer import PartWriter
 from pipeline.spec import load_spec
 from producers.newtask import describe, new_task
-from producers.publish import refuse_ended
+from producers.publish import Publication, refuse_ended
 from producers.request import SubmitRequest
 from producers.rows import BadRow
 
@@ -97,7 +96,13 @@ class TaskWriter(DataSourceArrowWriter):
         if self._task.total is not None:  # by an earlier run: only count what there is
             return Written(sum(rows.num_rows for rows in iterator))
         encode = _Encode(self._request, self._task)
-        writer = PartWriter(self._settings, self._task.id, encode, bool(self._request.collapse))
+        writer = PartWriter(
+            self._settings,
+            self._task.id,
+            encode,
+            bool(self._request.collapse),
+            holder=f"write-{self._task.id}",
+        )
         return Written(asyncio.run(writer.run(iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -105,7 +110,7 @@ class TaskWriter(DataSourceArrowWriter):
 
     async def _seal(self, total: int) -> None:
         async with connect(self._settings) as backend:
-            await backend.registry.change(self._task.id, life.seal(total))
+            await Publication(backend, self._task).seal(total)
 
 
 class _Encode:
@@ -158,6 +163,4 @@ async def _opened(settings: Settings, request: SubmitRequest) -> Task:
         refuse_ended(task)
         if task.total is not None:
             return task
-        keep = task.retention_s > 0 and not is_pool(task.first_lane)
-        await backend.broker.open_lane(task.first_lane, keep=keep)
-        return await backend.registry.change(task.id, life.start)
+        return await Publication(backend, task).open()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lanes.backend import Backend, connect
-from lanes.errors import BadInput, TaskConflict, UnknownLane
+from lanes.errors import BadInput, TaskConflict
+from lanes.naming import submit_lease
 from lanes.ports import Source
 from lanes.settings import Settings
 from producers.ahead import ahead
-from producers.hold import Sleep
+from producers.hold import Hold, Sleep
 from producers.patience import patiently
-from producers.publish import announce, refuse_ended
+from producers.publish import Ended, Publication
 
 CHUNK_ROWS = 32_768
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -87,7 +88,10 @@ def _first_seq(rows: pa.RecordBatch, expected: int) -> int:
 
 
 class PartWriter:
-    """Publishes a partition, and writes down how far it is where `progress` says."""
+    """Publishes a partition, and writes down how far it is where `progress` says.
+
+    With a `holder` all writers of the task hold its lease together, since nobody else does.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class PartWriter:
         encode: Encode,
         collapses: bool,
         progress: Path | None = None,
+        holder: str = "",
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._settings = settings
@@ -103,6 +108,7 @@ class PartWriter:
         self._encode = encode
         self._collapses = collapses
         self._progress = progress
+        self._holder = holder
         self._sleep = sleep
 
     async def run(self, batches: Iterable[pa.RecordBatch]) -> int:
@@ -113,32 +119,34 @@ class PartWriter:
             BadInput: seqs that do not follow each other.
         """
         rows = chunks(batches, self._encode, self._settings.batch)
-        count = 0
         async with connect(self._settings) as backend, ahead(rows) as coming:
-            async for chunk in coming:
-                source = Source(_producer(self._task_id, chunk.first_seq - count), chunk.first_seq)
-                if not count:
-                    self._reach(chunk.first_seq, 0)
-                await self._send(backend, chunk, source)
-                count += len(chunk)
-                self._reach(chunk.last_seq + 1 - count, chunk.last_seq)
+            if not self._holder:
+                return await self._send_all(backend, coming)
+            busy = f"task {self._task_id} is published by another; wait for its end"
+            lease = submit_lease(self._task_id)
+            hold = Hold(backend.lease, lease, busy, self._sleep, self._holder)
+            return await hold.run(lambda: self._send_all(backend, coming), lambda: None)
+
+    async def _send_all(self, backend: Backend, coming: AsyncIterator[Chunk]) -> int:
+        publication = await self._publication(backend)
+        count = 0
+        async for chunk in coming:
+            source = Source(_producer(self._task_id, chunk.first_seq - count), chunk.first_seq)
+            if not count:
+                self._reach(chunk.first_seq, 0)
+            await self._send(publication, chunk, source)
+            count += len(chunk)
+            self._reach(chunk.last_seq + 1 - count, chunk.last_seq)
         return count
 
-    async def _send(self, backend: Backend, chunk: Chunk, source: Source) -> None:
-        publish = partial(self._publish, backend, chunk, source)
-        await patiently(publish, _say_nothing, self._sleep)
+    async def _publication(self, backend: Backend) -> Publication:
+        find = partial(backend.registry.get, self._task_id)
+        task = await patiently(find, lambda trouble: None, self._sleep)
+        return Publication(backend, task, collapses=self._collapses)
 
-    async def _publish(self, backend: Backend, chunk: Chunk, source: Source) -> None:
-        task = await backend.registry.get(self._task_id)
-        refuse_ended(task, source.first_seq - 1)
-        try:
-            send = partial(backend.broker.publish, task.first_lane, chunk, source=source)
-            await _when_free(send, self._sleep)
-        except UnknownLane:
-            refuse_ended(await backend.registry.get(self._task_id), source.first_seq - 1)
-            raise
-        if self._collapses:
-            await announce(backend, task, chunk)
+    async def _send(self, publication: Publication, chunk: Chunk, source: Source) -> None:
+        publish = partial(publication.publish, chunk, source)
+        await patiently(lambda: _when_free(publish, self._sleep), lambda trouble: None, self._sleep)
 
     def _reach(self, begun_with: int, last_seq: int) -> None:
         if self._progress is None:
@@ -158,6 +166,8 @@ async def _when_free(publish: Callable[[], Awaitable[None]], sleep: Sleep) -> No
     while True:
         try:
             return await publish()
+        except Ended:
+            raise
         except TaskConflict:
             if time.monotonic() > deadline:
                 raise
@@ -166,7 +176,3 @@ async def _when_free(publish: Callable[[], Awaitable[None]], sleep: Sleep) -> No
 
 def _producer(task_id: str, first_seq: int) -> str:
     return f"fanout-{task_id}-{first_seq}"
-
-
-def _say_nothing(trouble: str) -> None:
-    """A worker has nobody to tell."""

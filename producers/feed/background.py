@@ -20,7 +20,8 @@ from producers.feed.buffer import Buffer
 from producers.feed.folder import SpooledStream, SpoolFolder, Stream
 from producers.feed.keeper import Keeper
 from producers.feed.options import ProducerOptions
-from producers.feed.sender import Ended, Sender
+from producers.feed.sender import Sender
+from producers.publish import Ended
 
 log = logging.getLogger("pushlane.producer")
 

@@ -13,10 +13,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
-from lanes import life
 from lanes.backend import Backend, connect
 from lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
-from lanes.naming import is_pool, submit_lease
+from lanes.naming import submit_lease
 from lanes.ports import Source
 from lanes.settings import Settings
 from lanes.task import Task
@@ -24,16 +23,14 @@ from producers.feed.batch import Batch, publishes
 from producers.feed.folder import Stream
 from producers.hold import Hold
 from producers.patience import patiently
-from producers.publish import announce
+from producers.publish import Ended, Publication, refuse_ended
 
 log = logging.getLogger("pushlane.producer")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
-class Ended(TaskConflict):
-    """The stream's task has ended, so nothing of it is sent any more."""
+_OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
 class Watcher(Protocol):
@@ -77,7 +74,6 @@ class Sender:
         self._watcher = watcher
         self._is_over = is_over
         self._news = news
-        self._lane = stream.task.first_lane
 
     async def run(self) -> None:
         """Return when it is over and all is sent.
@@ -98,15 +94,15 @@ class Sender:
         task = await self._patiently(partial(self._open, backend))
         if task.total is not None:  # it was sealed, and then the process was killed
             return
+        publication = self._publication(backend, task)
         while batches := await self._coming():
             for group in publishes(batches, self._stream.header.batch):
-                await self._patiently(partial(self._publish, backend, group))
+                await self._patiently(partial(self._publish, publication, group))
                 for batch in group:
                     await self._work(self._stream.store.ack, batch)
                 self._watcher.on_sent(group)
         if self._stream.header.is_sealed:
-            seal = life.seal(self._stream.store.published)
-            await self._patiently(lambda: backend.registry.change(task.id, seal))
+            await self._patiently(partial(publication.seal, self._stream.store.published))
 
     async def _coming(self) -> list[Batch]:
         """The next batches, as soon as there are any; none when it is over."""
@@ -128,33 +124,27 @@ class Sender:
         except UnknownTask:
             known = await backend.add(task, self._settings.pool_lanes)
         self._refuse_other(known)
-        self._refuse_ended(known)
+        refuse_ended(known, _OPEN_AGAIN)
         if known.total is not None:
             return known
-        self._lane = known.first_lane or known.lane
-        await self._open_lane(backend)
-        return await backend.registry.change(task.id, life.start)
+        return await self._publication(backend, known).open()
 
-    async def _open_lane(self, backend: Backend) -> None:
-        task = self._stream.task
-        keep = task.retention_s > 0 and not is_pool(self._lane)
-        await backend.broker.open_lane(self._lane, keep=keep)
+    def _publication(self, backend: Backend, task: Task) -> Publication:
+        collapses = self._stream.header.collapses
+        return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
 
-    async def _publish(self, backend: Backend, group: list[Batch]) -> None:
-        task = self._stream.task
+    async def _publish(self, publication: Publication, group: list[Batch]) -> None:
         bodies = [body for batch in group for body in batch.bodies]
-        source = Source(f"producer-{task.id}", group[0].first_seq)
-        self._refuse_ended(await backend.registry.get(task.id))
+        source = Source(f"producer-{self._stream.task.id}", group[0].first_seq)
         try:
-            await backend.broker.publish(self._lane, bodies, source=source)
+            await publication.publish(bodies, source)
         except UnknownLane as error:
-            self._refuse_ended(await backend.registry.get(task.id))
-            await self._open_lane(backend)
+            await publication.open_lane()
             raise Unreachable(f"{error}; it is opened anew") from error
+        except Ended:
+            raise
         except TaskConflict as error:  # the broker has not seen yet that an earlier process died
             raise Unreachable(str(error)) from error
-        if self._stream.header.collapses:
-            await announce(backend, task, bodies)
 
     def _refuse_other(self, known: Task) -> None:
         """The key of a task in the spool may have been used meanwhile."""
@@ -171,13 +161,6 @@ class Sender:
             f"other rows or options; remove the folder {task.id} from the spool, and submit those "
             "rows under another key"
         )
-
-    def _refuse_ended(self, task: Task) -> None:
-        if task.state.is_terminal and task.total is None:
-            raise Ended(
-                f"task {task.id} of this producer is {task.state}: what it has not sent is never "
-                "sent; open the producer again to go on with a new task"
-            )
 
     def _hold(self, backend: Backend) -> Hold:
         task_id = self._stream.task.id

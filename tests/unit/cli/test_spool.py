@@ -105,7 +105,7 @@ def test_what_was_left_of_a_cancelled_task_is_dropped_with_a_word(
 
     ran = command("spool", "send", spool)
 
-    assert f"task {task_id} of this producer is cancelled" in ran.stderr
+    assert f"task {task_id} is cancelled" in ran.stderr
     assert command("spool", "show", spool, "--json").json == []
 
 
