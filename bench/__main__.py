@@ -31,6 +31,7 @@ MEASURED = (
     "scale",
     "sink",
     "slow-task",
+    "start",
     "throughput",
     "topics",
 )

@@ -49,8 +49,8 @@ def _own_stack(folder: Path) -> Iterator[dict[str, str]]:
 def anew(settings: Settings) -> Settings:
     """The same backend with a store or namespace that nothing has used before."""
     name = secrets.token_hex(4)
-    return settings.model_copy(
-        update={
+    return settings.but(
+        **{
             "data_dir": settings.data_dir / name,
             "namespace": f"{settings.namespace}-{name}",
         }
@@ -59,14 +59,4 @@ def anew(settings: Settings) -> Settings:
 
 def environment(settings: Settings) -> dict[str, str]:
     """What a child process needs to use the same backend."""
-    named = {
-        "PUSHLANE_BROKER": settings.broker,
-        "PUSHLANE_ADMIN_URL": settings.admin_url,
-        "PUSHLANE_REDIS_URL": settings.redis_url,
-        "PUSHLANE_DATA_DIR": str(settings.data_dir),
-        "PUSHLANE_NAMESPACE": settings.namespace,
-        "PUSHLANE_PREFETCH": str(settings.prefetch),
-        "PUSHLANE_BATCH": str(settings.batch),
-        "PUSHLANE_POOL_LANES": str(settings.pool_lanes),
-    }
-    return {**os.environ, **named}
+    return {**os.environ, **settings.as_environment()}

@@ -46,6 +46,11 @@ class Dispatching:
         self._said.seek(0)
         return " started: " in self._said.read()
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """SIGTERM; raises PushlaneError when it did not end well."""
         if not self.has_ended:

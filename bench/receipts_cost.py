@@ -40,7 +40,7 @@ def measure(broker: str = "embedded", sink: str = "null", rounds: int = _ROUNDS)
     with backend_settings(broker) as settings, _sink(sink) as spec:
         for number in range(rounds):
             for receipts in ("off", "on") if number % 2 else ("on", "off"):
-                own = anew(settings).model_copy(update={"receipts": receipts})
+                own = anew(settings).but(**{"receipts": receipts})
                 runs[receipts].append(uvloop.run(_drain(own, spec, pushes)))
     off, on = (_median(runs[receipts]) for receipts in ("off", "on"))
     return {

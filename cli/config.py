@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from pydantic import SecretStr
 
 from cli.flags import Flags, JsonFlag, with_flags
 from cli.render import Column, print_json, print_table
 from lanes.masking import MASK, masked
+from lanes.secret import Secret
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", elastic=True), Column("FROM"))
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def config(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show each setting, its value, and where it came from."""
     origins = flags.origins()
-    values = {name: _shown(value) for name, value in flags.settings()}
+    values = {name: _shown(value) for name, value in flags.settings().items()}
     if as_json:
         print_json(
             {name: {"value": value, "from": origins[name]} for name, value in values.items()}
@@ -32,7 +32,7 @@ def config(flags: Flags, as_json: JsonFlag = False) -> None:
 
 
 def _shown(value: Any) -> Any:
-    if isinstance(value, SecretStr):
+    if isinstance(value, Secret):
         return MASK
     return masked(value) if isinstance(value, str) else value
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lanes.presence import installed_version
+from lanes.version import VERSION
 
 _COMMANDS = {
     "demo": ("demo",),
@@ -98,7 +98,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"pushlane {installed_version()}")
+        typer.echo(f"pushlane {VERSION}")
         raise typer.Exit
 
 

@@ -5,15 +5,15 @@ Progress and remarks belong on stderr (`cli.errors.note`).
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.cells import cell_len, set_cell_size
 
 _PIPED_WIDTH = 240
 _WIDE = 100
@@ -42,24 +42,32 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """The rows under their headings, no wider than the terminal."""
-    console = _console()
-    shown = [column.from_width <= console.width for column in columns]
+    """The rows under their headings, no wider than the terminal; wide where there is none."""
+    is_terminal = sys.stdout.isatty()
+    total = shutil.get_terminal_size().columns if is_terminal else _PIPED_WIDTH
+    shown = [column.from_width <= total for column in columns]
     kept = _only(columns, shown)
-    cells = [_only(row, shown) for row in rows]
-    gap = 1 if console.width < _WIDE else 2
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column, width in zip(kept, _widths(kept, cells, console.width, gap), strict=True):
-        table.add_column(
-            column.heading,
-            justify="right" if column.number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            width=width,
-        )
+    cells = [[_plain(cell) for cell in _only(row, shown)] for row in rows]
+    gap = 1 if total < _WIDE else 2
+    widths = _widths(kept, cells, total, gap)
+    heading = _line(kept, widths, [column.heading for column in kept], gap)
+    is_plain = not is_terminal or os.environ.get("TERM") == "dumb"
+    typer.echo(heading if is_plain else typer.style(heading, bold=True))
     for row in cells:
-        table.add_row(*(Text(_plain(cell)) for cell in row))
-    console.print(table)
+        typer.echo(_line(kept, widths, row, gap))
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], gap: int) -> str:
+    return (" " * gap).join(map(_fitted, columns, row, widths)).rstrip()
+
+
+def _fitted(column: Column, text: str, width: int) -> str:
+    """As many columns of a terminal as it has room, whatever it is written in."""
+    length = cell_len(text)
+    if length > width:
+        return set_cell_size(text, width - 1) + "…"
+    room = " " * (width - length)
+    return room + text if column.number else text + room
 
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
@@ -80,22 +88,20 @@ def _widths(
 ) -> list[int]:
     """What each needs, but elastic ones share what the others leave."""
     needed = [
-        max(len(column.heading), *(len(row[place]) for row in rows), 0)
+        max(len(column.heading), *(cell_len(row[place]) for row in rows), 0)
         for place, column in enumerate(columns)
     ]
     fixed = sum(w for w, column in zip(needed, columns, strict=True) if not column.elastic)
     room = total - fixed - gap * (len(columns) - 1)
     each = max(_LEAST_ELASTIC, room // max(1, sum(column.elastic for column in columns)))
-    return [
+    widths = [
         min(width, each) if column.elastic else width
         for width, column in zip(needed, columns, strict=True)
     ]
+    while sum(widths) + gap * (len(widths) - 1) > total and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _only(items: Sequence[Any], shown: Sequence[bool]) -> list[Any]:
     return [item for item, kept in zip(items, shown, strict=True) if kept]
-
-
-def _console() -> Console:
-    """Standard output, wide when it is no terminal, so that nothing is cut there."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)

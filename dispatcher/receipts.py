@@ -111,7 +111,7 @@ class Receipts:
 
     async def _hashing(self) -> Hasher:
         if self._hasher is None:
-            key = self._key.get_secret_value().encode() if self._key else await self._log.secret()
+            key = self._key.reveal().encode() if self._key else await self._log.secret()
             self._hasher = Hasher(key)
         return self._hasher
 

@@ -51,10 +51,11 @@ from lanes.life import now_ms
 from lanes.naming import DEAD_LANE
 from lanes.pool import pool_size
 from lanes.ports import Sink
-from lanes.presence import Process, Resting, SlowLane, installed_version
+from lanes.presence import Process, Resting, SlowLane
 from lanes.push import FORMAT
 from lanes.settings import Settings
 from lanes.task import Level, State, Task
+from lanes.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
 
@@ -366,7 +367,7 @@ class Dispatcher:
             id=self._id,
             kind="dispatcher",
             pid=os.getpid(),
-            version=installed_version(),
+            version=VERSION,
             format=FORMAT,
             lanes=len(self._roster.lanes),
             sinks=(self._sink_name,),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from importlib import metadata
 
 import msgspec
 
@@ -72,11 +71,3 @@ def decode_all(bodies: Iterable[bytes]) -> list[Process]:
                 extra={"action": "format_unknown"},
             )
     return sorted(processes, key=lambda process: (process.started_at_ms, process.id))
-
-
-def installed_version() -> str:
-    """The version of pushlane that runs here."""
-    try:
-        return metadata.version("pushlane")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

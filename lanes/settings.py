@@ -6,28 +6,30 @@ from. Inside, settings are trusted.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_core import ErrorDetails
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+import msgspec
+from msgspec import Meta
+from msgspec.structs import fields, force_setattr, replace
 
 from lanes.errors import BadInput
 from lanes.masking import masked
 from lanes.nearest import did_you_mean
+from lanes.secret import Secret
 from lanes.task import MAX_ATTEMPTS
 
 CONFIG_FILE = "pushlane.toml"
 _TASKS_KEPT_S = 7_776_000.0
 _NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
+_MAY_BE_SECRET = ("pulsar_token", "receipts_key", "sink")
+
+Seconds = Annotated[float, Meta(gt=0)]
+SecondsOrNone = Annotated[float, Meta(ge=0)]
 
 
 def default_data_dir() -> Path:
@@ -36,187 +38,138 @@ def default_data_dir() -> Path:
     return Path(base) / "pushlane"
 
 
-class Settings(BaseSettings):
-    """Every setting, with its default."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting, with its default.
 
-    model_config = SettingsConfigDict(
-        env_prefix="PUSHLANE_",
-        frozen=True,
-        extra="forbid",
-        toml_file=CONFIG_FILE,
-        allow_inf_nan=False,
-    )
+    What is given here directly is trusted: `load` reads what the environment and the file say, and
+    checks it all.
+    """
 
-    broker: str = Field("embedded", description="`embedded`, or the broker's pulsar:// URL")
-    admin_url: str = Field("http://127.0.0.1:8080", description="Pulsar's admin REST URL")
-    redis_url: str = Field(
-        "redis://127.0.0.1:6379/0",
-        description="the registry's URL (with Pulsar): a single server, not a Redis Cluster",
-    )
-    data_dir: Path = Field(
-        default_factory=default_data_dir, description="folder of the embedded store"
-    )
-    namespace: str = Field(
-        "pushlane/lanes", description="Pulsar tenant/namespace that holds the lanes"
-    )
-    pulsar_token: SecretStr | None = Field(None, description="token for Pulsar and its admin REST")
-    pulsar_ca_file: Path | None = Field(
-        None, description="certificates (PEM) to trust for pulsar+ssl:// and an https:// admin REST"
-    )
-    pool_lanes: int = Field(
-        8,
-        ge=1,
-        le=1024,
-        description="lanes that low tasks share, until `pushlane pool N` sets another number",
-    )
-    prefetch: int = Field(128, ge=1, le=10_000, description="messages a reader may hold untaken")
-    batch: int = Field(32, ge=1, le=10_000, description="messages a producer puts into one batch")
-    slots: int = Field(50, ge=1, le=100_000, description="deliveries in flight, per process")
-    sink: str = Field("null", description="null, log:PATH, webhook:URL or package.module:callable")
-    sink_timeout_s: float = Field(30.0, gt=0, description="longest wait for one delivery")
-    max_attempts: int = Field(
-        5, ge=1, le=MAX_ATTEMPTS, description="deliveries tried before a push is dead"
-    )
-    retry_first_s: float = Field(
-        1.0, gt=0, le=86_400, description="longest wait before the second attempt; then it doubles"
-    )
-    retry_longest_s: float = Field(
-        300.0,
-        gt=0,
-        le=86_400,
-        description="longest wait before an attempt, unless the sink names one",
-    )
-    outage_patience_s: float = Field(
-        86_400.0,
-        gt=0,
-        description="how long failures of a sink that is down cost no push an attempt",
-    )
-    later_max: int = Field(
-        1_000_000, ge=1, description="pushes of a lane that may wait for their time"
-    )
-    claim_timeout_s: float = Field(
-        15.0,
-        gt=0,
-        description="after sink_timeout_s: until a push that a lost process claimed is unknown",
-    )
-    retention_s: float = Field(
-        3600.0, ge=0, description="how long a finished task's lane is kept for a replay"
-    )
-    dead_retention_s: float = Field(
-        2_592_000.0, ge=0, description="how long dead pushes are kept after the end of their task"
-    )
-    ledger_window_s: float = Field(
-        600.0, gt=60, description="how long claims and confirmations of pushes are remembered"
-    )
-    recipient_window_s: float = Field(
-        86_400.0, gt=60, description="how long recipients are remembered for dedupe and collapse"
-    )
-    task_retention_s: float = Field(
-        _TASKS_KEPT_S,
-        gt=0,
-        validate_default=True,
-        description="how long an ended task is kept, with its key and its counts",
-    )
-    half_made_retention_s: float = Field(
-        604_800.0,
-        ge=60,
-        description="how long a task stands whose submit or producer is gone; then it is ended",
-    )
-    receipts: Literal["off", "on", "required"] = Field(
-        "on",
-        description="record outcomes; a full log drops its oldest (on) or holds pushes (required)",
-    )
-    receipts_partitions: int = Field(
-        4, ge=1, le=64, description="partitions of a new log of receipts"
-    )
-    receipts_max_bytes: int = Field(
-        4 * 1024**3, ge=1024**2, description="most bytes of receipts that the log holds"
-    )
-    receipts_retention_s: float = Field(
-        604_800.0, ge=0, description="how long receipts are kept that the pipeline has taken over"
-    )
-    receipts_key: SecretStr | None = Field(
-        None, description="key of the hashes of recipients in receipts, instead of a random one"
-    )
-    ledger_away: Literal["wait", "degrade"] = Field(
-        "wait", description="without a ledger: wait for it, or deliver at least once"
-    )
-    order_timeout_s: float = Field(
-        3_600.0, gt=0, description="longest that a push waits for an earlier one of its key"
-    )
-    drain_timeout_s: float = Field(30.0, ge=0, description="longest wait for deliveries at a stop")
-    reports_dir: Path | None = Field(
-        None, description="folder of the store of receipts; data_dir/reports unless given"
-    )
-    fanout_dir: Path | None = Field(
-        None,
-        description="where fan-outs freeze their audiences, seen by every Spark worker; "
-        "data_dir/fanout unless given",
-    )
-    fanout_keep_s: float = Field(
-        604_800.0,
-        ge=3_600,
-        description="how long a frozen audience stays that no fan-out goes on with",
-    )
-    dedup_window_s: float = Field(
-        19_800.0,
-        gt=0,
-        description="how long Pulsar surely knows an idle producer; it forgets after 6 h by itself",
-    )
-    pipeline_detail_rate_per_s: int = Field(
-        200_000, ge=0, description="receipts/s above which detail rows are sampled; 0 for never"
-    )
-    pipeline_detail_lag: int = Field(
-        50_000, ge=0, description="bodies behind above which detail rows are sampled; 0 for never"
-    )
-    reports_detail_days: int = Field(
-        30, ge=1, description="days that single receipts are kept in the reports"
-    )
-    reports_minutes_days: int = Field(
-        7, ge=1, description="days that counts are kept by minute; then by hour"
-    )
-    reports_hours_days: int = Field(
-        90, ge=1, description="days that counts are kept by hour; then by day, for good"
-    )
-    log_format: Literal["text", "json"] = Field("text", description="how log lines look")
+    broker: str = "embedded"
+    """`embedded`, or the broker's pulsar:// URL."""
+    admin_url: str = "http://127.0.0.1:8080"
+    """Pulsar's admin REST URL."""
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """The registry's URL (with Pulsar): a single server, not a Redis Cluster."""
+    data_dir: Path = msgspec.field(default_factory=default_data_dir)
+    """Folder of the embedded store."""
+    namespace: str = "pushlane/lanes"
+    """Pulsar tenant/namespace that holds the lanes."""
+    pulsar_token: Secret | None = None
+    """Token for Pulsar and its admin REST."""
+    pulsar_ca_file: Path | None = None
+    """Certificates (PEM) to trust for pulsar+ssl:// and an https:// admin REST."""
+    pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
+    """Lanes that low tasks share, until `pushlane pool N` sets another number."""
+    prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128
+    """Messages a reader may hold untaken."""
+    batch: Annotated[int, Meta(ge=1, le=10_000)] = 32
+    """Messages a producer puts into one batch."""
+    slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
+    """Deliveries in flight, per process."""
+    sink: str = "null"
+    """`null`, `log:PATH`, `webhook:URL` or `package.module:callable`."""
+    sink_timeout_s: Seconds = 30.0
+    """Longest wait for one delivery."""
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 5
+    """Deliveries tried before a push is dead."""
+    retry_first_s: Annotated[float, Meta(gt=0, le=86_400)] = 1.0
+    """Longest wait before the second attempt; then it doubles."""
+    retry_longest_s: Annotated[float, Meta(gt=0, le=86_400)] = 300.0
+    """Longest wait before an attempt, unless the sink names one."""
+    outage_patience_s: Seconds = 86_400.0
+    """How long failures of a sink that is down cost no push an attempt."""
+    later_max: Annotated[int, Meta(ge=1)] = 1_000_000
+    """Pushes of a lane that may wait for their time."""
+    claim_timeout_s: Seconds = 15.0
+    """After sink_timeout_s: until a push that a lost process claimed is unknown."""
+    retention_s: SecondsOrNone = 3600.0
+    """How long a finished task's lane is kept for a replay."""
+    dead_retention_s: SecondsOrNone = 2_592_000.0
+    """How long dead pushes are kept after the end of their task."""
+    ledger_window_s: Annotated[float, Meta(gt=60)] = 600.0
+    """How long claims and confirmations of pushes are remembered."""
+    recipient_window_s: Annotated[float, Meta(gt=60)] = 86_400.0
+    """How long recipients are remembered for dedupe and collapse."""
+    task_retention_s: Seconds = _TASKS_KEPT_S
+    """How long an ended task is kept, with its key and its counts."""
+    half_made_retention_s: Annotated[float, Meta(ge=60)] = 604_800.0
+    """How long a task stands whose submit or producer is gone; then it is ended."""
+    receipts: Literal["off", "on", "required"] = "on"
+    """Record outcomes; a full log drops its oldest (on) or holds pushes (required)."""
+    receipts_partitions: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Partitions of a new log of receipts."""
+    receipts_max_bytes: Annotated[int, Meta(ge=1024**2)] = 4 * 1024**3
+    """Most bytes of receipts that the log holds."""
+    receipts_retention_s: SecondsOrNone = 604_800.0
+    """How long receipts are kept that the pipeline has taken over."""
+    receipts_key: Secret | None = None
+    """Key of the hashes of recipients in receipts, instead of a random one."""
+    ledger_away: Literal["wait", "degrade"] = "wait"
+    """Without a ledger: wait for it, or deliver at least once."""
+    order_timeout_s: Seconds = 3_600.0
+    """Longest that a push waits for an earlier one of its key."""
+    drain_timeout_s: SecondsOrNone = 30.0
+    """Longest wait for deliveries at a stop."""
+    reports_dir: Path | None = None
+    """Folder of the store of receipts; data_dir/reports unless given."""
+    fanout_dir: Path | None = None
+    """Where fan-outs freeze their audiences, seen by every Spark worker; data_dir/fanout unless
+    given.
+    """
+    fanout_keep_s: Annotated[float, Meta(ge=3_600)] = 604_800.0
+    """How long a frozen audience stays that no fan-out goes on with."""
+    dedup_window_s: Seconds = 19_800.0
+    """How long Pulsar surely knows an idle producer; it forgets after 6 h by itself."""
+    pipeline_detail_rate_per_s: Annotated[int, Meta(ge=0)] = 200_000
+    """Receipts/s above which detail rows are sampled; 0 for never."""
+    pipeline_detail_lag: Annotated[int, Meta(ge=0)] = 50_000
+    """Bodies behind above which detail rows are sampled; 0 for never."""
+    reports_detail_days: Annotated[int, Meta(ge=1)] = 30
+    """Days that single receipts are kept in the reports."""
+    reports_minutes_days: Annotated[int, Meta(ge=1)] = 7
+    """Days that counts are kept by minute; then by hour."""
+    reports_hours_days: Annotated[int, Meta(ge=1)] = 90
+    """Days that counts are kept by hour; then by day, for good."""
+    log_format: Literal["text", "json"] = "text"
+    """How log lines look."""
+
+    def __post_init__(self) -> None:
+        """Unless it is set, a task is kept for as long as it has to be."""
+        if self.task_retention_s == _TASKS_KEPT_S:
+            needed_s = max(getattr(self, name) for name in _NEED_THEIR_TASK)
+            force_setattr(self, "task_retention_s", max(_TASKS_KEPT_S, needed_s))
+
+    def but(self, **changes: Any) -> Settings:
+        """The same with other values of some."""
+        return replace(self, **changes)
+
+    def items(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in NAMES]
+
+    def as_environment(self) -> dict[str, str]:
+        """The variables by which another process gets the same settings, secrets included."""
+        return {
+            f"PUSHLANE_{name.upper()}": value.reveal() if isinstance(value, Secret) else str(value)
+            for name, value in self.items()
+            if value is not None
+        }
 
     @property
     def pulled(self) -> int:
         """How many of the prefetched messages a dispatcher gets off a reader at once."""
         return max(1, self.prefetch // 4)
 
-    @field_validator("broker")
-    @classmethod
-    def _known_broker(cls, broker: str) -> str:
-        if broker == "embedded" or broker.startswith(("pulsar://", "pulsar+ssl://")):
-            return broker
-        raise ValueError("use `embedded` or a URL like pulsar://127.0.0.1:6650")
 
-    @field_validator("task_retention_s")
-    @classmethod
-    def _outlasts_what_needs_it(cls, kept_s: float, info: ValidationInfo) -> float:
-        """Unless it is set, it is as long as it has to be."""
-        needs = {name: float(info.data.get(name, 0)) for name in _NEED_THEIR_TASK}
-        if kept_s == _TASKS_KEPT_S:
-            return max(kept_s, *needs.values())
-        for name, needed_s in needs.items():
-            if kept_s < needed_s:
-                raise ValueError(
-                    f"a task has to be kept for as long as {name}={needed_s:.0f} needs it: raise "
-                    "this one, or lower that"
-                )
-        return kept_s
+_FIELDS = {field.name: field for field in fields(Settings)}
+NAMES = tuple(_FIELDS)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+class _Given(NamedTuple):
+    """A value as it was given, and where."""
+
+    value: Any
+    origin: str
 
 
 def load(flags: Mapping[str, Any] | None = None) -> Settings:
@@ -225,43 +178,116 @@ def load(flags: Mapping[str, Any] | None = None) -> Settings:
     Raises:
         BadInput: a value cannot be used; says which, and where it came from.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise _bad_setting(error.errors()[0], given) from error
-    except ValueError as error:  # a broken TOML file
-        raise BadInput(f"{CONFIG_FILE} cannot be read: {error}") from error
-
-
-def _bad_setting(found: ErrorDetails, given: Mapping[str, Any]) -> BadInput:
-    """Names the setting and where it stands; of its value only what cannot be a secret."""
-    name = str(found["loc"][0])
-    if name not in Settings.model_fields:
-        hint = did_you_mean(name, Settings.model_fields)
-        return BadInput(
-            f"{CONFIG_FILE}: there is no setting {name!r}{hint} (`pushlane config` lists them)"
-        )
-    value = found["input"]
-    shown = "" if name in ("pulsar_token", "receipts_key", "sink") else f"={masked(repr(value))}"
-    message = found["msg"].removeprefix("Value error, ")
-    return BadInput(f"setting {name}{shown} (from {_origin(name, given)}): {message}")
-
-
-def _origin(name: str, given: Mapping[str, Any]) -> str:
-    """Where a value that is no default comes from."""
-    if name in given:
-        return "flag"
-    variable = f"PUSHLANE_{name.upper()}"
-    return variable if any(key.upper() == variable for key in os.environ) else CONFIG_FILE
+    given = _given(flags)
+    settings = Settings(**{name: _converted(name, one) for name, one in given.items()})
+    for name in _NEED_THEIR_TASK:
+        needed_s = getattr(settings, name)
+        if settings.task_retention_s < needed_s:
+            raise _bad_setting(
+                "task_retention_s",
+                given["task_retention_s"],
+                f"a task has to be kept for as long as {name}={needed_s:.0f} needs it: raise this "
+                "one, or lower that",
+            )
+    return settings
 
 
 def origins(settings: Settings, flags: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Where each value came from: `flag`, an environment variable, the file, or `default`."""
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    from_file = TomlConfigSettingsSource(Settings)()
-    found = {name: _origin(name, given) for name in Settings.model_fields}
+    given = _given(flags)
     return {
-        name: "default" if origin == CONFIG_FILE and name not in from_file else origin
-        for name, origin in found.items()
+        name: given[name].origin if name in given else "default" for name, _ in settings.items()
     }
+
+
+def _given(flags: Mapping[str, Any] | None) -> dict[str, _Given]:
+    """What is given: a flag goes over the environment, and that over the file."""
+    variables = {f"PUSHLANE_{name.upper()}": name for name in NAMES}
+    found = {name: _Given(value, CONFIG_FILE) for name, value in _in_file().items()}
+    for variable, value in os.environ.items():
+        if name := variables.get(variable.upper()):
+            found[name] = _Given(value, variable.upper())
+    flags = flags or {}
+    _refuse_unknown(flags, "flags")
+    return found | {n: _Given(value, "flag") for n, value in flags.items() if value is not None}
+
+
+def _in_file() -> dict[str, Any]:
+    try:
+        with Path(CONFIG_FILE).open("rb") as file:
+            found = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{CONFIG_FILE} cannot be read: {error}") from error
+    _refuse_unknown(found, CONFIG_FILE)
+    return found
+
+
+def _refuse_unknown(names: Iterable[str], where: str) -> None:
+    for name in names:
+        if name not in _FIELDS:
+            hint = did_you_mean(name, NAMES)
+            raise BadInput(
+                f"{where}: there is no setting {name!r}{hint} (`pushlane config` lists them)"
+            )
+
+
+def _converted(name: str, given: _Given) -> Any:
+    kind = _FIELDS[name].type
+    try:
+        parsed = _parsed(given.value, kind)
+        if isinstance(parsed, float) and not math.isfinite(parsed):
+            raise _bad_setting(name, given, "give a finite number")
+        value = msgspec.convert(parsed, kind, dec_hook=made)
+    except ValueError as error:  # msgspec's own is one too
+        raise _bad_setting(name, given, f"give {_expected(kind)}") from error
+    if name == "broker" and value != "embedded" and not _is_pulsar(value):
+        raise _bad_setting(name, given, "use `embedded` or a URL like pulsar://127.0.0.1:6650")
+    return value
+
+
+def _is_pulsar(broker: str) -> bool:
+    return broker.startswith(("pulsar://", "pulsar+ssl://"))
+
+
+def _parsed(value: Any, kind: Any) -> Any:
+    """A number that is given as a text, as Python writes them; everything else as it is."""
+    number = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return number(value) if isinstance(value, str) and number in (int, float) else value
+
+
+def made(kind: type, value: Any) -> Any:
+    """A path or a secret, of what was given as a text."""
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, str):
+        raise TypeError("give a text")
+    return kind(value)
+
+
+def _expected(kind: Any) -> str:
+    """What fits a type of ours, in words."""
+    from msgspec import inspect  # loads much that only this needs
+
+    match inspect.type_info(kind):
+        case inspect.IntType(ge=least, le=most):
+            return f"a whole number {_range('from', least, most)}".rstrip()
+        case inspect.FloatType(gt=None, ge=least, le=most):
+            return f"a number {_range('from', least, most)}".rstrip()
+        case inspect.FloatType(gt=least, le=most):
+            return f"a number {_range('over', least, most)}".rstrip()
+        case inspect.LiteralType(values=words):
+            return f"one of {', '.join(map(str, words))}"
+    return "a text"
+
+
+def _range(word: str, least: float | None, most: float | None) -> str:
+    start = "" if least is None else f"{word} {least:,g}"
+    return start if most is None else f"{start} to {most:,g}"
+
+
+def _bad_setting(name: str, given: _Given, problem: str) -> BadInput:
+    """Names the setting and where it stands; of its value only what cannot be a secret."""
+    shown = "" if name in _MAY_BE_SECRET else f"={masked(repr(given.value))}"
+    return BadInput(f"setting {name}{shown} (from {given.origin}): {problem}")

@@ -24,17 +24,26 @@ _STEP_S = TTL_S / 5
 class Hold:
     """One holder of one lease. `busy` is what a user reads when another one keeps it.
 
-    A `holder` that is given keeps the lease through a kill and a new start.
+    A `holder` that is given keeps the lease through a kill and a new start. One that several
+    processes share is not let go of at the end of one's work (`lapses`): it runs out by itself.
     """
 
     def __init__(
-        self, lease: Lease, name: str, busy: str, sleep: Sleep, holder: str | None = None
+        self,
+        lease: Lease,
+        name: str,
+        busy: str,
+        sleep: Sleep,
+        holder: str | None = None,
+        *,
+        lapses: bool = False,
     ) -> None:
         self._lease = lease
         self._name = name
         self._busy = busy
         self._sleep = sleep
         self._holder = holder or secrets.token_hex(8)
+        self._lapses = lapses
 
     async def run(
         self, work: Callable[[], Coroutine[Any, Any, Result]], on_wait: Callable[[], None]
@@ -54,8 +63,9 @@ class Hold:
             return await working
         finally:
             await _stop(working, keeping)
-            with suppress(Unreachable):  # it ends by itself
-                await self._lease.release(self._name, self._holder)
+            if not self._lapses:
+                with suppress(Unreachable):  # it ends by itself
+                    await self._lease.release(self._name, self._holder)
 
     async def _acquire(self, on_wait: Callable[[], None]) -> None:
         waited_s = 0.0

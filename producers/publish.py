@@ -51,7 +51,8 @@ class Publication:
         self._advice = advice
 
     async def open(self) -> Task:
-        """The task, once its lane keeps what is published."""
+        """The task, once its lane keeps what is published. Raises Ended."""
+        await self.refuse_ended()
         await self.open_lane()
         if self._hidden:
             return self._task
@@ -61,29 +62,40 @@ class Publication:
         keep = self._task.retention_s > 0 and not is_pool(self.lane) and not self._hidden
         await self._backend.broker.open_lane(self.lane, keep=keep)
 
-    async def publish(self, bodies: Sequence[bytes], source: Source) -> None:
+    async def publish(self, bodies: Sequence[bytes], source: Source, known: int = 0) -> None:
         """Return once all are durable. The same batches of the same source are kept once.
+
+        The first `known` are on the lane, or finished, already: `source` begins behind them.
 
         Raises:
             Ended: the task has.
             TaskConflict: another publishes as this source.
         """
         await self.refuse_ended()
+        new = bodies[known:]
         try:
-            await self._backend.broker.publish(self.lane, bodies, source=source)
+            if new:
+                await self._backend.broker.publish(self.lane, new, source=source)
         except UnknownLane:
             await self.refuse_ended()
             raise
         if self._collapses:
             await announce(self._backend, self._task, bodies)
-        self.published += len(bodies)
+        self.published += len(new)
 
     async def seal(self, total: int) -> Task:
-        """The task, that is all there now. Raises InvalidChange when it is sealed with another
-        total.
+        """The task, that is all there now.
+
+        Raises:
+            Ended: the task has, since the last publish.
+            InvalidChange: it is sealed with another total.
         """
-        seal = life.seal(total)
-        edit = (lambda task: life.start(seal(task))) if self._hidden else seal
+
+        def edit(task: Task) -> Task:
+            refuse_ended(task, self._advice, self.published)
+            sealed = life.seal(total)(task)
+            return life.start(sealed) if self._hidden else sealed
+
         return await self._backend.registry.change(self._task.id, edit)
 
     async def refuse_ended(self) -> None:

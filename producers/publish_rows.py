@@ -89,7 +89,7 @@ class RowsPublisher:
     async def _send(self, chunk: Chunk, known: int) -> None:
         """The first `known` of the chunk are on a lane, or finished."""
         source = Source(f"submit-{self._task.id}", self.published + known + 1)
-        await self._publication.publish(chunk[known:], source)
+        await self._publication.publish(chunk, source, known)
 
     def _refuse_changed(self) -> None:
         rows = self._rows

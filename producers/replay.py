@@ -103,6 +103,9 @@ async def replay(
     return await _Replay(backend, settings, begun, sleep).run(task_id, since_ms)
 
 
+_AGAIN = "run the same command again for a new one"
+
+
 class _Replay:
     def __init__(self, backend: Backend, settings: Settings, begun: Begun, sleep: Sleep) -> None:
         self._backend = backend
@@ -142,8 +145,8 @@ class _Replay:
             )
 
     async def _publish(self, old: Task, new: Task, since_ms: int) -> Replayed:
-        publication = Publication(self._backend, new, collapses=True)
-        await publication.open()
+        publication = Publication(self._backend, new, collapses=True, advice=_AGAIN)
+        await self._patiently(publication.open)
         published = 0
         async for pushes in self._chunks(old, new, since_ms):
             source = Source(f"submit-{new.id}", published + 1)

@@ -31,11 +31,12 @@ from lanes.ports import Source, Taken
 from lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
 from lanes.task import Task, new_task_id
 from producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
-from producers.publish import Publication
+from producers.publish import Ended, Publication
 
 _Id = tuple[str, int, int]
 
 _MARKED_AT_ONCE = 10_000
+_RETRY_AGAIN = "retry the dead pushes again"
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,13 @@ class DeadRetry:
             return Retried(task_id, len(letters), problem=str(error))
         await self._mark(task_id, new.id, letters)
         await self._backend.registry.add(new)
-        publication = Publication(self._backend, new, hidden=True)
-        await publication.open()
-        await publication.publish(bodies, Source(f"submit-{new.id}", 1))
-        await publication.seal(len(bodies))
+        publication = Publication(self._backend, new, hidden=True, advice=_RETRY_AGAIN)
+        try:
+            await publication.open()
+            await publication.publish(bodies, Source(f"submit-{new.id}", 1))
+            await publication.seal(len(bodies))
+        except Ended as error:
+            return Retried(task_id, len(letters), problem=str(error))
         await lane.remove([letter.taken for letter in letters])
         return Retried(task_id, len(letters), new.id)
 

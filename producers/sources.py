@@ -13,13 +13,19 @@ from lanes.errors import BadInput
 from lanes.nearest import did_you_mean
 from producers.csv_rows import CsvRows
 from producers.json_rows import JsonRows
-from producers.parquet_rows import ParquetRows
 from producers.rows import RowSource
+
+
+def _parquet(path: Path, name: str) -> RowSource:
+    from producers.parquet_rows import ParquetRows  # with pyarrow, which takes long to load
+
+    return ParquetRows(path, name)
+
 
 _READERS: dict[str, Callable[[Path, str], RowSource]] = {
     "csv": CsvRows,
     "jsonl": JsonRows,
-    "parquet": ParquetRows,
+    "parquet": _parquet,
 }
 _EXTENSIONS = {
     ".csv": "csv",

@@ -113,5 +113,5 @@ def _on_pulsar(place: str, services: Services) -> Iterator[World]:
         }
     )
     admin, redis = services.behind
-    own = settings.model_copy(update={"admin_url": admin, "redis_url": redis})
+    own = settings.but(**{"admin_url": admin, "redis_url": redis})
     yield World(place, settings, own, services)

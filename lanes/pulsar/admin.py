@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import msgspec
-from pydantic import SecretStr
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
@@ -22,6 +21,7 @@ from pyreqwest.response import Response
 from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from lanes.masking import masked
 from lanes.pulsar.failures import garbled, refusal, unanswered
+from lanes.secret import Secret
 from lanes.settings import Settings
 
 _API = "/admin/v2"
@@ -57,7 +57,7 @@ class Admin:
     `ca_pem` are certificates to trust besides those that everybody does.
     """
 
-    def __init__(self, url: str, token: SecretStr | None, ca_pem: bytes = b"") -> None:
+    def __init__(self, url: str, token: Secret | None, ca_pem: bytes = b"") -> None:
         self.url = url.rstrip("/")
         self._shown_url = masked(self.url)
         self._token = token
@@ -188,7 +188,7 @@ class Admin:
     async def _send(self, method: str, url: str, body: Any) -> Response:
         request = self._client.request(method, url)
         if self._token is not None:
-            request = request.bearer_auth(self._token.get_secret_value())
+            request = request.bearer_auth(self._token.reveal())
         if body is not None:
             request = request.body_json(body)
         return await request.build().send()

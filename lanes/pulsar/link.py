@@ -167,6 +167,6 @@ def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:
     # It would write to the terminal; with a Python logger the client's threads can deadlock.
     configuration.set_file_logger(_pulsar.LoggerLevel.Error, os.devnull)
     if settings.pulsar_token is not None:
-        token = settings.pulsar_token.get_secret_value()
+        token = settings.pulsar_token.reveal()
         configuration.authentication(pulsar.AuthenticationToken(token).auth)
     return configuration

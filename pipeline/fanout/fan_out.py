@@ -180,7 +180,7 @@ class _FanOut:
         return sum(part.rows for part in left)
 
     async def _publish_parts(self, session: Sessions, manifest: Manifest, left: list[Part]) -> None:
-        settings = self._settings.model_copy(update={"batch": manifest.batch})
+        settings = self._settings.but(**{"batch": manifest.batch})
         frozen = self._stage.frozen(manifest.task.id)
         try:
             await session(lambda spark: publish(spark, settings, frozen, manifest, left))

@@ -56,7 +56,7 @@ class FanoutRequest:
         """A hash of what a repeat must have in common; start and expiry count from the first."""
         unset = {"not_before": "", "delay": "", "expires": ""}
         asked = self.spec.model_copy(update=unset).request(0)
-        described = describe(asked, settings.model_copy(update=_NO_BATCH))
+        described = describe(asked, settings.but(**_NO_BATCH))
         return _hash([described.decode(), *self._content()[:-1]])
 
     def _content(self) -> list[object]:

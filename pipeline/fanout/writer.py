@@ -124,7 +124,7 @@ class PartWriter:
                 return await self._send_all(backend, coming)
             busy = f"task {self._task_id} is published by another; wait for its end"
             lease = submit_lease(self._task_id)
-            hold = Hold(backend.lease, lease, busy, self._sleep, self._holder)
+            hold = Hold(backend.lease, lease, busy, self._sleep, self._holder, lapses=True)
             return await hold.run(lambda: self._send_all(backend, coming), lambda: None)
 
     async def _send_all(self, backend: Backend, coming: AsyncIterator[Chunk]) -> int:

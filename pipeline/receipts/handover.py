@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pydantic import SecretStr
 
-from lanes.settings import Settings
+from lanes.secret import Secret
+from lanes.settings import Settings, made
 
 _PREFIX = ".settings-"
 
@@ -33,7 +33,7 @@ def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
     path = folder / f"{_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode({name: _plain(value) for name, value in settings}))
+        file.write(msgspec.json.encode({name: _plain(value) for name, value in settings.items()}))
     try:
         yield path
     finally:
@@ -42,10 +42,10 @@ def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
 
 def taken_over(content: bytes) -> Settings:
     """The settings in such a file."""
-    return Settings(**msgspec.json.decode(content))
+    return msgspec.convert(msgspec.json.decode(content), Settings, dec_hook=made)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
+    if isinstance(value, Secret):
+        return value.reveal()
     return str(value) if isinstance(value, Path) else value

@@ -68,7 +68,7 @@ class Sender:
         is_over: Callable[[], bool],
         news: asyncio.Event,
     ) -> None:
-        self._settings = settings.model_copy(update={"batch": stream.header.batch})
+        self._settings = settings.but(**{"batch": stream.header.batch})
         self._stream = stream
         self._work = work
         self._watcher = watcher

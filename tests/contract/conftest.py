@@ -17,7 +17,7 @@ def settings(request: pytest.FixtureRequest, tmp_path) -> Settings:
     sizes = {"batch": BATCH, "prefetch": 2 * BATCH}
     if request.param == "embedded":
         return Settings(broker="embedded", data_dir=tmp_path / "store", **sizes)
-    return request.getfixturevalue("pulsar_settings").model_copy(update=sizes)
+    return request.getfixturevalue("pulsar_settings").but(**sizes)
 
 
 class Connections:

@@ -14,11 +14,9 @@ from tests.contract.reading import LANE, Reading, bodies, numbered
 @asynccontextmanager
 async def holder(settings: Settings, count: int):
     """A process that holds `count` messages of the lane."""
-    values = settings.model_dump(mode="json", exclude_none=True)
-    env = {f"PUSHLANE_{name.upper()}": str(value) for name, value in values.items()}
     process = await create_subprocess_exec(
         *(sys.executable, "-m", "tests.contract.holder", LANE, str(count)),
-        env=os.environ | env,
+        env=os.environ | settings.as_environment(),
         stdout=PIPE,
     )
     try:

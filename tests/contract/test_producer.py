@@ -30,10 +30,10 @@ def producer(settings: Settings, spool: Path | None = None, level: Level = Level
 
 def pushed_until_killed(settings: Settings, spool: Path, first: int) -> int:
     """The last number that a process said to be on its lane, before it was killed in mid-stream."""
-    values = settings.model_dump(mode="json", exclude_none=True)
-    env = {f"PUSHLANE_{name.upper()}": str(value) for name, value in values.items()}
     command = [sys.executable, "-m", "tests.contract.pusher", str(spool), str(first)]
-    with subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=os.environ | settings.as_environment(), stdout=subprocess.PIPE
+    ) as process:
         for _ in range(random.randint(1, 10)):
             told = int(process.stdout.readline())
         process.kill()

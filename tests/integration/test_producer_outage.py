@@ -33,7 +33,7 @@ def redis_proxy(redis_url: str) -> Iterator[Proxy]:
 def settings(pulsar_settings: Settings, redis_url: str, redis_proxy: Proxy) -> Settings:
     """Pulsar, with the registry behind a proxy that can be cut."""
     proxied = redis_url.replace(urlsplit(redis_url).hostname, LISTEN)
-    return pulsar_settings.model_copy(update={"redis_url": proxied})
+    return pulsar_settings.but(**{"redis_url": proxied})
 
 
 def test_pushes_of_an_outage_wait_in_the_spool_and_arrive_in_order(

@@ -49,7 +49,7 @@ Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
 @pytest.fixture
 def play(pulsar_settings: Settings) -> Play:
     def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
-        settings = pulsar_settings.model_copy(update={"batch": BATCH, "prefetch": 2 * BATCH})
+        settings = pulsar_settings.but(**{"batch": BATCH, "prefetch": 2 * BATCH})
 
         async def scene() -> None:
             async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.pulsar
 
 @pytest.fixture
 def settings(pulsar_settings: Settings) -> Settings:
-    return pulsar_settings.model_copy(update={"receipts_partitions": 1})
+    return pulsar_settings.but(**{"receipts_partitions": 1})
 
 
 @asynccontextmanager
 async def opened(settings: Settings, **given: object) -> AsyncIterator[ReceiptLog]:
-    async with connect(settings.model_copy(update=given)) as backend:
+    async with connect(settings.but(**given)) as backend:
         yield backend.receipts
 
 

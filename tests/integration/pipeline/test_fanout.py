@@ -59,7 +59,7 @@ def settings(request: pytest.FixtureRequest, embedded: Settings) -> Settings:
     if request.param == "embedded":
         return embedded
     on_pulsar = request.getfixturevalue("pulsar_settings")
-    return on_pulsar.model_copy(update={"batch": BATCH, "prefetch": 2 * BATCH})
+    return on_pulsar.but(**{"batch": BATCH, "prefetch": 2 * BATCH})
 
 
 async def task_of(settings: Settings, key: str) -> Task:

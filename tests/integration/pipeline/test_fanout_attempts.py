@@ -20,7 +20,7 @@ COUNT = 40
 
 @pytest.fixture
 def settings(pulsar_settings: Settings) -> Settings:
-    return pulsar_settings.model_copy(update={"batch": 8})
+    return pulsar_settings.but(**{"batch": 8})
 
 
 def bodies(first: int, end: int) -> list[bytes]:

@@ -96,7 +96,7 @@ def test_an_event_of_a_push_that_never_was_is_refused(settings: Settings, task: 
 
 
 def test_without_receipts_there_are_no_events(settings: Settings, task: Task) -> None:
-    off = settings.model_copy(update={"receipts": "off"})
+    off = settings.but(**{"receipts": "off"})
 
     with pytest.raises(BadInput, match="receipts=on"):
         record(off, [PushEvent("t1-1", "clicked", AT_MS)])

@@ -22,7 +22,7 @@ from tests.contract.reading import LANE, Reading, bodies, numbered, until
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"prefetch": 16})
+    return settings.but(**{"prefetch": 16})
 
 
 @pytest.fixture

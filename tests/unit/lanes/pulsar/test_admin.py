@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pydantic import SecretStr
 
 from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from lanes.pulsar.broker import PulsarBroker
 from lanes.pulsar.link import Link
 from lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
+from lanes.secret import Secret
 from lanes.settings import Settings
 
 TOKEN = "secret-token"
@@ -89,7 +89,7 @@ async def serving(table: Table) -> AsyncIterator[Server]:
 
 def play(table: Table, scenario: Callable[[Admin, Server], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with serving(table) as server, Admin(server.url, SecretStr(TOKEN)) as admin:
+        async with serving(table) as server, Admin(server.url, Secret(TOKEN)) as admin:
             await scenario(admin, server)
 
     asyncio.run(run())
@@ -411,7 +411,7 @@ async def two_servers(table: Table, far_table: Table) -> AsyncIterator[tuple[Ser
 
 
 def ask_two(
-    brokers: Response, token: SecretStr | None, url: Callable[[str], str] = lambda url: url
+    brokers: Response, token: Secret | None, url: Callable[[str], str] = lambda url: url
 ) -> tuple[list[Request], Exception | None]:
     """What the other server was asked, and the error when the redirect was not followed."""
 
@@ -433,7 +433,7 @@ def ask_two(
 
 
 def test_the_token_goes_with_a_redirect_to_a_broker_that_is_listed() -> None:
-    asked, _ = ask_two(Response(200, ["127.0.0.1:80", "localhost:8080"]), SecretStr(TOKEN))
+    asked, _ = ask_two(Response(200, ["127.0.0.1:80", "localhost:8080"]), Secret(TOKEN))
 
     assert [request.headers["authorization"] for request in asked] == [f"Bearer {TOKEN}"]
 
@@ -442,7 +442,7 @@ def test_the_token_goes_with_a_redirect_to_a_broker_that_is_listed() -> None:
     "brokers", [Response(200, ["127.0.0.1:80"]), Response(403), Response(200, {}), Response(200)]
 )
 def test_a_redirect_to_a_host_that_is_no_broker_is_not_followed(brokers: Response) -> None:
-    asked, refused = ask_two(brokers, SecretStr(TOKEN))
+    asked, refused = ask_two(brokers, Secret(TOKEN))
 
     assert asked == []
     assert "localhost, which is not one of its active brokers" in str(refused)
@@ -454,8 +454,8 @@ def test_a_redirect_is_followed_anywhere_when_there_is_no_token_to_lose() -> Non
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("token", [SecretStr(TOKEN), None])
-def test_a_redirect_to_another_scheme_is_not_followed(token: SecretStr | None) -> None:
+@pytest.mark.parametrize("token", [Secret(TOKEN), None])
+def test_a_redirect_to_another_scheme_is_not_followed(token: Secret | None) -> None:
     """From http to https here; from https to http is the same rule."""
     listed = Response(200, ["localhost:8080"])
     asked, refused = ask_two(listed, token, lambda url: url.replace("http://", "https://"))

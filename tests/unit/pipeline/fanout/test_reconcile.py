@@ -100,8 +100,8 @@ def test_only_a_part_that_stopped_long_ago_on_pulsar_is_forgotten(settings, froz
     (frozen.progress / "1").write_text("8")
     (frozen.progress / "51").write_text("100")
     made = manifest(Task(id="t1", level=Level.LOW, lane=POOL))
-    pulsar = settings.model_copy(update={"broker": "pulsar://x", "dedup_window_s": 1e-9})
+    pulsar = settings.but(**{"broker": "pulsar://x", "dedup_window_s": 1e-9})
 
     assert forgotten(made, frozen, pulsar) == [FIRST]
     assert forgotten(made, frozen, settings) == []
-    assert forgotten(made, frozen, pulsar.model_copy(update={"dedup_window_s": 60.0})) == []
+    assert forgotten(made, frozen, pulsar.but(**{"dedup_window_s": 60.0})) == []

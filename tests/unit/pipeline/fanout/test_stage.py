@@ -208,9 +208,7 @@ def test_each_key_and_each_backend_has_a_folder_of_its_own(tmp_path: Path) -> No
     here, other = Settings(data_dir=tmp_path), Settings(data_dir=tmp_path / "b")
     shared = {"fanout_dir": tmp_path / "s"}
     paths = {
-        Stage(settings.model_copy(update=shared), key).path
-        for settings in (here, other)
-        for key in ("a", "b")
+        Stage(settings.but(**shared), key).path for settings in (here, other) for key in ("a", "b")
     }
 
     assert len(paths) == 4

@@ -19,7 +19,7 @@ A_FILE = b"x" * (MIB // 8)
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"receipts_partitions": 2, "receipts_max_bytes": MIB})
+    return settings.but(**{"receipts_partitions": 2, "receipts_max_bytes": MIB})
 
 
 @pytest.fixture

@@ -1,0 +1,130 @@
+"""How long a command takes to start, beside the import of typer; and a dispatcher after a kill.
+
+Whole processes, one after the other in turns: `python -c "import typer"`, `tasks` and `dispatch
+--drain` on a store without a push. Then a dispatcher with a backlog is killed (SIGKILL) and another
+is started at once: until its first push, by the log of the sink.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.backends import backend_settings, environment
+from bench.backlog import write_task
+from bench.dispatching import Dispatching
+from bench.figures import Figure, at_most, say
+from cli.demo.arrivals import Follower
+from lanes.backend import connect
+from lanes.settings import Settings
+from lanes.task import Level
+
+RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
+_RATIO = 2.0
+_AGAIN_S = 0.5
+_PUSHES = 400_000
+_LOOK_S = 0.005
+_PATIENCE_S = 60.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
+    parser.add_argument("--rounds", type=int, default=15, help="of which the median counts")
+    parser.add_argument("--kills", type=int, default=5, help="of which the median counts")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    with backend_settings(options.broker) as settings:
+        took = _starts(settings, options.rounds)
+        again_s = _first_pushes(settings, options.kills)
+    base_s = statistics.median(took["typer"])
+    ratios = {
+        f"{name}_ratio": round(statistics.median(took[name]) / base_s, 2)
+        for name in ("tasks", "dispatch")
+    }
+    return {
+        "broker": options.broker,
+        "typer_s": round(base_s, 3),
+        **ratios,
+        "first_push_s": round(statistics.median(again_s), 2),
+        "first_push_s_most": round(max(again_s), 2),
+    }
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    return [
+        Figure('`python -c "import typer"`, s', f"{result['typer_s']:g}"),
+        at_most("`tasks`, of that", result["tasks_ratio"], _RATIO),
+        at_most("`dispatch --drain`, of that", result["dispatch_ratio"], _RATIO),
+        at_most("from a kill to the next push, s (median)", result["first_push_s"], _AGAIN_S),
+        Figure("the same, the longest", f"{result['first_push_s_most']:g}"),
+    ]
+
+
+def _starts(settings: Settings, rounds: int) -> dict[str, list[float]]:
+    asyncio.run(_touch(settings))
+    commands = {
+        "typer": ["-c", "import typer"],
+        "tasks": ["-m", "cli", "tasks"],
+        "dispatch": ["-m", "cli", "dispatch", "--drain"],
+    }
+    took: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, words in commands.items():
+            started_s = time.perf_counter()
+            subprocess.run(
+                [sys.executable, *words],
+                env=environment(settings),
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            took[name].append(time.perf_counter() - started_s)
+    return took
+
+
+async def _touch(settings: Settings) -> None:
+    """Make what a first connect makes."""
+    async with connect(settings):
+        return
+
+
+def _first_pushes(settings: Settings, kills: int) -> list[float]:
+    say(f"killing a dispatcher {kills} times")
+    asyncio.run(_fill(settings))
+    with tempfile.TemporaryDirectory(prefix="pushlane-start-") as folder:
+        log = Path(folder) / "deliveries.jsonl"
+        follower, took = Follower(log), []
+        process = Dispatching(settings, f"log:{log}")
+        try:
+            for _ in range(kills):
+                _await_push(follower)
+                process.kill()
+                list(follower.read())
+                started_s = time.monotonic()
+                process = Dispatching(settings, f"log:{log}")
+                _await_push(follower)
+                took.append(time.monotonic() - started_s)
+        finally:
+            process.stop()
+    return took
+
+
+async def _fill(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        await write_task(backend, Level.HIGH, _PUSHES)
+
+
+def _await_push(follower: Follower) -> None:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not list(follower.read()):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"no push in {_PATIENCE_S:g} s")
+        time.sleep(_LOOK_S)

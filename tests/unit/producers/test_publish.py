@@ -1,0 +1,90 @@
+"""The one way to put a task's pushes on its lane: what it does for one that ends meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_other
+from pathlib import Path
+
+import pytest
+
+from lanes import life
+from lanes.backend import Backend
+from lanes.naming import own_lane
+from lanes.ports import Source
+from lanes.push import Push, encode
+from lanes.task import Level, State, Task
+from producers.publish import Ended, Publication
+from tests.unit.dispatcher.support import Wrapped, backend_in
+
+
+async def add(backend: Backend) -> Task:
+    return await backend.registry.add(Task(id="a", level=Level.HIGH, lane=own_lane("a")))
+
+
+def bodies(first: int, last: int) -> list[bytes]:
+    return [encode(Push("a", n, f"to-{n}", collapse="cart")) for n in range(first, last + 1)]
+
+
+async def test_a_task_is_opened_published_and_sealed(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        publication = Publication(backend, await add(backend))
+
+        opened = await publication.open()
+        await publication.publish(bodies(1, 3), Source("submit-a", 1))
+        await publication.publish(bodies(1, 3), Source("submit-a", 1))
+        sealed = await publication.seal(3)
+
+        assert (opened.state, opened.total, sealed.total) == (State.RUNNING, None, 3)
+        assert await backend.broker.backlog(own_lane("a")) == 3
+
+
+async def test_a_hidden_one_runs_from_the_seal_on(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        publication = Publication(backend, await add(backend), hidden=True)
+
+        opened = await publication.open()
+        sealed = await publication.seal(0)
+
+        assert (opened.state, sealed.state) == (State.SUBMITTED, State.RUNNING)
+
+
+@pytest.mark.parametrize("step", ["open", "publish", "seal"])
+async def test_no_step_goes_on_for_one_that_has_ended(tmp_path: Path, step: str) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        publication = Publication(backend, await add(backend), advice="do it again")
+        if step != "open":
+            await publication.open()
+        await backend.registry.change("a", life.cancel)
+        steps = {
+            "open": publication.open,
+            "publish": lambda: publication.publish(bodies(1, 1), Source("submit-a", 1)),
+            "seal": lambda: publication.seal(1),
+        }
+
+        with pytest.raises(Ended, match="a is cancelled: the rest is never sent; do it again"):
+            await steps[step]()
+
+        assert (await backend.registry.get("a")).total is None
+
+
+class Marks(Wrapped):
+    """Notes how many were announced."""
+
+    announced = 0
+
+    async def announce(self, marks: list[object]) -> None:
+        self.announced += len(marks)
+
+
+async def test_what_is_known_to_be_there_is_announced_and_not_published(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await add(backend)
+        marks = Marks(backend.marks)
+        publication = Publication(with_other(backend, marks=marks), task, collapses=True)
+        await publication.open()
+
+        await publication.publish(bodies(1, 3), Source("submit-a", 3), known=2)
+        await publication.publish(bodies(4, 5), Source("submit-a", 6), known=2)
+
+        assert await backend.broker.backlog(own_lane("a")) == 1
+        assert (marks.announced, publication.published) == (5, 1)
