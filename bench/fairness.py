@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         backend_settings(options.broker) as settings,
         tempfile.TemporaryDirectory(prefix="pushlane-fairness-") as folder,
     ):
-        levels = asyncio.run(_submit(settings, options.tasks, options.pushes))
+        levels = asyncio.run(submit(settings, options.tasks, options.pushes))
         path = Path(folder) / "deliveries.jsonl"
         drain(settings, f"log:{path}")
         log = list(Follower(path).read())
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {"broker": options.broker, "tasks_a_level": options.tasks, "pushes": len(log), **result}
 
 
-async def _submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Level]:
+async def submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Level]:
     """Write all tasks; returns the level of each."""
     levels: dict[str, Level] = {}
     async with connect(settings) as backend:
