@@ -39,11 +39,7 @@ def default_data_dir() -> Path:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting, with its default.
-
-    What is given here directly is trusted: `load` reads what the environment and the file say, and
-    checks it all.
-    """
+    """Every setting, with its default. `load` also reads what the environment and the file say."""
 
     broker: str = "embedded"
     """`embedded`, or the broker's pulsar:// URL."""
@@ -135,7 +131,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How log lines look."""
 
     def __post_init__(self) -> None:
-        """Unless it is set, a task is kept for as long as it has to be."""
+        """Each is what its type says. Unless it is set, a task is kept for as long as it has to be.
+
+        Raises:
+            BadInput: a value cannot be used.
+        """
+        for name, value in self.items():
+            converted = _converted(name, _Given(value, "argument"))
+            if converted is not value:
+                force_setattr(self, name, converted)
         if self.task_retention_s == _TASKS_KEPT_S:
             needed_s = max(getattr(self, name) for name in _NEED_THEIR_TASK)
             force_setattr(self, "task_retention_s", max(_TASKS_KEPT_S, needed_s))

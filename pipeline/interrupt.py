@@ -19,12 +19,19 @@ from typing import TypeGuard
 Handler = Callable[[int, FrameType | None], object]
 
 
+_PATIENCE_S = 20.0
+
+
 @contextmanager
-def interrupt_stops(stop: Callable[[], None]) -> Iterator[None]:
+def interrupt_stops(
+    stop: Callable[[], None], kill: Callable[[], None], patience_s: float = _PATIENCE_S
+) -> Iterator[None]:
     """Ctrl-C inside calls `stop`, which makes the calls that are under way fail.
 
-    A handler of the caller's own stays as it is. Signals reach the main thread alone, so in
-    another one this does nothing.
+    A job that is handed to Spark in that moment may wait for ever: if the block has not ended after
+    `patience_s`, `kill` is called, which makes whatever waits fail. A handler
+    of the caller's own stays as it is. Signals reach the main thread alone, so in another one this
+    does nothing.
 
     Raises:
         KeyboardInterrupt: it came, and the block has ended.
@@ -34,6 +41,8 @@ def interrupt_stops(stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
     stopping: threading.Thread | None = None
+    killing = threading.Timer(patience_s, _quietly, (kill,))
+    killing.daemon = True
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal stopping
@@ -42,6 +51,7 @@ def interrupt_stops(stop: Callable[[], None]) -> Iterator[None]:
             stopping = threading.Thread(target=_quietly, args=(stop,), name="stop-spark")
             stopping.daemon = True
             stopping.start()
+            killing.start()
         if not (is_first and before is signal.default_int_handler and _is_in_java(frame)):
             before(number, frame)
 
@@ -55,6 +65,7 @@ def interrupt_stops(stop: Callable[[], None]) -> Iterator[None]:
         finally:
             if stopping is not None:
                 stopping.join()  # Java may go only once it has been stopped
+                killing.cancel()
     finally:
         signal.signal(signal.SIGINT, before)
     if stopping is not None:

@@ -98,6 +98,10 @@ class Jvm:
         """The error that says so; the log stays to be read."""
         return PipelineFailed(f"{what} (what Spark said: {self.keep_log()})")
 
+    def kill(self) -> None:
+        """At once, whatever it does: calls to it fail."""
+        self.gateway.proc.kill()
+
     def end(self) -> None:
         """It ends with its standard input; killed if it does not."""
         process: subprocess.Popen[bytes] = self.gateway.proc

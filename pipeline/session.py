@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -70,10 +70,12 @@ def spark_session(
     with _environment(master), py4j_silent(), jvm(settings) as process:
         session = _start(process, settings)
         try:
-            with _told_with_log(process), interrupt_stops(session.stop):
+            with _told_with_log(process), interrupt_stops(session.stop, process.kill):
                 yield session
         finally:
-            _stop(session, process)
+            was_killed = isinstance(sys.exception(), KeyboardInterrupt)  # perhaps
+            with suppress(*[PipelineFailed] * was_killed):
+                _stop(session, process)
 
 
 @contextmanager

@@ -166,6 +166,21 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def never() -> None:
+    raise AssertionError("killed, though it had stopped")
+
+
+def test_what_does_not_stop_is_killed(ctrl_c):
+    killed = threading.Event()
+
+    def stop() -> None:
+        assert killed.wait(10)
+
+    with pytest.raises(KeyboardInterrupt), interrupt_stops(stop, killed.set, 0.0):
+        interrupt()
+    assert killed.is_set()
+
+
 def test_an_interrupt_stops_the_work_from_another_thread(ctrl_c):
     stopped_in: list[threading.Thread] = []
     stopped = threading.Event()
@@ -174,7 +189,7 @@ def test_an_interrupt_stops_the_work_from_another_thread(ctrl_c):
         stopped_in.append(threading.current_thread())
         stopped.set()
 
-    with pytest.raises(KeyboardInterrupt), interrupt_stops(stop):
+    with pytest.raises(KeyboardInterrupt), interrupt_stops(stop, never):
         interrupt()
     assert stopped.wait(10)
     assert stopped_in != [threading.main_thread()]
@@ -189,7 +204,7 @@ def test_what_stops_the_work_has_ended_when_the_interrupt_goes_on(ctrl_c):
         raise ConnectionRefusedError("Java has gone")
 
     def work() -> None:
-        with interrupt_stops(stop):
+        with interrupt_stops(stop, never):
             try:
                 interrupt()
             finally:
@@ -205,7 +220,7 @@ def test_an_interrupt_is_raised_instead_of_the_error_that_it_caused(ctrl_c):
     stopped = threading.Event()
 
     async def work() -> None:
-        with interrupt_stops(stopped.set):
+        with interrupt_stops(stopped.set, never):
             interrupt()
             stopped.wait(10)
             raise RuntimeError("the job was cancelled")
@@ -215,7 +230,7 @@ def test_an_interrupt_is_raised_instead_of_the_error_that_it_caused(ctrl_c):
 
 
 def test_an_error_without_an_interrupt_stays_what_it_is():
-    with pytest.raises(RuntimeError, match="by itself"), interrupt_stops(lambda: None):
+    with pytest.raises(RuntimeError, match="by itself"), interrupt_stops(lambda: None, never):
         raise RuntimeError("by itself")
 
 
@@ -223,7 +238,7 @@ def test_a_handler_of_the_callers_own_stays():
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
-        with interrupt_stops(lambda: came.append(0)):
+        with interrupt_stops(lambda: came.append(0), never):
             interrupt()
     finally:
         signal.signal(signal.SIGINT, before)
