@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -138,7 +139,9 @@ def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
 
 def _stop(session: SparkSession, process: Jvm) -> None:
     try:
-        session.stop()
+        with warnings.catch_warnings():  # of a Java that is gone: said below, or not worth a word
+            warnings.simplefilter("ignore", RuntimeWarning)
+            session.stop()
     except Exception as error:
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SparkContext._active_spark_context = None
