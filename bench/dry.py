@@ -1,4 +1,4 @@
-"""Which level runs dry at full speed, for how long, and whether the event loop was late meanwhile.
+"""Shows which level runs dry at full speed, for how long, and whether the event loop was late then.
 
 The lanes and the log of `fairness`, several rounds on one broker, with the dispatcher in this
 process: a lane is dry from when a reader has nothing until it is told that there is something. Its

@@ -1,4 +1,4 @@
-"""How much pushlane keeps: keys of Redis, bytes of the journal and of the embedded store."""
+"""Measures what pushlane keeps: keys of Redis, bytes of the journal and of the embedded store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def redis_keys(settings: Settings) -> int:
 
 
 async def journal_bytes(settings: Settings, compact: bool) -> int:
-    """What the journal's topic holds, what is compacted of it included."""
+    """Measure the journal's topic, with what is compacted of it."""
     path = topic_path(f"{settings.namespace}-registry", "tasks")
     async with connect_admin(settings) as admin:
         if compact:

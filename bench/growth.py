@@ -1,4 +1,4 @@
-"""What is left of tasks that have ended, and how long the leader ever holds its loop.
+"""Shows what is left of tasks that have ended, and how long the leader ever holds its loop.
 
 First tasks are made, delivered and forgotten, with retentions as short as the settings allow: what
 is left then in Redis, the journal, the broker and the process (lanes that are served, and tasks of
@@ -31,7 +31,7 @@ from dispatcher.sinks.null import NullSink
 from lanes import life
 from lanes.backend import Backend, connect
 from lanes.naming import is_pool, pool_lane
-from lanes.search import Query
+from lanes.search import TaskQuery
 from lanes.settings import Settings
 from lanes.task import Level, State, Task, new_task_id
 
@@ -92,7 +92,7 @@ def _change(result: dict[str, Any], what: str) -> str:
 
 
 async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
-    """What is there once all are forgotten, beyond what is there when none was ever made."""
+    """Count what is there once all are forgotten, beyond what is there when none was ever made."""
     async with connect(settings) as backend, _leading(backend, settings) as dispatcher:
         await _until(partial(_reads_all, dispatcher))
         before, had = await _kept(settings, backend, dispatcher), time.monotonic()
@@ -115,11 +115,11 @@ async def _forgotten(settings: Settings, tasks: int) -> dict[str, Any]:
 
 
 async def _knows_none(backend: Backend) -> bool:
-    return not (await backend.registry.page(Query(), most=1)).after
+    return not (await backend.registry.page(TaskQuery(), most=1)).after
 
 
 async def _reads_all(dispatcher: Dispatcher) -> bool:
-    """Whether it has opened what it serves when there is no task yet."""
+    """True once it has opened what it serves when there is no task yet."""
     lanes = dispatcher.lanes()
     return bool(lanes) and all(map(dispatcher.reads, lanes))
 
@@ -182,7 +182,7 @@ async def _rebuilt_s(settings: Settings) -> float:
     await remove_keys(settings)
     started_s = time.monotonic()
     async with connect(settings) as backend:
-        await backend.registry.page(Query(), most=1)
+        await backend.registry.page(TaskQuery(), most=1)
         return round(time.monotonic() - started_s, 1)
 
 

@@ -1,4 +1,4 @@
-"""How long a command takes to start, beside the import of typer; and a dispatcher after a kill.
+"""Times the start of commands, beside the import of typer, and of a dispatcher after a kill.
 
 Whole processes, one after the other in turns: `python -c "import typer"`, `tasks` and `dispatch
 --drain` on a store without a push. Then a dispatcher with a backlog is killed (SIGKILL) and another

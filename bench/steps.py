@@ -57,5 +57,5 @@ class Steps:
 
 
 def _lost_the_core() -> int:
-    """How often the machine took the core from this thread while it could have gone on."""
+    """Count how often the machine took the core from this thread while it could have gone on."""
     return getrusage(RUSAGE_THREAD).ru_nivcsw

@@ -62,7 +62,7 @@ def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], 
 
 
 def _fitted(column: Column, text: str, width: int) -> str:
-    """As many columns of a terminal as it has room, whatever it is written in."""
+    """Cut or fill the text to so many columns of a terminal, whatever it is written in."""
     length = cell_len(text)
     if length > width:
         return set_cell_size(text, width - 1) + "…"

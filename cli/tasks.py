@@ -20,7 +20,7 @@ from lanes.backend import Backend
 from lanes.errors import BadInput, UserError
 from lanes.life import now_ms
 from lanes.presence import Process
-from lanes.search import Query, pages
+from lanes.search import TaskQuery, pages
 from lanes.task import ACTIVE_STATES, Level, State, Task, Weights
 
 TaskId = Annotated[
@@ -28,6 +28,10 @@ TaskId = Annotated[
 ]
 
 _LISTED = 1_000
+_MORE = (
+    "these are the newest {:,}; narrow it with --find, --app, --level or --state, or see more with "
+    "--limit"
+)
 
 # A negative number is then an argument, and the answer says what is wrong with it.
 _NEGATIVES = {"ignore_unknown_options": True}
@@ -82,7 +86,7 @@ def tasks(
 ) -> None:
     """List the tasks that are not finished, oldest first."""
     words = [parse_state(word) for word in state or []]
-    query = Query(
+    query = TaskQuery(
         _states(words, show_all), find, app, None if level is None else parse_level(level)
     )
 
@@ -102,10 +106,7 @@ def tasks(
         is_chosen = state or find or app or level
         note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
     if is_cut:
-        note(
-            f"these are the newest {limit:,}; narrow it with --find, --app, --level or --state, or "
-            "see more with --limit"
-        )
+        note(_MORE.format(limit))
     for line in resting_text(processes):
         note(line)
 
@@ -241,8 +242,10 @@ def demote(
     note(f"task {changed.id} is {changed.level}")
 
 
-async def _newest(backend: Backend, query: Query, words: list[str], limit: int) -> list[TaskView]:
-    """Those that fit, oldest first: one more than the limit, when there are more."""
+async def _newest(
+    backend: Backend, query: TaskQuery, words: list[str], limit: int
+) -> list[TaskView]:
+    """Find the tasks that fit, oldest first: one more than the limit, when there are more."""
     found: list[TaskView] = []
     async for page in pages(backend.registry, query):
         views = await views_of(backend, page)

@@ -55,7 +55,7 @@ class Forgetting:
 
     @property
     def has_more(self) -> bool:
-        """Whether the next step goes on where the last one stopped."""
+        """True while the next step goes on where the last one stopped."""
         now = self._clock_ms()
         return now >= self._tasks_at_ms or now >= self._dead_at_ms
 
@@ -76,8 +76,9 @@ class Forgetting:
             self._dead_at_ms = now + _DEAD_EVERY_MS if is_over else now
 
     async def _forget_tasks(self, now: int) -> bool:
-        """Whether that was the last page. Those that cannot go yet are passed over, until the next
-        round begins.
+        """Forget a page of them; true when it was the last.
+
+        Those that cannot go yet are passed over until the next round begins.
         """
         found = await self._backend.registry.ended(now - self._tasks_ms, _PAGE, self._left)
         seen = len(found.tasks) + len(found.unread)
@@ -105,8 +106,8 @@ class Forgetting:
         return True
 
     async def _purge_dead(self, now: int) -> bool:
-        """Those of tasks that share lanes lie on one lane, in the order of their deaths. Whether
-        none is left that is due, or a command looks through them.
+        """Purge some of those that share a lane, where they lie in the order of their deaths. True
+        when none is left that is due, or a command looks through them.
         """
         lease, holder = self._backend.lease, self._leader.holder
         if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
@@ -120,7 +121,7 @@ class Forgetting:
         return True
 
     async def _purge(self, browser: Browser, before_ms: int) -> bool:
-        """One page in which something is due; whether there was none."""
+        """Purge one page in which something is due; true when there was none."""
         while page := await browser.page():
             died = [(taken, _died_at_ms(taken)) for taken in page]
             old = [taken for taken, at_ms in died if at_ms is not None and at_ms < before_ms]

@@ -25,7 +25,7 @@ from lanes.backend import Backend
 from lanes.errors import Superseded, UnknownFormat, UnknownTask
 from lanes.leader import Leader
 from lanes.naming import later_lane, own_lane
-from lanes.search import Query, pages
+from lanes.search import TaskQuery, pages
 from lanes.settings import Settings
 from lanes.task import TERMINAL_STATES, State, Task
 
@@ -129,7 +129,7 @@ class Janitor:
     async def _take_over(self) -> None:
         """What earlier leaders left: tasks that ended before this process began to listen."""
         await self._backend.registry.mend()
-        async for page in pages(self._backend.registry, Query(TERMINAL_STATES)):
+        async for page in pages(self._backend.registry, TaskQuery(TERMINAL_STATES)):
             for task in page:
                 if not (task.lane_dropped or task.id in self._tasks):
                     self.on_task(task)

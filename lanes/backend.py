@@ -19,7 +19,7 @@ from lanes.errors import UnknownTask
 from lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
 from lanes.pool import pool_size
 from lanes.ports import Broker, Fence, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
-from lanes.search import Query
+from lanes.search import TaskQuery
 from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
 
@@ -106,7 +106,7 @@ class Backend:
         near = least + max(_NEAR, least // 10)  # what was handed in just now is not there yet
         lanes = [lane for lane, count in zip(lanes, left, strict=True) if count <= near]
         if len(lanes) > 1:
-            page = await self.registry.page(Query(ACTIVE_STATES), most=_COUNTED)
+            page = await self.registry.page(TaskQuery(ACTIVE_STATES), most=_COUNTED)
             tasks = Counter(task.first_lane or task.lane for task in page.tasks)
             fewest = min(tasks[lane] for lane in lanes)
             lanes = [lane for lane in lanes if tasks[lane] == fewest]

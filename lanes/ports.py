@@ -16,7 +16,7 @@ import msgspec
 from lanes.marks import Mark
 from lanes.presence import Process
 from lanes.push import Outcome, Push
-from lanes.search import PAGE, Page, Query
+from lanes.search import PAGE, TaskPage, TaskQuery
 from lanes.task import Finished, Level, Moved, Progress, Span, Task, Weights
 
 
@@ -153,7 +153,7 @@ class Changes(NamedTuple):
 Edit = Callable[[Task], Task]
 
 
-class Found(NamedTuple):
+class FoundTasks(NamedTuple):
     """Tasks, and the ids of those that only a newer version of pushlane understands."""
 
     tasks: list[Task]
@@ -176,17 +176,17 @@ class Registry(Protocol):
     async def get(self, task_id: str) -> Task:
         """Raises UnknownTask, naming the nearest id or name; UnknownFormat for a newer one's."""
 
-    async def page(self, query: Query, after: str = "", most: int = PAGE) -> Page:
+    async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
         """Of the tasks from `after` on, newest first, at most so many; of these, those that fit.
 
         It may be none of them, and the last page all the same not be reached. Without those that
         only a newer version understands: each is named once in the log.
         """
 
-    async def some(self, task_ids: Sequence[str]) -> Found:
+    async def some(self, task_ids: Sequence[str]) -> FoundTasks:
         """Those of these that there are, in no order."""
 
-    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Found:
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         """Tasks that ended before then (Unix ms), the longest ago first, behind the first few."""
 
     async def mend(self) -> None:

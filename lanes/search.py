@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PAGE = 500  # read and decoded in a few ms
 
 
-class Query(NamedTuple):
+class TaskQuery(NamedTuple):
     """Which tasks are meant: those that fit each part that is given.
 
     `word` is a part of the id, the key or the name, in any case.
@@ -39,17 +39,17 @@ class Query(NamedTuple):
         )
 
 
-ALL = Query()
+ALL = TaskQuery()
 
 
-class Page(NamedTuple):
+class TaskPage(NamedTuple):
     """Some of the tasks that fit. `after` is where the next page begins, empty on the last one."""
 
     tasks: list[Task]
     after: str = ""
 
 
-async def pages(registry: Registry, query: Query = ALL) -> AsyncIterator[list[Task]]:
+async def pages(registry: Registry, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
     """Those that fit, newest first, with a turn for others after each page."""
     after, is_last = "", False
     while not is_last:
@@ -61,6 +61,6 @@ async def pages(registry: Registry, query: Query = ALL) -> AsyncIterator[list[Ta
 
 async def listed(registry: Registry, states: Sequence[State] = ()) -> list[Task]:
     """All tasks in these states (in any when none is named), oldest first."""
-    found = [task async for page in pages(registry, Query(states)) for task in page]
+    found = [task async for page in pages(registry, TaskQuery(states)) for task in page]
     found.reverse()
     return found

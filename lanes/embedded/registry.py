@@ -18,8 +18,8 @@ from lanes.embedded.database import Database
 from lanes.embedded.lease import check_fence
 from lanes.embedded.schema import note_ended
 from lanes.life import Edit
-from lanes.ports import Changes, Fence, Found
-from lanes.search import PAGE, Page, Query
+from lanes.ports import Changes, Fence, FoundTasks
+from lanes.search import PAGE, TaskPage, TaskQuery
 from lanes.task import Finished, Moved, Progress, Span, Task, Weights
 from lanes.task_bytes import Understood
 
@@ -49,15 +49,15 @@ class EmbeddedRegistry:
 
         return await self._change(job)
 
-    async def page(self, query: Query, after: str = "", most: int = PAGE) -> Page:
+    async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
         look = partial(tasks.page, query=query, after=after, most=most, understood=self._understood)
         return await self._database.read(look)
 
-    async def some(self, task_ids: Sequence[str]) -> Found:
+    async def some(self, task_ids: Sequence[str]) -> FoundTasks:
         look = partial(tasks.some, task_ids=task_ids, understood=self._understood)
         return await self._database.read(look)
 
-    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Found:
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         look = partial(
             tasks.ended, before_ms=before_ms, most=most, skip=skip, understood=self._understood
         )

@@ -16,8 +16,8 @@ from lanes.embedded.schema import bump, current
 from lanes.life import Edit, check_forgettable
 from lanes.naming import publishers_of
 from lanes.nearest import ambiguous_task, unknown_task
-from lanes.ports import Changes, Found
-from lanes.search import Page, Query
+from lanes.ports import Changes, FoundTasks
+from lanes.search import TaskPage, TaskQuery
 from lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
 from lanes.task_bytes import Understood, decode, encode
 
@@ -159,14 +159,14 @@ def forget(connection: sqlite3.Connection, task_id: str) -> bool:
 
 
 def page(
-    connection: sqlite3.Connection, query: Query, after: str, most: int, understood: Understood
-) -> Page:
+    connection: sqlite3.Connection, query: TaskQuery, after: str, most: int, understood: Understood
+) -> TaskPage:
     """See `lanes.ports.Registry.page`. A page ends at the number of its last task."""
     states = json.dumps(_stored_states(connection, query.states))
     statement = _PAGE_OF_ACTIVE if query.is_of_active else _PAGE
     rows = _rows(connection, statement, states, int(after or _BEHIND_ALL), most)
     last = str(rows[-1][0]) if len(rows) == most else ""
-    return Page([task for task in _found(rows, understood).tasks if query.fits(task)], last)
+    return TaskPage([task for task in _found(rows, understood).tasks if query.fits(task)], last)
 
 
 def _stored_states(connection: sqlite3.Connection, wanted: Sequence[State]) -> list[str]:
@@ -175,13 +175,15 @@ def _stored_states(connection: sqlite3.Connection, wanted: Sequence[State]) -> l
     return [state for (state,) in connection.execute(_STATES).fetchall() if state not in others]
 
 
-def some(connection: sqlite3.Connection, task_ids: Sequence[str], understood: Understood) -> Found:
+def some(
+    connection: sqlite3.Connection, task_ids: Sequence[str], understood: Understood
+) -> FoundTasks:
     return _found(_rows(connection, _SOME, json.dumps(list(task_ids))), understood)
 
 
 def ended(
     connection: sqlite3.Connection, before_ms: int, most: int, skip: int, understood: Understood
-) -> Found:
+) -> FoundTasks:
     """See `lanes.ports.Registry.ended`."""
     return _found(_rows(connection, _ENDED, before_ms, most, skip), understood)
 
@@ -205,8 +207,8 @@ def _rows(connection: sqlite3.Connection, statement: str, *values: str | int) ->
     return [(n, task_id, bytes.fromhex(body)) for n, task_id, body in json.loads(rows)]
 
 
-def _found(rows: Iterable[_Row], understood: Understood) -> Found:
-    return Found(*understood.read((task_id, body) for _, task_id, body in rows))
+def _found(rows: Iterable[_Row], understood: Understood) -> FoundTasks:
+    return FoundTasks(*understood.read((task_id, body) for _, task_id, body in rows))
 
 
 def weights(connection: sqlite3.Connection) -> Weights:

@@ -11,10 +11,10 @@ from typing import Any
 from lanes.errors import UnknownTask
 from lanes.nearest import ambiguous_task, unknown_task
 from lanes.paging import paged
-from lanes.ports import Found
+from lanes.ports import FoundTasks
 from lanes.redis.client import Client, bodies_only, words
 from lanes.redis.keys import Keys
-from lanes.search import Page, Query
+from lanes.search import TaskPage, TaskQuery
 from lanes.task import Task
 from lanes.task_bytes import Understood, decode
 
@@ -30,7 +30,7 @@ class Reads:
         self._keys = keys
         self._understood = Understood()
 
-    async def page(self, query: Query, after: str, most: int) -> Page:
+    async def page(self, query: TaskQuery, after: str, most: int) -> TaskPage:
         """See `lanes.ports.Registry.page`. A page ends at the id of its last task."""
         start = f"({after}" if after else "+"
         order = self._keys.open if query.is_of_active else self._keys.order
@@ -39,9 +39,9 @@ class Reads:
         )
         found = await self.some(ids)
         last = ids[-1].decode() if len(ids) == most else ""
-        return Page([task for task in found.tasks if query.fits(task)], last)
+        return TaskPage([task for task in found.tasks if query.fits(task)], last)
 
-    async def ended(self, before_ms: int, most: int, skip: int) -> Found:
+    async def ended(self, before_ms: int, most: int, skip: int) -> FoundTasks:
         ids = await self._client.call(
             "ZRANGE",
             self._keys.ended,
@@ -55,10 +55,10 @@ class Reads:
         )
         return await self.some(ids)
 
-    async def changed(self, since: int, version: int) -> tuple[Found, list[str]]:
+    async def changed(self, since: int, version: int) -> tuple[FoundTasks, list[str]]:
         """What is new, and the ids of what is not there any more."""
         if since == version:
-            return Found([]), []
+            return FoundTasks([]), []
         if since == 0 or since > version:  # a first look, or a registry that was set back
             return await self.some(await self._active_ids()), []
         newer = await self._client.call(
@@ -71,7 +71,7 @@ class Reads:
     async def _active_ids(self) -> list[bytes]:
         return await self._client.call("SMEMBERS", self._keys.active, read=_ids)
 
-    async def some(self, task_ids: Sequence[bytes]) -> Found:
+    async def some(self, task_ids: Sequence[bytes]) -> FoundTasks:
         tasks: list[Task] = []
         unread: list[str] = []
         for page in paged(task_ids, TASKS_A_CALL):
@@ -82,7 +82,7 @@ class Reads:
             )
             tasks += found[0]
             unread += found[1]
-        return Found(tasks, unread)
+        return FoundTasks(tasks, unread)
 
     async def find(self, wanted: str) -> Task | None:
         """The task of this id, key or name."""

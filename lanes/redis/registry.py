@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lanes.ports import Changes, Edit, Fence, Found, Journal
+from lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
 from lanes.redis.client import Client, numbers_only
 from lanes.redis.keys import Keys
 from lanes.redis.notices import Notices
@@ -18,7 +18,7 @@ from lanes.redis.rebuild import Rebuild
 from lanes.redis.stored import READY
 from lanes.redis.tallies import Tallies
 from lanes.redis.writes import Writes
-from lanes.search import PAGE, Page, Query
+from lanes.search import PAGE, TaskPage, TaskQuery
 from lanes.task import Finished, Moved, Progress, Span, Task, Weights
 
 _VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1])"
@@ -54,15 +54,15 @@ class RedisRegistry:
             raise await self._reads.unknown(task_id)
         return changed
 
-    async def page(self, query: Query, after: str = "", most: int = PAGE) -> Page:
+    async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
         await self._version()
         return await self._reads.page(query, after, most)
 
-    async def some(self, task_ids: Sequence[str]) -> Found:
+    async def some(self, task_ids: Sequence[str]) -> FoundTasks:
         await self._version()
         return await self._reads.some([task_id.encode() for task_id in task_ids])
 
-    async def ended(self, before_ms: int, most: int, skip: int = 0) -> Found:
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         await self._version()
         return await self._reads.ended(before_ms, most, skip)
 

@@ -10,7 +10,7 @@ from lanes.errors import InvalidChange, Superseded, UnknownTask
 from lanes.naming import dead_lane, later_lane, own_lane
 from lanes.ports import Fence, Registry
 from lanes.push import Kind
-from lanes.search import Query, listed, pages
+from lanes.search import TaskQuery, listed, pages
 from lanes.task import ACTIVE_STATES, TERMINAL_STATES, Finished, Level, State, Task, new_task_id
 from tests.contract.reading import Reading, until
 
@@ -33,9 +33,9 @@ async def test_tasks_come_page_by_page_newest_first_and_each_once(connections):
         registry = (await connections.one()).registry
         ids = [(await registry.add(a_task(id=f"task{n}"))).id for n in range(7)]
 
-        first = await registry.page(Query(), most=3)
-        second = await registry.page(Query(), first.after, most=3)
-        third = await registry.page(Query(), second.after, most=3)
+        first = await registry.page(TaskQuery(), most=3)
+        second = await registry.page(TaskQuery(), first.after, most=3)
+        third = await registry.page(TaskQuery(), second.after, most=3)
 
         seen = [task.id for page in (first, second, third) for task in page.tasks]
         assert seen == ids[::-1]
@@ -55,7 +55,7 @@ async def test_a_page_of_some_states_has_just_these(connections, states):
         found: list[str] = []
         after, is_last = "", False
         while not is_last:
-            page = await registry.page(Query(states), after, most=2)
+            page = await registry.page(TaskQuery(states), after, most=2)
             found += [task.id for task in page.tasks]
             after, is_last = page.after, not page.after
 
@@ -66,13 +66,13 @@ async def test_a_page_of_some_states_has_just_these(connections, states):
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
-        (Query(word="SALE"), ["b1", "a1"]),
-        (Query(word="key-2"), ["a2"]),
-        (Query(word="1"), ["b1", "a1"]),
-        (Query(app="shop"), ["a2", "a1"]),
-        (Query(level=Level.LOW), ["b1"]),
-        (Query((State.DONE,), word="a"), ["a2"]),
-        (Query(word="nothing has this"), []),
+        (TaskQuery(word="SALE"), ["b1", "a1"]),
+        (TaskQuery(word="key-2"), ["a2"]),
+        (TaskQuery(word="1"), ["b1", "a1"]),
+        (TaskQuery(app="shop"), ["a2", "a1"]),
+        (TaskQuery(level=Level.LOW), ["b1"]),
+        (TaskQuery((State.DONE,), word="a"), ["a2"]),
+        (TaskQuery(word="nothing has this"), []),
     ],
 )
 async def test_a_search_finds_what_fits_each_part_of_it(connections, query, wanted):
