@@ -156,6 +156,7 @@ async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any
         await _add(backend, options.running, State.RUNNING, created_at_ms=later_ms)
         say(f"timing the steps of a leader for {options.seconds:g} s")
         gc.collect()
+        gc.freeze()  # as `dispatch` does at its start
         with Steps() as steps:
             async with _leading(backend, settings):
                 await asyncio.sleep(options.seconds)

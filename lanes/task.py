@@ -99,7 +99,7 @@ class Weights(msgspec.Struct, frozen=True):
         return f"{self.high}:{self.medium}:{self.low}"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stream of pushes.
 
     `total` is None until the submit seals it. `fingerprint` is a hash of what was submitted, so
