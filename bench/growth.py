@@ -1,10 +1,9 @@
 """Shows what is left of tasks that have ended, and how long the leader ever holds its loop.
 
-First tasks are made, delivered and forgotten, with retentions as short as the settings allow: what
-is left then in Redis, the journal, the broker and the process (lanes that are served, and tasks of
-its event loop). Then a dispatcher leads beside many
-ended and many running tasks: the longest of all steps of its event loop is timed. Last, Redis is
-emptied, and filled again from the journal.
+A dispatcher leads beside many ended and many running tasks: the longest of all steps of its event
+loop is timed. Then Redis is emptied, and filled again from the journal. Last, tasks are made,
+delivered and forgotten, with retentions as short as the settings allow: what is left then in Redis,
+the journal, the broker and the process (lanes that are served, and tasks of its event loop).
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "task_retention_s": _WINDOW_S,
         "receipts": "off",
     }
+    with backend_settings(options.broker, receipts="off") as settings:
+        led = asyncio.run(_led(settings, options))  # first: the other leaves much to collect
     with backend_settings(options.broker, **short) as settings:
         left = asyncio.run(_forgotten(settings, options.tasks))
-    with backend_settings(options.broker, receipts="off") as settings:
-        led = asyncio.run(_led(settings, options))
     return {"broker": options.broker, "tasks": options.tasks, **left, **led}
 
 
@@ -156,7 +155,7 @@ async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any
         await _add(backend, options.running, State.RUNNING, created_at_ms=later_ms)
         say(f"timing the steps of a leader for {options.seconds:g} s")
         gc.collect()
-        gc.freeze()  # as `dispatch` does at its start
+        gc.freeze()  # as `dispatch` does when it starts
         with Steps() as steps:
             async with _leading(backend, settings):
                 await asyncio.sleep(options.seconds)

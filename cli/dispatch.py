@@ -81,7 +81,6 @@ def dispatch(
         crew = Crew(workers, chosen.given, metrics_host, metrics_port, drain, retry_timeouts)
         raise typer.Exit(run_crew(crew))
     registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
-    gc.freeze()  # what is loaded stays: no collection has to look at it again
     uvloop.run(_dispatch(settings, registry, drain, retry_timeouts, with_parent))
 
 
