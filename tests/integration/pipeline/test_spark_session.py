@@ -21,7 +21,9 @@ ROOT = Path(__file__).parents[3]
 DEADLINE_S = 200.0
 ENDLESS = "spark.range(1).rdd.foreach(lambda _: __import__('time').sleep(600))"
 PROGRAM = """
-import os, sys, typer
+import os, signal, sys, typer
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have set it to be ignored
 from cli.errors import errors_told
 from pipeline.errors import spark_errors
 from pipeline.session import spark_session
