@@ -159,6 +159,7 @@ async def _led(settings: Settings, options: argparse.Namespace) -> dict[str, Any
         with Steps() as steps:
             async with _leading(backend, settings):
                 await asyncio.sleep(options.seconds)
+    gc.unfreeze()
     say(f"  the longest: {steps.longest}")
     rebuild_s = await _rebuilt_s(settings) if settings.broker != "embedded" else None
     blocked = {"blocked_ms_max": steps.most_ms, "blocked_ms_wall": steps.wall_ms}
