@@ -10,7 +10,7 @@ from lanes.task import Level, State, Task
 if TYPE_CHECKING:
     from lanes.ports import Registry
 
-PAGE = 500  # read and decoded in a few ms
+PAGE = 200  # read and decoded in two or three ms
 
 
 class TaskQuery(NamedTuple):

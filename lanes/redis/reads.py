@@ -18,7 +18,7 @@ from lanes.search import TaskPage, TaskQuery
 from lanes.task import Task
 from lanes.task_bytes import Understood, decode
 
-TASKS_A_CALL = 500  # so many are read without a pause: a few ms
+TASKS_A_CALL = 200  # so many are read without a pause: two or three ms
 NEAREST_AMONG = 1_000
 
 
