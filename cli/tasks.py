@@ -33,6 +33,23 @@ _MORE = (
     "--limit"
 )
 
+FindOption = Annotated[str, typer.Option(metavar="TEXT", help="Only if id, key or name hold this.")]
+AppOption = Annotated[str, typer.Option(metavar="APP", help="Only of this app.")]
+LevelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="high|medium|low", help="Only of this level.", autocompletion=complete_level
+    ),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help=f"The newest so many; 0 for all. {_LISTED:,} unless given, all with --json.",
+    ),
+]
+
 # A negative number is then an argument, and the answer says what is wrong with it.
 _NEGATIVES = {"ignore_unknown_options": True}
 _ONE_DOWN = {Level.HIGH: Level.MEDIUM, Level.MEDIUM: Level.LOW, Level.LOW: Level.LOW}
@@ -62,26 +79,10 @@ def tasks(
         typer.Option(help="Only those in this state (repeatable).", autocompletion=complete_state),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
-    find: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only if id, key or name hold this.")
-    ] = "",
-    app: Annotated[str, typer.Option(metavar="APP", help="Only of this app.")] = "",
-    level: Annotated[
-        str | None,
-        typer.Option(
-            metavar="high|medium|low",
-            help="Only of this level.",
-            autocompletion=complete_level,
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help=f"The newest so many; 0 for all. {_LISTED:,} unless given, all with --json.",
-        ),
-    ] = None,
+    find: FindOption = "",
+    app: AppOption = "",
+    level: LevelOption = None,
+    limit: LimitOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
@@ -89,7 +90,6 @@ def tasks(
     query = TaskQuery(
         _states(words, show_all), find, app, None if level is None else parse_level(level)
     )
-
     limit = limit if limit is not None else 0 if as_json else _LISTED
 
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:

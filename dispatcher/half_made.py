@@ -53,7 +53,7 @@ class HalfMade:
         self._tasks.pop(task_id, None)
 
     async def step(self) -> None:
-        """What is due of it."""
+        """Do what is due of it."""
         now = self._clock_ms()
         if now < self._look_at_ms:
             return

@@ -27,7 +27,7 @@ _ENDS_A_LOOK = 2  # the first may be from before the task ended
 
 
 class _Look(msgspec.Struct, array_like=True):
-    """Where the end of a lane was, and when."""
+    """A look at a lane: where its end was, and when."""
 
     at_ms: int
     end: tuple[int, int]
@@ -47,7 +47,7 @@ class Passed:
         self._waiting: dict[str, list[tuple[int, str]]] = {}
 
     def holds_up(self, task: Task, ended_ms: int) -> bool:
-        """Whether something of a task that has ended by then may be on a lane that it shares.
+        """True while something of a task that ended by then may be on a lane that it shares.
 
         If so, `look` gives its id once there is nothing of it on that one.
         """
@@ -72,7 +72,7 @@ class Passed:
         return over
 
     async def _look(self, lane: str) -> None:
-        [*_, (latest_ms, _)] = heapq.nlargest(1, self._waiting[lane])
+        latest_ms, _ = max(self._waiting[lane])
         for _ in range(_ENDS_A_LOOK):
             look = self._looks.get(lane) or await self._first(lane)
             if not await self._broker.is_past(lane, look.end):

@@ -68,7 +68,7 @@ class Recovery:
         self._active.pop(task_id, None)
 
     async def step(self) -> None:
-        """What is due of it."""
+        """Do what is due of it."""
         now = self._clock_ms()
         if now >= self._reconcile_at_ms:
             self._reconcile_at_ms = now + _AGAIN_MS
@@ -109,7 +109,7 @@ class Recovery:
         return None if task_id in self._active else task_id
 
     def _is_orphan(self, lane: str, task: Task | None, now: int) -> bool:
-        """Whether no task needs the lane: there is none, or its lanes are said to be dropped.
+        """True when no task needs the lane: there is none, or its lanes are said to be dropped.
 
         Dead pushes stay for a time of their own. All stays while only a newer version understands
         the task.

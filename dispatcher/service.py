@@ -142,7 +142,7 @@ class Dispatcher:
         return known is not None and known.main.reader is not None
 
     def lanes(self) -> list[str]:
-        """Those that this process serves, the shared ones included."""
+        """List the lanes that this process serves, the shared ones included."""
         return list(self._roster.lanes)
 
     def is_fed(self, lane: str) -> bool:

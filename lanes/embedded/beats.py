@@ -40,7 +40,7 @@ def beat(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
 
 
 def come_back(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
-    """Whether the owner was found frozen, and has lost its claims; it counts again from now on."""
+    """Let the owner count again. True when it was found frozen, and so has lost its claims."""
     cursor = connection.execute(
         "UPDATE beats SET at_ms = ? WHERE owner = ? AND at_ms = ?", (now_ms, owner, _FROZEN)
     )
@@ -56,13 +56,13 @@ def find_frozen(connection: sqlite3.Connection, last: Beat) -> bool:
 
 
 def last_beats(connection: sqlite3.Connection) -> list[Beat]:
-    """Of all owners but those that were found frozen, and those that know of no beats."""
+    """Read them of all owners but those found frozen, and those that know of no beats."""
     rows = connection.execute("SELECT owner, at_ms FROM beats WHERE at_ms <> ?", (_FROZEN,))
     return [Beat(*row) for row in rows.fetchall()]
 
 
 class Watch:
-    """Who has not beaten while the owner `own` has done so `MISSED` times. Has no clock."""
+    """Finds who has not beaten while the owner `own` did so `MISSED` times. Has no clock."""
 
     def __init__(self, own: str) -> None:
         self._own = own

@@ -24,7 +24,7 @@ def fade(connection: sqlite3.Connection, task_id: str) -> None:
 
 
 def tell(connection: sqlite3.Connection, task_id: str, version: int) -> None:
-    """Who follows the changes is to hear that the task was forgotten."""
+    """Let whoever follows the changes hear that the task was forgotten."""
     connection.execute(
         "INSERT OR REPLACE INTO forgotten (task_id, version, at_ms) VALUES (?, ?, ?)",
         (task_id, version, now_ms()),
@@ -32,7 +32,7 @@ def tell(connection: sqlite3.Connection, task_id: str, version: int) -> None:
 
 
 def has_faded(connection: sqlite3.Connection, task_id: str) -> bool:
-    """Whether something was counted of the task, and which seqs it was is not known any more."""
+    """True when something was counted of the task, but which seqs it was is not known any more."""
     row = connection.execute(
         "SELECT 1 FROM progress WHERE task_id = ?1 "
         "AND NOT EXISTS (SELECT 1 FROM seen WHERE task_id = ?1 AND page >= 0)",

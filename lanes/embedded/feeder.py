@@ -129,7 +129,7 @@ class Feeder:
     def _claim(
         self, connection: sqlite3.Connection, wants: Sequence[Want]
     ) -> tuple[bool, list[Haul]]:
-        """Whether all that was claimed before is lost; and what is claimed now."""
+        """Claim; and tell whether all that was claimed before is lost."""
         now = now_ms()
         return come_back(connection, self._owner, now), claim(connection, wants, now)
 

@@ -166,7 +166,7 @@ def end_of(connection: sqlite3.Connection, lane: str) -> tuple[int, int]:
 
 
 def is_past(connection: sqlite3.Connection, lane: str, end: tuple[int, int]) -> bool:
-    """Whether no message of either kind is there up to its last one, on a lane that keeps none."""
+    """True when no message of either kind is left up to its last one; for lanes that keep none."""
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE id BETWEEN lanes.id << ?2 AND ?4) "
         "OR EXISTS (SELECT 1 FROM messages WHERE id BETWEEN (lanes.id << ?2) + ?3 AND ?5) "
