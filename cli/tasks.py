@@ -76,7 +76,9 @@ def tasks(
     flags: Flags,
     state: Annotated[
         list[str] | None,
-        typer.Option(help="Only those in this state (repeatable).", autocompletion=complete_state),
+        typer.Option(
+            metavar="STATE", help="Only in this state (repeatable).", autocompletion=complete_state
+        ),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Finished ones too.")] = False,
     find: FindOption = "",
