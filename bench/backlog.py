@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from lanes import life
 from lanes.backend import Backend
+from lanes.bundle import packed
 from lanes.naming import own_lane
 from lanes.ports import Source
 from lanes.push import Push, encode
 from lanes.task import Level, Task, new_task_id
 
+BUNDLE = 32
 _PUBLISH_AT_ONCE = 4_096
 _TASKS_AT_ONCE = 24
 _BODY = "x" * 150
@@ -21,14 +23,23 @@ async def write_task(backend: Backend, level: Level, pushes: int, quota: int = 1
     """A sealed task on a lane of its own, a low one too: in the pool, tasks would share turns."""
     task_id = new_task_id()
     lane = own_lane(task_id)
-    task = Task(id=task_id, level=level, lane=lane, quota=quota, created_at_ms=life.now_ms())
+    task = Task(
+        id=task_id,
+        level=level,
+        lane=lane,
+        quota=quota,
+        bundle=BUNDLE,
+        created_at_ms=life.now_ms(),
+    )
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
     await backend.registry.change(task_id, life.start)
     for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
         last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
         bodies = [encode(push_of(task_id, seq)) for seq in range(first, last)]
-        await backend.broker.publish(lane, bodies, source=Source(f"submit-{task_id}", first))
+        bundles = list(packed(bodies, BUNDLE))
+        source = Source(f"submit-{task_id}", [bundle.last_seq for bundle in bundles])
+        await backend.broker.publish(lane, [one.message for one in bundles], source=source)
     await backend.registry.change(task_id, life.seal(pushes))
     return task_id
 

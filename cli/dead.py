@@ -166,11 +166,13 @@ def retry(
     wanted = _Filter(task, reason, older_than, newer_than, limit, tuple(pushes or ()))
     wanted.refuse_unbounded(take_all, "retry")
 
+    settings = _settings(flags)
+
     async def work(backend: Backend) -> list[Retried]:
         selection = await wanted.selection(backend)
-        return await DeadRetry(backend, DeadLetters(backend)).run(selection)
+        return await DeadRetry(backend, settings, DeadLetters(backend)).run(selection)
 
-    retried = on_backend(_settings(flags), work)
+    retried = on_backend(settings, work)
     if wants_json:
         print_json([_retried_json(one) for one in retried])
     for one in retried:

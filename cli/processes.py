@@ -61,7 +61,7 @@ def formats(
 
     async def apply(backend: Backend) -> dict[str, Any]:
         if lowest is not None:
-            await set_min_format(backend, lowest)
+            await set_min_format(backend.shelf, backend.presence, lowest)
         live = [process.format for process in await backend.presence.list()]
         return {
             "min_format": await min_format(backend.shelf),

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dispatcher.deferral import due_ms, hop_s
+from dispatcher.hand import Held
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.order import Order
+from dispatcher.receipts import Receipts
 from dispatcher.roster import Roster
 from dispatcher.settle import Settler, dead_push
 from dispatcher.stats import Stats
-from lanes.errors import MalformedPush, UnknownFormat
+from lanes.errors import UnknownFormat
 from lanes.life import now_ms
-from lanes.ports import Taken
-from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode
+from lanes.push import Kind, Push
 from lanes.task import State, Task
 
 
@@ -28,27 +29,22 @@ class Admission:
         roster: Roster,
         settler: Settler,
         order: Order,
+        receipts: Receipts,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._roster = roster
         self._settler = settler
         self._order = order
+        self._receipts = receipts
         self._stats = stats
         self._clock_ms = clock_ms
 
-    def admit(self, lane: OpenLane, taken: Taken) -> Job | None:
+    def admit(self, lane: OpenLane, taken: Held) -> Job | None:
         """The push as a job, or None when it is not to be sent now; then it is taken care of."""
-        try:
-            push = taken.push or decode(taken.body)
-        except UnknownFormat as error:
-            self._stats.unknown_format += 1
-            self._roster.leave(lane, error)
-            return None
-        except MalformedPush as error:
-            self._stats.malformed += 1
-            start = taken.body[:MAX_PUSH_BYTES]  # all of it might not fit on the dead-letter lane
-            self._settler.bury(lane, taken, dead_push("", 0, 0, f"malformed: {error}", start))
+        push = taken.push
+        if push is None:
+            self._set_aside(lane, taken)
             return None
         task = self._roster.find(push.task_id)
         if task is None:
@@ -71,7 +67,32 @@ class Admission:
             return None
         return Job(lane, taken, push, task)
 
-    def _may_move(self, lane: OpenLane, taken: Taken, push: Push, task: Task) -> bool:
+    def _set_aside(self, lane: OpenLane, taken: Held) -> None:
+        """It cannot be read: it is dead, if not only for this version."""
+        if isinstance(taken.error, UnknownFormat):
+            self._stats.unknown_format += 1
+            self._roster.leave(lane, taken.error)
+            return
+        raw, reason = taken.message.raw(taken.place), f"malformed: {taken.error}"
+        task_id = taken.message.task_id
+        task = self._roster.find(task_id)
+        if task_id and task is None:
+            self._roster.ask(task_id, lane, taken)
+            return
+        if task is not None and task.state.is_terminal:
+            self._finish(Job(lane, taken, Push(task_id, taken.seq, ""), task), Kind.DROPPED)
+            return
+        self._stats.malformed += 1
+        if task is None or (task.total is not None and taken.seq > task.total):
+            self._settler.bury(lane, taken, dead_push("", 0, 0, reason, raw))
+            return
+        self._stats.outcomes[lane.level, Kind.DEAD] += 1
+        job = Job(lane, taken, Push(task_id, taken.seq, ""), task)
+        receipt = self._receipts.of(job, Kind.DEAD, reason)
+        dead = dead_push(task_id, taken.seq, 0, reason, raw)
+        self._settler.bury(lane, taken, dead, receipt)
+
+    def _may_move(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
         """Whether the task's state, expiry and lane let its pushes go; if not, it is taken care of.
 
         Asked only of a task with which something is the matter, as most pushes are of none.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from dispatcher.hand import Held
 from dispatcher.lane import OpenLane
-from lanes.ports import Taken
 from lanes.push import Push
 from lanes.task import Task
 
@@ -37,9 +37,7 @@ class Parked:
         "task",
     )
 
-    def __init__(
-        self, lane: OpenLane, taken: Taken, push: Push, task: Task, since_s: float
-    ) -> None:
+    def __init__(self, lane: OpenLane, taken: Held, push: Push, task: Task, since_s: float) -> None:
         self.lane = lane
         self.taken = taken
         self.push = push

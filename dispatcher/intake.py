@@ -13,15 +13,16 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from dispatcher.backoff import Backoff
+from dispatcher.hand import Message
 from dispatcher.lane import Inlet, OpenLane
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
-from lanes.errors import MalformedPush, UnknownFormat, Unreachable
-from lanes.ports import Registry, Taken
-from lanes.push import decode
+from lanes.errors import Unreachable
+from lanes.ports import Registry
 from lanes.task import DeliveryMode, Span, Task
 
 log = logging.getLogger("pushlane.intake")
@@ -40,8 +41,15 @@ class _Batch(NamedTuple):
 
     lane: OpenLane
     inlet: Inlet
-    taken: list[Taken]
+    messages: list[Message]
     is_at_hand: bool = False
+
+
+class _Question(NamedTuple):
+    """A span of seqs, and the messages that have some of them."""
+
+    span: Span
+    messages: list[Message]
 
 
 class Intake:
@@ -74,16 +82,12 @@ class Intake:
         if not taken:
             return
         now_s = time.monotonic()
-        are_first = True
-        for one in taken:
-            one.asked_s = now_s
-            are_first = are_first and one.is_first
-            _read(one)
-        if are_first:
-            inlet.add(taken)
+        messages = [Message(one, now_s) for one in taken]
+        if all(one.is_first for one in taken):
+            inlet.add(messages)
             self._on_ready(lane)
         else:
-            self._ask(_Batch(lane, inlet, taken))
+            self._ask(_Batch(lane, inlet, messages))
 
     def _ask(self, batch: _Batch) -> None:
         batch.inlet.asking += 1
@@ -103,7 +107,7 @@ class Intake:
             self._due.clear()
             batches, self._waiting = self._waiting, []
             try:
-                over = await self._over(batches)
+                await self._drop_what_is_over(batches)
             except Unreachable as error:
                 self._go_on_unasked(batches)
                 await backoff.wait(error)
@@ -111,7 +115,7 @@ class Intake:
             backoff.reset()
             for batch in batches:
                 batch.inlet.asking -= 1
-                self._hand_on(batch, over)
+                self._hand_on(batch)
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
     async def _ask_again(self, lanes: Callable[[], Iterable[OpenLane]]) -> None:
@@ -120,21 +124,19 @@ class Intake:
             since_s = time.monotonic() - _AGAIN_S
             for lane in lanes():
                 for inlet in lane.inlets:
-                    is_old = any(one.asked_s < since_s for one in inlet.at_hand)
-                    if is_old and not lane.held:
-                        self._ask(_Batch(lane, inlet, list(inlet.at_hand), is_at_hand=True))
+                    if not inlet.messages or lane.held:
+                        continue
+                    messages = inlet.at_hand()
+                    if any(message.asked_s < since_s for message in messages):
+                        self._ask(_Batch(lane, inlet, messages, is_at_hand=True))
 
-    async def _over(self, batches: Sequence[_Batch]) -> frozenset[int]:
-        """The identities of those messages whose push has ended, or waits elsewhere."""
-        asked = [question for batch in batches for question in self._questions(batch)]
-        answers = await self._answers([span for span, _ in asked])
-        return frozenset(
-            id(one)
-            for (span, some), bits in zip(asked, answers, strict=True)
-            if bits
-            for one in some
-            if one.push is not None and bits >> (one.push.seq - span.first) & 1
-        )
+    async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> None:
+        """From each message those of its pushes that have ended, or wait elsewhere."""
+        questions = [question for batch in batches for question in self._questions(batch)]
+        answers = await self._answers([question.span for question in questions])
+        for (span, messages), bits in zip(questions, answers, strict=True):
+            if bits:
+                self._stats.repeats += sum(one.drop(bits, span.first) for one in messages)
 
     async def _answers(self, spans: Sequence[Span]) -> Sequence[int]:
         try:
@@ -143,67 +145,72 @@ class Intake:
         except TimeoutError as error:
             raise Unreachable(f"no answer within {_SILENCE_S:g} s") from error
 
-    def _questions(self, batch: _Batch) -> Iterator[tuple[Span, list[Taken]]]:
-        """Spans of seqs, with the messages in each."""
-        by_task: dict[str, list[tuple[int, Taken]]] = defaultdict(list)
-        for one in batch.taken:
-            if one.push is not None:
-                by_task[one.push.task_id].append((one.push.seq, one))
+    def _questions(self, batch: _Batch) -> Iterator[_Question]:
+        by_task: dict[str, list[tuple[int, int, Message]]] = defaultdict(list)
+        for message in batch.messages:
+            if message.error is None and (seqs := message.seqs()):
+                for first, last in _narrow(seqs):
+                    by_task[message.task_id].append((first, last, message))
         for task_id, some in by_task.items():
             task = self._find(task_id)
             is_home = task is not None and (task.first_lane or task.lane) == batch.inlet.name
             for run in _runs(some):
-                span = Span(task_id, run[0][0], run[-1][0], moves=is_home)
-                yield span, [one for _, one in run]
+                last = max(last for _, last, _ in run)
+                span = Span(task_id, run[0][0], last, moves=is_home)
+                yield _Question(span, [message for _, _, message in run])
 
     def _go_on_unasked(self, batches: Sequence[_Batch]) -> None:
         """What may be repeated does not wait for a registry that is silent."""
         for batch in batches:
             batch.inlet.asking -= 1
-            going = [one for one in batch.taken if self._may_repeat(one)]
-            self._stats.unasked += len(going)
-            self._hand_on(batch._replace(taken=going), frozenset())
-            if left := [one for one in batch.taken if not self._may_repeat(one)]:
-                self._ask(batch._replace(taken=left))
+            going = [one for one in batch.messages if self._may_repeat(one)]
+            self._stats.unasked += sum(len(one.seqs()) for one in going)
+            self._hand_on(batch._replace(messages=going))
+            if left := [one for one in batch.messages if not self._may_repeat(one)]:
+                self._ask(batch._replace(messages=left))
 
-    def _may_repeat(self, taken: Taken) -> bool:
-        task = self._find(taken.push.task_id) if taken.push is not None else None
+    def _may_repeat(self, message: Message) -> bool:
+        task = self._find(message.task_id)
         return task is not None and task.delivery is DeliveryMode.AT_LEAST_ONCE
 
-    def _hand_on(self, batch: _Batch, over: frozenset[int]) -> None:
-        lane, inlet, taken, is_at_hand = batch
+    def _hand_on(self, batch: _Batch) -> None:
+        lane, inlet, messages, is_at_hand = batch
         now_s = time.monotonic()
-        for one in taken:
-            one.asked_s = now_s
+        for message in messages:
+            message.asked_s = now_s
         if lane.retired or inlet.reader is None:  # it goes to who reads the lane now
             return
-        ended = [one for one in taken if id(one) in over] if over else []
+        for message in messages:
+            if not message.left:
+                self._settler.ack(message)
         if is_at_hand:
-            ended = inlet.without(ended)
+            inlet.remove_spent()
         else:
-            inlet.add([one for one in taken if id(one) not in over] if ended else taken)
-        for one in ended:
-            assert one.push is not None
-            lane.in_hand += 1
-            self._settler.ack(lane, one, one.push)
-        self._stats.repeats += len(ended)
+            inlet.add(message for message in messages if not message.is_spent)
         self.fill(lane)  # nothing may be left of it, and nobody takes what is not at hand
         self._on_ready(lane)
 
 
-def _read(taken: Taken) -> None:
-    try:
-        taken.push = decode(taken.body)
-    except (MalformedPush, UnknownFormat):  # admission looks after it
+def _narrow(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of these in parts of which none is wider than one question may be."""
+    first = last = seqs[0]
+    if seqs[-1] - first < _WIDEST_SPAN:
+        yield first, seqs[-1]
         return
+    for seq in seqs:
+        if seq - first >= _WIDEST_SPAN:
+            yield first, last
+            first = seq
+        last = seq
+    yield first, last
 
 
-def _runs(some: list[tuple[int, Taken]]) -> Iterator[list[tuple[int, Taken]]]:
-    """Seqs in order, in runs of which none is wider than one question may be."""
-    some.sort(key=lambda pair: pair[0])
+def _runs(some: list[tuple[int, int, Message]]) -> Iterator[list[tuple[int, int, Message]]]:
+    """In the order of their seqs, as many together as one question may be wide."""
+    some.sort(key=itemgetter(0))
     start = 0
-    for place, (seq, _) in enumerate(some):
-        if seq - some[start][0] >= _WIDEST_SPAN:
+    for place, (_, last, _) in enumerate(some):
+        if last - some[start][0] >= _WIDEST_SPAN:
             yield some[start:place]
             start = place
     yield some[start:]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from dispatcher.breaker import Flight
+from dispatcher.hand import Held
 from dispatcher.lane import OpenLane
-from lanes.ports import Taken
 from lanes.push import Push
 from lanes.task import DeliveryMode, Task
 
@@ -23,7 +23,7 @@ class Job(msgspec.Struct):
     """
 
     lane: OpenLane
-    taken: Taken
+    taken: Held
     push: Push
     task: Task
     owner: str = ""

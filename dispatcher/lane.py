@@ -7,9 +7,10 @@ place in the ring, one quota, so pushes that come due never give a task a second
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
-from lanes.naming import is_pool, later_lane
+from dispatcher.hand import Held, Message
+from lanes.naming import later_lane
 from lanes.ports import LaneReader, Taken
 from lanes.task import Level
 
@@ -21,76 +22,86 @@ class Inlet:
     """A reader, once it is open, and what of it was asked about and may be taken.
 
     `has_more`: the reader has something. `asking` counts the batches that are being asked about.
-    At most `most` messages are pulled off the reader at once, when half as many are left. Of what
-    is at hand, tasks that share the lane take turns.
+    Of the `depth` messages that the reader and this may have at hand, some are pulled off the
+    reader at once, when half as many are left here. Tasks that share the lane take turns.
     """
 
-    __slots__ = ("asking", "at_hand", "has_more", "is_shared", "most", "name", "reader", "wanted")
+    __slots__ = ("_at_hand", "asking", "depth", "has_more", "messages", "name", "reader", "wanted")
 
-    def __init__(self, name: str, most: int, *, wanted: bool) -> None:
+    def __init__(self, name: str, depth: int, *, wanted: bool) -> None:
         self.name = name
-        self.most = most
+        self.depth = depth
         self.wanted = wanted
         self.reader: LaneReader | None = None
-        self.at_hand: deque[Taken] = deque()
+        self._at_hand: deque[deque[Message]] = deque()  # of each task
+        self.messages = 0
         self.has_more = False
         self.asking = 0
-        self.is_shared = is_pool(name)
 
     @property
     def is_low(self) -> bool:
         """Whether it is time to pull more off the reader."""
-        return self.has_more and not self.asking and len(self.at_hand) <= self.most // 2
+        return self.has_more and not self.asking and self.messages <= max(1, self.depth // 8)
 
     def pull(self) -> list[Taken]:
         """The next few messages of the reader, which says when it has something again."""
         pulled: list[Taken] = []
         reader = self.reader
-        while self.has_more and reader is not None and len(pulled) < self.most:
+        most = max(1, self.depth // 4)
+        while self.has_more and reader is not None and len(pulled) < most:
             if (taken := reader.take()) is None:
                 self.has_more = False
             else:
                 pulled.append(taken)
         return pulled
 
-    def add(self, taken: Sequence[Taken]) -> None:
+    def at_hand(self) -> list[Message]:
+        return [message for some in self._at_hand for message in some]
+
+    def add(self, messages: Iterable[Message]) -> None:
         """These were asked about: they are at hand."""
-        if self.is_shared:
-            self.at_hand = deque(in_turns([*self.at_hand, *taken]))
-        else:
-            self.at_hand.extend(taken)
+        by_task = {some[0].task_id: some for some in self._at_hand}
+        for message in messages:
+            some = by_task.get(message.task_id)
+            if some is None:
+                some = by_task[message.task_id] = deque()
+                self._at_hand.append(some)
+            some.append(message)
+            self.messages += 1
 
-    def take(self, oldest_s: float) -> Taken | None:
-        """The next message that was asked about since that time, on a monotonic clock."""
-        if not self.at_hand or self.at_hand[0].asked_s < oldest_s:
+    def take(self, oldest_s: float) -> Held | None:
+        """The next push, of a message that was asked about since that time, on a monotonic clock.
+
+        Each task has its turn.
+        """
+        if not self._at_hand or self._at_hand[0][0].asked_s < oldest_s:
             return None
-        return self.at_hand.popleft()
+        mine = self._at_hand[0]
+        held = mine[0].take()
+        if mine[0].is_spent:
+            mine.popleft()
+            self.messages -= 1
+        if not mine:
+            self._at_hand.popleft()
+        elif len(self._at_hand) > 1:
+            self._at_hand.rotate(-1)
+        return held
 
-    def without(self, ended: list[Taken]) -> list[Taken]:
-        """Drop those of them that are still at hand; returns these."""
-        names = set(map(id, ended))
-        dropped = [one for one in self.at_hand if id(one) in names]
-        if dropped:
-            self.at_hand = deque(one for one in self.at_hand if id(one) not in names)
-        return dropped
+    def remove_spent(self) -> None:
+        """What was at hand may have ended meanwhile."""
+        left = [message for message in self.at_hand() if not message.is_spent]
+        if len(left) < self.messages:
+            self.clear()
+            self.add(left)
+
+    def clear(self) -> None:
+        self._at_hand.clear()
+        self.messages = 0
 
     def refill_wait_s(self) -> float:
         if self.asking:
             return _ANSWER_WAIT_S
         return self.reader.refill_wait_s() if self.reader is not None else 0.0
-
-
-def in_turns(taken: Iterable[Taken]) -> Iterator[Taken]:
-    """One message of each task in turn, each task's in their order."""
-    by_task: dict[str, deque[Taken]] = {}
-    for one in taken:
-        by_task.setdefault(one.push.task_id if one.push is not None else "", deque()).append(one)
-    waiting = deque(by_task.values())
-    while waiting:
-        mine = waiting.popleft()
-        yield mine.popleft()
-        if mine:
-            waiting.append(mine)
 
 
 class OpenLane:
@@ -99,7 +110,7 @@ class OpenLane:
     `held`: the task is paused or starts later. `foreign`: it has something that only a newer
     version can read, so it is left to other processes until `again_at_ms`. `brimful`: so many of
     its pushes wait for their time that only those that come due may go; `deferred` counts those
-    sent to wait since the last look. `in_hand` counts messages taken but not settled: the readers
+    sent to wait since the last look. `in_hand` counts pushes taken but not settled: the readers
     are closed only when there are none. `parked` counts those of them that wait for another push
     to be finished, or for their task to be looked up: no more are taken while `room` are.
     `unsettled` counts those whose outcome is not durable yet; of a `crowded` lane there are so
@@ -125,12 +136,12 @@ class OpenLane:
         "unsettled",
     )
 
-    def __init__(self, name: str, level: Level, pulled: int = 32) -> None:
+    def __init__(self, name: str, level: Level, depth: int = 128, later_depth: int = 0) -> None:
         self.name = name
         self.level = level
-        self.main = Inlet(name, pulled, wanted=True)
-        self.later = Inlet(later_lane(name), pulled, wanted=False)
-        self.returned: deque[Taken] | None = None  # made when it is needed: most lanes never do
+        self.main = Inlet(name, depth, wanted=True)
+        self.later = Inlet(later_lane(name), later_depth or depth, wanted=False)
+        self.returned: deque[Held] | None = None  # made when it is needed: most lanes never do
         self.in_hand = 0
         self.parked = 0
         self.room = ROOM
@@ -151,7 +162,7 @@ class OpenLane:
     def fed(self) -> bool:
         """Whether there is something new that may be taken."""
         return bool(
-            (self.later.at_hand and self._takes_due) or (self.main.at_hand and self._takes_new)
+            (self.later.messages and self._takes_due) or (self.main.messages and self._takes_new)
         )
 
     @property
@@ -162,7 +173,7 @@ class OpenLane:
     @property
     def is_blocked(self) -> bool:
         """Whether there is something new, but too much is parked to take it."""
-        has_new = self.later.at_hand or (self.main.at_hand and not self.brimful)
+        has_new = self.later.messages or (self.main.messages and not self.brimful)
         return bool(has_new) and not self.fed
 
     @property
@@ -179,17 +190,17 @@ class OpenLane:
         """What was taken and is neither settled nor given back."""
         return self.in_hand - len(self.returned or ())
 
-    def take(self, oldest_s: float = 0.0) -> Taken | None:
-        """The next message at hand: first what was given back, then what came due, then the rest.
+    def take(self, oldest_s: float = 0.0) -> Held | None:
+        """The next push at hand: first what was given back, then what came due, then the rest.
 
         Only one that was asked about since `oldest_s`, on a monotonic clock.
         """
         if self.returned:
             return self.returned.popleft()
         taken = None
-        if self.later.at_hand and self._takes_due:
+        if self.later.messages and self._takes_due:
             taken = self.later.take(oldest_s)
-        if taken is None and self.main.at_hand and self._takes_new:
+        if taken is None and self.main.messages and self._takes_new:
             taken = self.main.take(oldest_s)
         if taken is not None:
             self.in_hand += 1
@@ -210,10 +221,10 @@ class OpenLane:
         for inlet in self.inlets:
             inlet.reader = None
             inlet.has_more = False
-            inlet.at_hand.clear()
+            inlet.clear()
         return readers
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, taken: Held) -> None:
         """It could not go yet: it is the next to be taken."""
         if self.returned is None:
             self.returned = deque()

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dispatcher.backoff import Backoff
 from dispatcher.chains import Chains, Parked, Place, Verdict
+from dispatcher.hand import Held
 from dispatcher.jams import Jams
 from dispatcher.lane import OpenLane
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
 from lanes.errors import Unreachable
-from lanes.ports import Registry, Taken
+from lanes.ports import Registry
 from lanes.push import Push
 from lanes.task import Task
 
@@ -29,12 +30,6 @@ log = logging.getLogger("pushlane.order")
 _ASK_AGAIN_S = 0.05
 _MOST_A_QUESTION = 2_000
 _CLEARED_FOR_S = 60.0
-
-
-class _Cleared(Taken, gc=False):
-    """A message whose push may go, and since when."""
-
-    at_s: float = 0.0
 
 
 class Order:
@@ -75,12 +70,13 @@ class Order:
     def parked(self) -> int:
         return len(self._chains)
 
-    def may_go(self, lane: OpenLane, taken: Taken, push: Push, task: Task) -> bool:
+    def may_go(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
         """Whether it is this push's turn. If not, it is parked, and comes back when it is."""
         now_s = time.monotonic()
-        if isinstance(taken, _Cleared):
-            if now_s - taken.at_s <= _CLEARED_FOR_S:
+        if taken.cleared_s:
+            if now_s - taken.cleared_s <= _CLEARED_FOR_S:
                 return True
+            taken.cleared_s = 0.0
             self._chains.let_back((task.id, push.seq))
         lane.parked += 1
         self._chains.park(Parked(lane, taken, push, task, now_s))
@@ -163,19 +159,18 @@ class Order:
         """It is finished already: those that waited for it."""
         one.lane.parked -= 1
         self._jams.went(one.lane)
-        self._settler.ack(one.lane, one.taken, one.push)
+        self._settler.forget(one.lane, one.taken, one.push)
         return self._chains.finished(one.place, now_s)
 
     def _let_go(self, some: Iterable[Parked], now_s: float) -> None:
         for one in some:
             self._jams.went(one.lane)
-            taken = one.taken
-            cleared = _Cleared(taken.body, taken.lane, taken.handle, push=one.push, at_s=now_s)
-            self._give_back(one, cleared)
+            one.taken.cleared_s = now_s
+            self._give_back(one)
 
-    def _give_back(self, one: Parked, taken: Taken) -> None:
+    def _give_back(self, one: Parked) -> None:
         one.lane.parked -= 1
-        one.lane.give_back(taken)
+        one.lane.give_back(one.taken)
         self._released(one.lane)
 
     def _give_back_changed(self) -> None:
@@ -183,7 +178,7 @@ class Order:
         for one in self._chains.parked():
             if self._find(one.task.id) is not one.task:
                 self._chains.remove(one)
-                self._give_back(one, one.taken)
+                self._give_back(one)
 
     def _make_room(self, now_s: float) -> None:
         """The later lane takes some of those that overfill a lane: not the lowest seqs, which are

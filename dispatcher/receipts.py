@@ -19,13 +19,14 @@ import msgspec
 
 from dispatcher.backoff import Backoff
 from dispatcher.deferral import due_ms
+from dispatcher.hand import Held
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.stats import Stats
 from dispatcher.veil import Hasher, masked
 from lanes.life import now_ms
-from lanes.ports import ReceiptLog, Taken
-from lanes.push import Kind, Push, decode
+from lanes.ports import ReceiptLog
+from lanes.push import Kind, Push
 from lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
 from lanes.settings import Settings
 from lanes.task import Level, Task
@@ -85,11 +86,11 @@ class Receipts:
             return None
         return Receipt(job, kind, reason, at_ms)
 
-    def of_dropped(self, lane: OpenLane, taken: Taken, reason: str) -> Receipt | None:
+    def of_dropped(self, lane: OpenLane, taken: Held, reason: str) -> Receipt | None:
         """The receipt of a push that has no lane to go on; its task may be unknown here."""
-        if not self.is_on:
+        push = taken.push
+        if not self.is_on or push is None:
             return None
-        push = decode(taken.body)
         task = self._find(push.task_id) or Task(id=push.task_id, level=lane.level, lane=lane.name)
         return Receipt(Job(lane, taken, push, task), Kind.DROPPED, reason, 0)
 

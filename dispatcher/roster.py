@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dispatcher.backoff import Backoff, Backoffs, for_each, raise_first, whenever
+from dispatcher.hand import Held
 from dispatcher.lane import Inlet, OpenLane
 from dispatcher.schedule import Schedule
 from dispatcher.scheduler import Scheduler
@@ -23,7 +24,7 @@ from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
 from lanes.naming import is_later, is_pool, own_lane, pool_lanes, task_of
 from lanes.paging import paged
-from lanes.ports import Changes, LaneReader, OnReady, Taken
+from lanes.ports import Changes, LaneReader, OnReady
 from lanes.task import Level, State, Task
 
 log = logging.getLogger("pushlane.roster")
@@ -35,6 +36,7 @@ _FIRST_FEED_S = 0.05
 _AGAIN_MS = 60_000
 _ENDED_KEPT = 10_000
 _APPLIED_AT_ONCE = 100
+_BUNDLE_OF_MANY = 8  # where tasks share a lane: several of them are to be at hand
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
 
@@ -53,7 +55,7 @@ class Roster:
 
     `wake` is called when a lane may have become ready; `on_task` when a task is new or changed;
     `fill` when a lane's reader has something; `on_unread` with the id of a task that only a newer
-    version understands. `pulled` is how much of a reader is taken at once.
+    version understands. `prefetch` is how many pushes of a lane may be at hand.
     """
 
     def __init__(
@@ -64,12 +66,12 @@ class Roster:
         on_task: Callable[[Task], None],
         fill: Callable[[OpenLane], None],
         on_unread: Callable[[str], None],
-        pulled: int,
+        prefetch: int,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._backend = backend
         self._fill = fill
-        self._pulled = pulled
+        self._prefetch = prefetch
         self._scheduler = scheduler
         self._wake = wake
         self._on_task = on_task
@@ -79,7 +81,7 @@ class Roster:
         self._foreign: set[OpenLane] = set()
         self._opening: asyncio.PriorityQueue[_Opening] = asyncio.PriorityQueue()
         self._turn = itertools.count()
-        self._strangers: dict[str, list[tuple[OpenLane, Taken]]] = {}
+        self._strangers: dict[str, list[tuple[OpenLane, Held]]] = {}
         self._asked = asyncio.Event()
         self._ended: OrderedDict[str, Task] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
@@ -172,7 +174,7 @@ class Roster:
         """Give a task's own lane its level, its quota, and leave to move unless it has to wait."""
         lane = self.lanes.get(task.lane)
         if lane is None:
-            lane = self._open(task.lane, task.level, task.quota)
+            lane = self._open(task.lane, task.level, task.quota, task.bundle)
         elif lane.level is not task.level:
             self._scheduler.remove(lane)
             lane.level = task.level
@@ -193,8 +195,10 @@ class Roster:
             self._place(task)
             self._wake()
 
-    def _open(self, name: str, level: Level, quota: int) -> OpenLane:
-        lane = self.lanes[name] = OpenLane(name, level, self._pulled)
+    def _open(self, name: str, level: Level, quota: int, bundle: int = _BUNDLE_OF_MANY) -> OpenLane:
+        """`bundle` is how many pushes a message has at most. A later lane may have single ones."""
+        depth = max(2, self._prefetch // max(1, bundle))
+        lane = self.lanes[name] = OpenLane(name, level, depth, self._prefetch)
         self._scheduler.add(lane, level, quota)
         self._read(lane, lane.main)
         return lane
@@ -263,7 +267,9 @@ class Roster:
         not, is one that the broker has not heard of yet, or that is about to be made anew.
         """
         try:
-            return await self._backend.broker.read(inlet.name, self._feeder(lane, inlet))
+            return await self._backend.broker.read(
+                inlet.name, self._feeder(lane, inlet), inlet.depth
+            )
         except UnknownLane:
             task_id = task_of(lane.name)
             if task_id is None or not await self._has_ended(task_id):
@@ -297,7 +303,7 @@ class Roster:
         """The lane has nothing at hand; its readers will say when it has."""
         self._scheduler.rest(lane)
 
-    def hold(self, lane: OpenLane, taken: Taken) -> None:
+    def hold(self, lane: OpenLane, taken: Held) -> None:
         """Its task is paused: keep what was taken for when it goes on."""
         lane.give_back(taken)
         lane.held = True
@@ -369,7 +375,7 @@ class Roster:
                     if inlet.wanted:
                         self._read(lane, inlet)
 
-    def ask(self, task_id: str, lane: OpenLane, taken: Taken) -> None:
+    def ask(self, task_id: str, lane: OpenLane, taken: Held) -> None:
         """A push surfaced of a task not heard of: look the task up, then offer the push again.
 
         It is parked meanwhile, so that a lane holds no more of these than it has room for.

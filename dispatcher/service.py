@@ -211,7 +211,7 @@ class Dispatcher:
             self._on_task,
             self._fill,
             self._on_unread,
-            self._settings.pulled,
+            self._settings.prefetch,
             self._clock_ms,
         )
 
@@ -247,6 +247,7 @@ class Dispatcher:
             self._backend,
             Laters(self._backend, self._roster.find, self._roster.apply),
             self._receipts,
+            self._roster.find,
             self._completion.on_progress,
             self._roster.released,
             self.wake,
@@ -283,7 +284,14 @@ class Dispatcher:
             self._shares,
             self._roster,
             self._intake,
-            Admission(self._roster, self._settler, self._order, self.stats, self._clock_ms),
+            Admission(
+                self._roster,
+                self._settler,
+                self._order,
+                self._receipts,
+                self.stats,
+                self._clock_ms,
+            ),
             self._outage,
             self._flights,
             self._settler,

@@ -19,17 +19,19 @@ import msgspec
 from msgspec.structs import replace
 
 from dispatcher.backoff import Backoff, Backoffs
+from dispatcher.hand import Held, Message
 from dispatcher.job import Job
 from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.receipts import Receipt, Receipts
 from lanes.backend import Backend
+from lanes.bundle import MOST_POOLED, packed
 from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
 from lanes.ports import Taken
 from lanes.push import DeadPush, Kind, Push, encode_dead
-from lanes.task import Finished, Moved, Progress
+from lanes.task import Finished, Moved, Progress, Task
 
 log = logging.getLogger("pushlane.settle")
 
@@ -47,14 +49,14 @@ OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], Non
 
 
 class _End(msgspec.Struct, frozen=True, gc=False):
-    """A message to ack, after its push is counted as finished (unless it lives on elsewhere).
+    """What to say of a push: that it is finished, or that it waits elsewhere.
 
     `moves` says that it left a main lane for another one. One is made for every push: a struct
     takes a sixth of the time of a named tuple.
     """
 
     lane: OpenLane
-    taken: Taken
+    taken: Held
     task_id: str
     seq: int
     kind: Kind | None
@@ -78,9 +80,9 @@ class _Move(NamedTuple):
 class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
-    `on_progress` hears the new counts of every task that a batch touched; `on_release` that a
-    lane has become crowded, or that less of it is in hand; `on_settled` that there is room again;
-    `on_durable` what became of each push.
+    `find` gives this process's view of a task. `on_progress` hears the new counts of every task
+    that a batch touched; `on_release` that a lane has become crowded, or that less of it is in
+    hand; `on_settled` that there is room again; `on_durable` what became of each push.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Settler:
         backend: Backend,
         laters: Laters,
         receipts: Receipts,
+        find: Callable[[str], Task | None],
         on_progress: Callable[[Sequence[Progress]], None],
         on_release: Callable[[OpenLane], None],
         on_settled: Callable[[], None],
@@ -96,9 +99,11 @@ class Settler:
         self._backend = backend
         self._laters = laters
         self._receipts = receipts
+        self._find = find
         self._on_progress = on_progress
         self._on_release = on_release
         self._ends: list[_End] = []
+        self._settled_before: list[Taken] = []
         self._moves: list[_Move] = []
         self._ends_since_s = 0.0
         self._flushing_since_s = 0.0
@@ -139,7 +144,7 @@ class Settler:
     def move(
         self,
         lane: OpenLane,
-        taken: Taken,
+        taken: Held,
         push: Push,
         target: str,
         body: bytes,
@@ -152,7 +157,7 @@ class Settler:
     def later(
         self,
         lane: OpenLane,
-        taken: Taken,
+        taken: Held,
         push: Push,
         body: bytes,
         delay_s: float,
@@ -170,7 +175,7 @@ class Settler:
         self._add_move(_Move(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(
-        self, lane: OpenLane, taken: Taken, dead: DeadPush, receipt: Receipt | None = None
+        self, lane: OpenLane, taken: Held, dead: DeadPush, receipt: Receipt | None = None
     ) -> None:
         """The push is dead: put it on a dead-letter lane with the reason, count it, then ack.
 
@@ -184,10 +189,15 @@ class Settler:
         target = DEAD_LANE if is_shared else dead_lane(dead.task_id)
         self._add_move(_Move(target, encode_dead(dead), end))
 
-    def ack(self, lane: OpenLane, taken: Taken, push: Push) -> None:
+    def forget(self, lane: OpenLane, taken: Held, push: Push) -> None:
         """The push was finished before this copy of it came: nothing is to be done for it."""
         self._count(lane)
         self._ends.append(_End(lane, taken, push.task_id, push.seq, None))
+        self._ended.set()
+
+    def ack(self, message: Message) -> None:
+        """All of its pushes were settled before this copy of it came."""
+        self._settled_before.append(message.taken)
         self._ended.set()
 
     def _add_move(self, move: _Move) -> None:
@@ -223,7 +233,7 @@ class Settler:
 
     async def _publish_once(self, moves: list[_Move]) -> list[_End]:
         target, _, _, delay_s, opens_for = moves[0]
-        bodies = [move.body for move in moves]
+        bodies = self._bundled(moves)
         broker = self._backend.broker
         if opens_for:
             await self._laters.ensure(opens_for)
@@ -238,6 +248,24 @@ class Settler:
             else:  # not heard of yet, or about to be made anew
                 raise
         return [move.end for move in moves]
+
+    def _bundled(self, moves: list[_Move]) -> list[bytes]:
+        """As messages: in small bundles where the task has any, since later lanes are shared too,
+        by those of a task that come due at different times.
+        """
+        if is_dead(moves[0].target):
+            return [move.body for move in moves]
+        by_task: dict[str, list[_Move]] = defaultdict(list)
+        for move in moves:
+            by_task[move.end.task_id].append(move)
+        messages: list[bytes] = []
+        for task_id, some in by_task.items():
+            task = self._find(task_id)
+            bundle = min(task.bundle, MOST_POOLED) if task is not None else 1
+            by_seq = {move.end.seq: move.body for move in some}  # a push may have come twice
+            bodies = [by_seq[seq] for seq in sorted(by_seq)]
+            messages += [one.message for one in packed(bodies, max(1, bundle))]
+        return messages
 
     async def _is_over(self, lane: str) -> bool:
         """Whether the registry says that the lane went with its task."""
@@ -257,19 +285,26 @@ class Settler:
             self._ended.clear()
             await asyncio.sleep(_FLUSH_EVERY_S)
             ends, self._ends = self._ends, []
+            acked, self._settled_before = self._settled_before, []
             self._flushing_since_s, self._ends_since_s = self._ends_since_s, 0.0
-            await self._flush(ends, backoff)
+            await self._flush(ends, acked, backoff)
             self._flushing_since_s = 0.0
 
-    async def _flush(self, ends: list[_End], backoff: Backoff) -> None:
+    async def _flush(self, ends: list[_End], acked: list[Taken], backoff: Backoff) -> None:
+        """Messages are acked when all of their pushes are settled, besides those of `acked`."""
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         progress: Sequence[Progress] = []
         if moved := _moved(ends):
             await backoff.until_done(lambda: self._backend.registry.move(moved))
         if finished := _grouped(ends):
             progress = await backoff.until_done(lambda: self._backend.registry.record(finished))
-        taken = [end.taken for end in ends]
-        await backoff.until_done(lambda: self._backend.broker.ack(taken))
+        for end in ends:
+            message = end.taken.message
+            message.left -= 1
+            if not message.left:
+                acked.append(message.taken)
+        if acked:
+            await backoff.until_done(lambda: self._backend.broker.ack(acked))
         self._release(ends)
         self._on_durable(
             ((end.task_id, end.seq) for end in ends if end.kind is not None),

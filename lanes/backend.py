@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from lanes import life
+from lanes.bundle import MOST_POOLED, MOST_PUSHES
 from lanes.errors import UnknownTask
+from lanes.formats import format_to_write
 from lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
 from lanes.pool import pool_size
 from lanes.ports import Broker, Fence, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
+from lanes.push import FORMAT
 from lanes.search import TaskQuery
 from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
@@ -39,19 +42,31 @@ class Backend:
     receipts: ReceiptLog
     presence: Presence
 
-    async def add(self, task: Task, pool: int) -> Task:
-        """Keep a new task, as `Registry.add` does. A low one gets the pool lane that has the least
-        left on it, and of several that have about as little the one with the fewest tasks.
+    async def add(self, task: Task, settings: Settings) -> Task:
+        """Keep a new task, as `Registry.add` does, with the size of its bundles. A low one gets the
+        pool lane that has the least left on it, and of several that have about as little the one
+        with the fewest tasks.
 
-        The pool has so many lanes, unless another size was set for all. Of a large one only some
-        are looked at.
+        The pool has as many lanes as the settings say, unless another size was set for all. Of a
+        large one only some are looked at.
         """
         if task.pooled:
-            lanes = pool_lanes(await pool_size(self.shelf, pool))
+            lanes = pool_lanes(await pool_size(self.shelf, settings.pool_lanes))
             start = spread_over(task.id, len(lanes))
             lane = await self._emptiest(task.id, [*lanes[start:], *lanes[:start]][:_LOOKED_AT])
             task = replace(task, lane=lane, first_lane=lane)
-        return await self.registry.add(task)
+        return await self.registry.add(await self.sized(task, settings))
+
+    async def sized(self, task: Task, settings: Settings) -> Task:
+        """The task with the size of its bundles, as the settings and all who read them allow.
+
+        One that has a size keeps it.
+        """
+        if task.bundle:
+            return task
+        most = MOST_POOLED if task.pooled else MOST_PUSHES
+        number = await format_to_write(self.shelf, self.registry, self.presence)
+        return replace(task, bundle=min(settings.batch, most) if number >= FORMAT else 1)
 
     async def find(self, task_id: str) -> Task | None:
         """The task of this id; a registry alone also finds tasks by key and name."""

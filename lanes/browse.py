@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from lanes.errors import Unreachable
@@ -35,7 +34,8 @@ class Browser:
         self._most = most
         self._reader: LaneReader | None = None
         self._ready = asyncio.Event()
-        self._units: Counter[Hashable] = Counter()
+        self._held = 0
+        self._has_parts = False
 
     async def __aenter__(self) -> Self:
         self._reader = await self._broker.read(self.lane, lambda _: self._ready.set())
@@ -48,7 +48,7 @@ class Browser:
     @property
     def is_full(self) -> bool:
         """Whether it holds as many as it may: it shows more only when some are removed."""
-        return self._units.total() >= self._most
+        return self._held >= self._most
 
     async def page(self) -> list[Taken]:
         """The next messages; empty when all have been shown, or when it is full.
@@ -61,9 +61,11 @@ class Browser:
             if page := self._take():
                 return page
             left = await self._broker.backlog(self.lane)
-            if page := self._take():  # the rest of a batch may have come meanwhile
+            if left <= self._held and self._has_parts:  # more of them than are counted may come
+                await self._more()
+            if page := self._take():
                 return page
-            if left <= len(self._units):
+            if left <= self._held:
                 return []
             if time.monotonic() > give_up_at:
                 raise Unreachable(
@@ -76,11 +78,7 @@ class Browser:
     async def remove(self, taken: Sequence[Taken]) -> None:
         """Take these off the lane for good."""
         await self._broker.ack(taken)
-        for one in taken:
-            unit = self._broker.unit(one)
-            self._units[unit] -= 1
-            if not self._units[unit]:
-                del self._units[unit]
+        self._held -= len(taken)
 
     def _take(self) -> list[Taken]:
         assert self._reader is not None
@@ -90,7 +88,8 @@ class Browser:
             taken = self._reader.take()
             if taken is None:
                 break
-            self._units[self._broker.unit(taken)] += 1
+            self._held += 1
+            self._has_parts = self._has_parts or taken.is_part
             page.append(taken)
         return page
 

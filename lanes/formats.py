@@ -9,14 +9,29 @@ from __future__ import annotations
 
 import msgspec
 
-from lanes.backend import Backend
 from lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
-from lanes.ports import Document, Shelf
+from lanes.ports import Document, Presence, Registry, Shelf
 from lanes.presence import Process
 from lanes.push import FORMAT
+from lanes.search import TaskQuery
 
 _KIND = "format"
 _NAME = "min"
+
+
+async def format_to_write(shelf: Shelf, registry: Registry, presence: Presence) -> int:
+    """The format of what is published now: `min_format`, which is our own from the first task on
+    where there never was any, and no live process reads less.
+    """
+    found = await shelf.get(_KIND, _NAME)
+    if found is not None:
+        return min(_number(found), FORMAT)
+    if (await registry.page(TaskQuery(), most=1)).tasks:
+        return 1
+    if any(process.format < FORMAT for process in await presence.list()):
+        return 1
+    await shelf.put(_KIND, _NAME, msgspec.json.encode(FORMAT), None)
+    return min(await min_format(shelf), FORMAT)  # another may have been first
 
 
 async def min_format(shelf: Shelf) -> int:
@@ -34,7 +49,9 @@ async def require_format(shelf: Shelf, reads: int) -> None:
         )
 
 
-async def set_min_format(backend: Backend, number: int, reads: int = FORMAT) -> None:
+async def set_min_format(
+    shelf: Shelf, presence: Presence, number: int, reads: int = FORMAT
+) -> None:
     """Let producers write messages of this format, once every live process reads it.
 
     `reads` is the highest format of this process.
@@ -48,13 +65,13 @@ async def set_min_format(backend: Backend, number: int, reads: int = FORMAT) -> 
             f"format {number} is not one from 1 to {reads}, which is what this version of pushlane "
             "reads; upgrade first, then raise it"
         )
-    _refuse_older(await backend.presence.list(), number)
-    before = await backend.shelf.get(_KIND, _NAME)
-    version = await _put(backend.shelf, number, before.version if before else None)
+    _refuse_older(await presence.list(), number)
+    before = await shelf.get(_KIND, _NAME)
+    version = await _put(shelf, number, before.version if before else None)
     try:
-        _refuse_older(await backend.presence.list(), number)  # one that has just come
+        _refuse_older(await presence.list(), number)  # one that has just come
     except TaskConflict:
-        await _put(backend.shelf, _number(before), version)
+        await _put(shelf, _number(before), version)
         raise
 
 

@@ -7,7 +7,7 @@ suite a port (tests/contract) runs on every adapter.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -23,31 +23,30 @@ from lanes.task import Finished, Level, Moved, Progress, Span, Task, Weights
 class Taken(msgspec.Struct, gc=False):
     """A message in hand: its bytes, and what its adapter needs to ack it.
 
-    `is_first` says that nobody can have had it before. `push` is what the bytes hold, once somebody
-    has read them, and `asked_s` when the registry was last asked about it, on a monotonic clock.
+    `is_first` says that nobody can have had it before. `is_part`: an older version has written it
+    together with others, which `Broker.backlog` counts as one.
     """
 
     body: bytes
     lane: str
     handle: Any
     is_first: bool = False
-    push: Push | None = None
-    asked_s: float = 0.0
+    is_part: bool = False
 
 
 class Source(NamedTuple):
-    """Who publishes, and the seq of the first body: makes a repeated publish harmless.
+    """Who publishes, and a number for each body: makes a repeated publish harmless.
 
-    The same source must repeat the same batches (same first seq, same bodies); the broker then
-    keeps each batch once. Seqs start at 1 and a source's batches come in order.
+    The broker keeps what has a higher number than all that this source has published before: so
+    numbers start at 1, rise, and belong to the same body whenever it is published.
     """
 
     name: str
-    first_seq: int
+    numbers: Sequence[int]
 
 
 class LaneReader(Protocol):
-    """Takes messages off one lane. Its prefetch is bounded by what `Broker.read` was given."""
+    """Takes messages off one lane, of which it holds as many as `Broker.read` was given."""
 
     lane: str
 
@@ -96,23 +95,22 @@ class Broker(Protocol):
         Raises UnknownLane when the lane was never opened or is dropped.
         """
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         """A reader of the lane. `on_ready` is first called when there is a first message to take.
 
-        It is called on the event loop's own thread. Raises UnknownLane when there is no such lane.
+        It is called on the event loop's own thread. Of the `depth` messages that may be at hand
+        (by default as many as the settings say) half are the reader's, half those of its user.
+        Raises UnknownLane when there is no such lane.
         """
 
     async def ack(self, taken: Sequence[Taken]) -> None:
         """These need not come again. Idempotent; may be made durable a little later."""
 
     async def backlog(self, lane: str) -> int:
-        """Messages, or batches of them, that are not acked: 0 exactly when nothing is left.
+        """Messages that are not acked: 0 exactly when nothing is left.
 
         A lane that is not there has nothing left.
         """
-
-    def unit(self, taken: Taken) -> Hashable:
-        """What `backlog` counts this message as: itself, or its batch. Never blocks."""
 
     def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         """What was published since then and is still there, acked or not, in pages, in order.

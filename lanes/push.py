@@ -1,13 +1,12 @@
 """A push, its outcome, and how both travel.
 
-The wire format is a msgpack array (fields may be added at the end, never moved). One that begins
-with a text is of format 1; a later format begins with its number. A push never shows its recipient
-or its content in a repr, so that none can slip into a log or a traceback.
+The wire format (docs/wire.md) is a msgpack array: fields may be added at the end, never moved. One
+that begins with a text is of format 1, a push; a later format begins with its number. A push never
+shows its recipient or its content in a repr, so that none can slip into a log or a traceback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,8 +14,10 @@ import msgspec
 
 from lanes.errors import MalformedPush, UnknownFormat
 
-FORMAT = 1
-"""The highest format of messages on a lane that this version reads."""
+FORMAT = 2
+"""The highest format of messages on a lane that this version reads: 1 is a push, 2 a bundle."""
+
+_OTHERS_FORMAT = 1  # of dead pushes and of marks
 
 MAX_PUSH_BYTES = 64 * 1024
 MAX_SEQ = 2**32 - 1
@@ -85,27 +86,6 @@ def encode(push: Push, before: bytes = b"") -> bytes:
         return body
     unknown = _array_decoder.decode(before)[len(Push.__struct_fields__) :]
     return _encoder.encode([*_array_decoder.decode(body), *unknown]) if unknown else body
-
-
-_HIGHEST_SEQ_BYTES = len(_encoder.encode(MAX_SEQ))
-
-
-def head(task_id: str) -> bytes:
-    """What every push of a task begins with on a lane: all before its seq."""
-    first = encode(Push(task_id, 1, ""))
-    known = _encoder.encode(task_id)
-    return first[: first.index(known) + len(known)]
-
-
-def tail(head: bytes, body: bytes) -> bytes:
-    """What follows the seq in the bytes of a push whose seq is `MAX_SEQ`: to number it later."""
-    return body[len(head) + _HIGHEST_SEQ_BYTES :]
-
-
-def numbered(head: bytes, first_seq: int, tails: Iterable[bytes]) -> list[bytes]:
-    """The bytes of pushes that were packed without their seqs, numbered from `first_seq` on."""
-    pack = _encoder.encode
-    return [head + pack(seq) + rest for seq, rest in enumerate(tails, start=first_seq)]
 
 
 def decode(body: bytes) -> Push:
@@ -288,7 +268,7 @@ def decode_mark(body: bytes) -> RetryMark:
     try:
         return _mark_decoder.decode(body)
     except _UNREADABLE as error:
-        require_known(body, FORMAT, "a mark on the lane of retries")
+        require_known(body, _OTHERS_FORMAT, "a mark on the lane of retries")
         raise MalformedPush(f"{len(body)} bytes on the lane of retries are no mark") from error
 
 
@@ -297,5 +277,5 @@ def decode_dead(body: bytes) -> DeadPush:
     try:
         return _dead_decoder.decode(body)
     except _UNREADABLE as error:
-        require_known(body, FORMAT, "a dead push")
+        require_known(body, _OTHERS_FORMAT, "a dead push")
         raise MalformedPush(f"{len(body)} bytes on the dead-letter lane are not a push") from error

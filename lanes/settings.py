@@ -58,9 +58,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pool_lanes: Annotated[int, Meta(ge=1, le=1024)] = 8
     """Lanes that low tasks share, until `pushlane pool N` sets another number."""
     prefetch: Annotated[int, Meta(ge=1, le=10_000)] = 128
-    """Messages a reader may hold untaken."""
+    """Pushes of a lane that a process may have at hand."""
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    """Messages a producer puts into one batch."""
+    """Pushes that travel in one message, of a task that is new: at most 512, 32 on pool lanes."""
+    compression: Literal["none", "lz4", "zstd", "snappy", "zlib"] = "none"
+    """How Pulsar's producers compress messages."""
     slots: Annotated[int, Meta(ge=1, le=100_000)] = 50
     """Deliveries in flight, per process."""
     sink: str = "null"
@@ -158,11 +160,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             for name, value in self.items()
             if value is not None
         }
-
-    @property
-    def pulled(self) -> int:
-        """How many of the prefetched messages a dispatcher gets off a reader at once."""
-        return max(1, self.prefetch // 4)
 
 
 _FIELDS = {field.name: field for field in fields(Settings)}

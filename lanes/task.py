@@ -111,6 +111,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `stalled_at_ms` is since when its submit or producer is known to be gone with it half-made.
     `lane_dropped` tells that nothing of it can come off a lane any more.
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
+    `bundle` is how many pushes a message of it has at most: 1 where older processes are to read
+    them, 0 when an older version began it.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """
@@ -136,6 +138,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_fed: bool = False
     has_later: bool = False
     first_lane: str = ""
+    bundle: int = 0
     retention_s: float = 0.0
     reason: str = ""
     created_at_ms: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from lanes import life
 from lanes.backend import Backend
+from lanes.bundle import Packed, bodies_of, packed
 from lanes.errors import TaskConflict, UnknownLane
 from lanes.marks import collapse_mark
 from lanes.naming import is_pool
@@ -62,26 +63,35 @@ class Publication:
         keep = self._task.retention_s > 0 and not is_pool(self.lane) and not self._hidden
         await self._backend.broker.open_lane(self.lane, keep=keep)
 
-    async def publish(self, bodies: Sequence[bytes], source: Source, known: int = 0) -> None:
-        """Return once all are durable. The same batches of the same source are kept once.
+    async def publish(self, bodies: Sequence[bytes], name: str, known: int = 0) -> None:
+        """Return once all are durable, in bundles. Of what `name` publishes twice one is kept.
 
-        The first `known` are on the lane, or finished, already: `source` begins behind them.
+        The first `known` are on the lane, or finished, already.
 
         Raises:
             Ended: the task has.
-            TaskConflict: another publishes as this source.
+            TaskConflict: another publishes by this name.
         """
+        new = bodies[known:] if known else bodies
+        await self.publish_packed(list(packed(new, self._task.bundle or 1)), name)
+        if self._collapses and known:
+            await announce(self._backend, self._task, bodies[:known])
+
+    async def publish_packed(self, bundles: Sequence[Packed], name: str) -> None:
+        """The same of bundles that were packed before, always the same ones."""
         await self.refuse_ended()
-        new = bodies[known:]
+        messages = [bundle.message for bundle in bundles]
+        source = Source(name, [bundle.last_seq for bundle in bundles])
         try:
-            if new:
-                await self._backend.broker.publish(self.lane, new, source=source)
+            if messages:
+                await self._backend.broker.publish(self.lane, messages, source=source)
         except UnknownLane:
             await self.refuse_ended()
             raise
         if self._collapses:
+            bodies = [body for message in messages for body in bodies_of(message)]
             await announce(self._backend, self._task, bodies)
-        self.published += len(new)
+        self.published += sum(bundle.pushes for bundle in bundles)
 
     async def seal(self, total: int) -> Task:
         """The task, that is all there now.

@@ -12,7 +12,6 @@ from typing import TypeVar
 from lanes import life
 from lanes.backend import Backend
 from lanes.errors import BadInput
-from lanes.ports import Source
 from lanes.task import Task
 from producers.ahead import ahead
 from producers.check import CheckedRows
@@ -31,7 +30,8 @@ class RowsPublisher:
     """Publishes the rows of one task, then seals it.
 
     The broker forgets an idle producer in the end, so what it has of a task made before
-    `remembered_since_ms` is looked for first.
+    `remembered_since_ms` is looked for first; and so is what an older version has published, as it
+    numbered messages in another way.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class RowsPublisher:
         self._rows = rows
         self._tell = tell
         self._sleep = sleep
-        self._is_forgotten = task.created_at_ms < remembered_since_ms
+        is_old = remembered_since_ms > 0 and not task.bundle
+        self._is_forgotten = is_old or task.created_at_ms < remembered_since_ms
         self.published = 0
 
     async def run(self, size: int) -> Task:
@@ -88,8 +89,7 @@ class RowsPublisher:
 
     async def _send(self, chunk: Chunk, known: int) -> None:
         """The first `known` of the chunk are on a lane, or finished."""
-        source = Source(f"submit-{self._task.id}", self.published + known + 1)
-        await self._publication.publish(chunk, source, known)
+        await self._publication.publish(chunk, f"submit-{self._task.id}", known)
 
     def _refuse_changed(self) -> None:
         rows = self._rows

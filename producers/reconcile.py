@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lanes.backend import Backend
+from lanes.bundle import open_message
 from lanes.errors import MalformedPush, TaskConflict
 from lanes.naming import later_lane, own_lane
-from lanes.push import decode
 from lanes.task import Task
 
 _ASK_AT_ONCE = 10_000
@@ -33,8 +33,8 @@ async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> l
         )
     last = [stretch.start - 1 for stretch in stretches]
     for lane in _lanes(task):
-        async for bodies in backend.broker.replay(lane):
-            for seq in _seqs(task.id, bodies):
+        async for messages in backend.broker.replay(lane):
+            for seq in _seqs(task.id, messages):
                 for at, stretch in enumerate(stretches):
                     if seq in stretch:
                         last[at] = max(last[at], seq)
@@ -50,14 +50,14 @@ def _lanes(task: Task) -> list[str]:
     return [name for lane in lanes for name in (lane, later_lane(lane))]
 
 
-def _seqs(task_id: str, bodies: Iterable[bytes]) -> Iterable[int]:
-    for body in bodies:
+def _seqs(task_id: str, messages: Iterable[bytes]) -> Iterable[int]:
+    for message in messages:
         try:
-            push = decode(body)
+            bundle = open_message(message)
         except MalformedPush:  # of somebody else: all that we publish can be read
             continue
-        if push.task_id == task_id:
-            yield push.seq
+        if bundle.task_id == task_id:
+            yield from bundle.seqs
 
 
 async def _last_finished(backend: Backend, task: Task, stretch: range) -> int:

@@ -17,10 +17,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from lanes.backend import Backend
+from lanes.bundle import bodies_of
 from lanes.errors import InvalidChange, MalformedPush
 from lanes.life import now_ms
 from lanes.naming import is_pool, own_lane, submit_lease
-from lanes.ports import Source
 from lanes.push import Push, decode, encode
 from lanes.settings import Settings
 from lanes.task import State, Task, new_task_id
@@ -116,7 +116,7 @@ class _Replay:
     async def run(self, task_id: str, since_ms: int) -> Replayed:
         old = await self._backend.registry.get(task_id)
         await self._refuse_untold(old, since_ms)
-        new = await self._backend.registry.add(_heir(old))
+        new = await self._backend.add(_heir(old), self._settings)
         self._begun(new)
         busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
         hold = Hold(self._backend.lease, submit_lease(new.id), busy, self._sleep)
@@ -149,9 +149,8 @@ class _Replay:
         await self._patiently(publication.open)
         published = 0
         async for pushes in self._chunks(old, new, since_ms):
-            source = Source(f"submit-{new.id}", published + 1)
             bodies = list(map(encode, pushes))
-            await self._patiently(partial(publication.publish, bodies, source))
+            await self._patiently(partial(publication.publish, bodies, f"submit-{new.id}"))
             published += len(pushes)
         return Replayed(await self._patiently(partial(publication.seal, published)), published)
 
@@ -172,8 +171,8 @@ class _Replay:
 
     async def _pushes(self, old: Task, since_ms: int) -> AsyncIterator[Push]:
         """Those of the task, of all that its first lane has; a shared one has others too."""
-        async for bodies in self._backend.broker.replay(_home(old), since_ms):
-            for body in bodies:
+        async for messages in self._backend.broker.replay(_home(old), since_ms):
+            for body in (body for message in messages for body in bodies_of(message)):
                 try:
                     push = decode(body)
                 except MalformedPush:  # was buried when it came out
@@ -198,6 +197,7 @@ def _heir(old: Task) -> Task:
         id=task_id,
         lane=lane,
         first_lane=lane,
+        bundle=0,
         key="",
         fingerprint="",
         state=State.SUBMITTED,

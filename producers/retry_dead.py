@@ -27,8 +27,9 @@ from lanes.errors import (
     UserError,
 )
 from lanes.naming import RETRIED_LANE, own_lane
-from lanes.ports import Source, Taken
+from lanes.ports import Taken
 from lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
+from lanes.settings import Settings
 from lanes.task import Task, new_task_id
 from producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
 from producers.publish import Ended, Publication
@@ -52,8 +53,9 @@ class Retried:
 class DeadRetry:
     """Retries what is meant: a new task for each task that has dead pushes on a lane."""
 
-    def __init__(self, backend: Backend, letters: DeadLetters) -> None:
+    def __init__(self, backend: Backend, settings: Settings, letters: DeadLetters) -> None:
         self._backend = backend
+        self._settings = settings
         self._letters = letters
         self._gone_on: set[_Id] = set()
 
@@ -140,11 +142,11 @@ class DeadRetry:
         except (UserError, MalformedPush, UnknownFormat) as error:
             return Retried(task_id, len(letters), problem=str(error))
         await self._mark(task_id, new.id, letters)
-        await self._backend.registry.add(new)
+        new = await self._backend.add(new, self._settings)
         publication = Publication(self._backend, new, hidden=True, advice=_RETRY_AGAIN)
         try:
             await publication.open()
-            await publication.publish(bodies, Source(f"submit-{new.id}", 1))
+            await publication.publish(bodies, f"submit-{new.id}")
             await publication.seal(len(bodies))
         except Ended as error:
             return Retried(task_id, len(letters), problem=str(error))

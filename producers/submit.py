@@ -76,7 +76,7 @@ class _Submit:
         if self._request.key:
             found = await fingerprint(self._request, self._settings, file)
             task = replace(task, fingerprint=found)
-        kept = await self._backend.add(task, self._settings.pool_lanes)
+        kept = await self._backend.add(task, self._settings)
         _refuse_other(task, kept)
         result = await self._hold(kept).run(
             lambda: self._publish(kept.id, rows), lambda: self._tell(_waiting(kept))

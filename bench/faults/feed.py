@@ -13,8 +13,10 @@ from functools import partial
 from itertools import cycle
 from typing import TypeVar
 
+from bench.backlog import BUNDLE
 from lanes import life
 from lanes.backend import Backend
+from lanes.bundle import packed
 from lanes.errors import Unreachable
 from lanes.naming import own_lane, pool_lane
 from lanes.ports import Source
@@ -87,7 +89,10 @@ class Feeder:
     async def _publish(self, task_id: str, lane: str, first: int) -> None:
         last = min(first + _PUBLISH_AT_ONCE, self._pushes + 1)
         bodies = [encode(Push(task_id, seq, f"r{seq}", "t", _BODY)) for seq in range(first, last)]
-        await self._backend.broker.publish(lane, bodies, source=Source(f"feed-{task_id}", first))
+        bundles = list(packed(bodies, BUNDLE))
+        source = Source(f"feed-{task_id}", [bundle.last_seq for bundle in bundles])
+        messages = [bundle.message for bundle in bundles]
+        await self._backend.broker.publish(lane, messages, source=source)
 
     async def _patiently(self, step: Callable[[], Awaitable[Result]]) -> Result:
         while True:

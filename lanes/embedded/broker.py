@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from lanes.embedded import claims, messages, replay
@@ -30,14 +30,17 @@ log = logging.getLogger("pushlane.embedded")
 
 
 class EmbeddedBroker:
-    """See `lanes.ports.Broker`. All on one store beat every `beat_s`."""
+    """See `lanes.ports.Broker`. All on one store beat every `beat_s`. `depth` is what a reader has
+    that was given none.
+    """
 
-    def __init__(self, database: Database, prefetch: int, beat_s: float = BEAT_S) -> None:
+    def __init__(self, database: Database, depth: int, beat_s: float = BEAT_S) -> None:
         self._database = database
+        self._depth = depth
         self._owner = Owner(database.folder)
         self._beat_s = beat_s
         self._watch = Watch(self._owner.name)
-        self._feeder = Feeder(database, prefetch, self._owner.name, beat_s)
+        self._feeder = Feeder(database, self._owner.name, beat_s)
         self._background = Background()
         self._reads = False
         self._keeps_house = False
@@ -70,12 +73,15 @@ class EmbeddedBroker:
         )
         self._feeder.kick(lane_id)
 
-    async def read(self, lane: str, on_ready: OnReady) -> EmbeddedReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> EmbeddedReader:
         self._start_reading()
         reader_id, lane_id = await self._database.write(
             partial(claims.register, owner=self._owner.name, lane=lane)
         )
-        reader = EmbeddedReader(lane, lane_id, reader_id, on_ready, self._feeder, self._leave)
+        depth = max(1, (depth or self._depth) // 2)
+        reader = EmbeddedReader(
+            lane, lane_id, reader_id, depth, on_ready, self._feeder, self._leave
+        )
         self._feeder.add(reader)
         return reader
 
@@ -86,10 +92,6 @@ class EmbeddedBroker:
 
     async def backlog(self, lane: str) -> int:
         return await self._database.read(partial(messages.backlog, lane=lane))
-
-    def unit(self, taken: Taken) -> Hashable:
-        number: int = taken.handle
-        return number
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         find = partial(replay.stretches, lane=lane, since_ms=since_ms)

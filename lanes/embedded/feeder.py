@@ -35,9 +35,8 @@ log = logging.getLogger("pushlane.embedded")
 class Feeder:
     """`owner` has the claims, and beats every `beat_s`."""
 
-    def __init__(self, database: Database, prefetch: int, owner: str, beat_s: float) -> None:
+    def __init__(self, database: Database, owner: str, beat_s: float) -> None:
         self._database = database
-        self._prefetch = prefetch
         self._owner = owner
         self._first_s = beat_s * MISSED / 2  # sooner than anybody can find the owner frozen
         self._readers: dict[int, EmbeddedReader] = {}
@@ -104,9 +103,9 @@ class Feeder:
             self.kick(lane_id)
 
     async def _feed(self) -> None:
-        depth = fair_depth(self._prefetch, len(self._readers), self._body_bytes)
+        most = fair_depth(len(self._readers), self._body_bytes)
         readers = self._next_readers()
-        wants = self._wants(readers, depth)
+        wants = self._wants(readers, most)
         for reader in readers:
             reader.looking()
         first_until_s = time.monotonic() + self._first_s
@@ -121,7 +120,7 @@ class Feeder:
             self._forget()
         for haul in hauls:
             if open_reader := self._readers.get(haul.reader_id):
-                open_reader.fill(haul, depth, first_until_s)
+                open_reader.fill(haul, most, first_until_s)
         for reader in readers:
             reader.looked()
         self._weigh([len(taken.body) for haul in hauls for taken in haul.taken])
@@ -154,14 +153,14 @@ class Feeder:
             self._wake.set()
         return list(chosen.values())
 
-    def _wants(self, readers: list[EmbeddedReader], depth: int) -> list[Want]:
+    def _wants(self, readers: list[EmbeddedReader], most: int) -> list[Want]:
         share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers))
         return [
             Want(
                 reader.reader_id,
                 reader.lane_id,
                 reader.lane,
-                max(1, min(share, depth - reader.held)),
+                max(1, min(share, min(most, reader.depth) - reader.held)),
             )
             for reader in readers
         ]
@@ -171,6 +170,6 @@ class Feeder:
             self._body_bytes = max(_SMALL_BODY, sum(sizes) // len(sizes))
 
 
-def fair_depth(prefetch: int, readers: int, body_bytes: int) -> int:
-    """Messages of this size that each of so many readers may hold."""
-    return max(1, min(prefetch, BYTES_HELD // body_bytes // max(1, readers)))
+def fair_depth(readers: int, body_bytes: int) -> int:
+    """Messages of this size that each of so many readers may hold at most."""
+    return max(1, BYTES_HELD // body_bytes // max(1, readers))

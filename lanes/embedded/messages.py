@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -61,7 +62,7 @@ def publish(
     """Keep these bodies, but for those that the source published before; the lane's id."""
     found = lane_id(connection, lane)
     if source:
-        bodies = bodies[_repeated(connection, found, source, len(bodies)) :]
+        bodies = bodies[_repeated(connection, found, source) :]
     if not bodies:
         return found
     first = _make_room(connection, found, len(bodies), due_at_ms)
@@ -73,18 +74,19 @@ def publish(
     return found
 
 
-def _repeated(connection: sqlite3.Connection, lane: int, source: Source, count: int) -> int:
-    """How many of `count` bodies this source has published before; the rest count from now on."""
+def _repeated(connection: sqlite3.Connection, lane: int, source: Source) -> int:
+    """How many of its bodies this source has published before; the rest count from now on."""
     row = connection.execute(
         "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?", (lane, source.name)
     ).fetchone()
-    last_seq = row[0] if row else 0
+    if not source.numbers:
+        return 0
     connection.execute(
         "INSERT INTO publishers VALUES (?1, ?2, ?3) "
         "ON CONFLICT DO UPDATE SET last_seq = max(last_seq, ?3)",
-        (lane, source.name, source.first_seq + count - 1),
+        (lane, source.name, source.numbers[-1]),
     )
-    return min(count, max(0, last_seq - source.first_seq + 1))
+    return bisect_right(source.numbers, row[0]) if row else 0
 
 
 def _make_room(connection: sqlite3.Connection, lane: int, count: int, due_at_ms: int) -> int:

@@ -32,6 +32,7 @@ class EmbeddedReader:
         lane: str,
         lane_id: int,
         reader_id: int,
+        depth: int,
         on_ready: OnReady,
         feeder: Asked,
         leave: Callable[[EmbeddedReader], Awaitable[None]],
@@ -39,6 +40,7 @@ class EmbeddedReader:
         self.lane = lane
         self.lane_id = lane_id
         self.reader_id = reader_id
+        self.depth = depth
         self._on_ready = on_ready
         self._feeder = feeder
         self._leave = leave
@@ -84,16 +86,16 @@ class EmbeddedReader:
         """The feeder has looked; if it found something, it has filled this reader."""
         self._looks = False
 
-    def fill(self, haul: Haul, depth: int, first_until_s: float) -> None:
-        """Keep what the feeder brought; ask again when a quarter of `depth` is left.
+    def fill(self, haul: Haul, most: int, first_until_s: float) -> None:
+        """Keep what the feeder brought; ask again when half of what may be at hand is left.
 
-        By then as much again is at the hand of who takes it. From `first_until_s` on (monotonic)
-        others may have had any of it, should this process have been frozen meanwhile.
+        That is `most` now, or the reader's own depth if it is less. From `first_until_s` on
+        (monotonic) others may have had any of it, should this process have been frozen meanwhile.
         """
         if self.closed:
             return
         self._buffer.extend(haul.taken)
-        self._low = depth // 4
+        self._low = min(self.depth, most) // 2
         self._first_until_s = first_until_s
         self._more = self._more or haul.more
         if haul.due_at_ms is not None:

@@ -5,7 +5,7 @@ Topics are made, measured and removed through the admin REST; messages go throug
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import _pulsar
@@ -15,7 +15,7 @@ from lanes.errors import UnknownLane
 from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
 from lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
 from lanes.pulsar.link import Link
-from lanes.pulsar.producers import Producers
+from lanes.pulsar.producers import COMPRESSIONS, Producers
 from lanes.pulsar.publisher import Publisher
 from lanes.pulsar.reader import SUBSCRIPTION, Subscriber
 from lanes.pulsar.replay import replayed, retained_since_ms
@@ -67,8 +67,8 @@ class PulsarBroker(Broker):
         self._namespace = settings.namespace
         self._subscriber = Subscriber(link, settings.prefetch)
         self._known: set[str] = set()
-        self._producers = Producers(link, settings.namespace, settings.batch)
-        self._publisher = Publisher(link, self._producers, settings.batch)
+        self._producers = Producers(link, settings.namespace, COMPRESSIONS[settings.compression])
+        self._publisher = Publisher(link, self._producers)
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Every lane keeps what is acked for as long as the namespace says."""
@@ -105,27 +105,23 @@ class PulsarBroker(Broker):
             self._known.discard(lane)
             raise
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         try:
-            return await self._subscriber.read(self._topic(lane), lane, on_ready)
+            return await self._subscriber.read(self._topic(lane), lane, on_ready, depth)
         except UnknownLane:  # somebody else has removed it
             self._known.discard(lane)
             raise
 
     async def ack(self, taken: Sequence[Taken]) -> None:
-        self._subscriber.acks.add([one.handle for one in taken])
+        for one in taken:
+            one.handle.ack()
 
     async def backlog(self, lane: str) -> int:
-        """Batches, not messages: how Pulsar counts. 0 for a lane that is not there."""
         stats = await self._stats(lane)
         if stats is None:
             return 0
         ours = stats.subscriptions.get(SUBSCRIPTION)
         return ours.backlog if ours is not None else 0
-
-    def unit(self, taken: Taken) -> Hashable:
-        entry: tuple[int, int] = taken.handle.entry
-        return entry
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         start = await self._first_since(lane, since_ms)

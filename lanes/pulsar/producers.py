@@ -18,9 +18,17 @@ from lanes.errors import PushlaneError, TaskConflict, Unreachable
 from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 MAX_PRODUCERS = 1024
-MAX_BATCHES_IN_FLIGHT = 64
+MAX_IN_FLIGHT = 64
 _LATE_S = 1.0
-_AN_HOUR_MS = 3_600_000
+
+COMPRESSIONS = {
+    "none": _pulsar.CompressionType.NONE,
+    "lz4": _pulsar.CompressionType.LZ4,
+    "zstd": _pulsar.CompressionType.ZSTD,
+    "snappy": _pulsar.CompressionType.SNAPPY,
+    "zlib": _pulsar.CompressionType.ZLib,
+}
+"""By what the setting says."""
 
 
 class ProducerKey(NamedTuple):
@@ -31,7 +39,7 @@ class ProducerKey(NamedTuple):
 
 
 class OpenProducer:
-    """A producer with the room that it has for batches in flight.
+    """A producer with the room that it has for messages in flight.
 
     It is `lost` from the loss of its connection until it is made anew.
     """
@@ -43,7 +51,7 @@ class OpenProducer:
         self.lost = False
         self.lost_at_s = 0.0
         self.lock = asyncio.Lock()
-        self.room = asyncio.Semaphore(MAX_BATCHES_IN_FLIGHT)
+        self.room = asyncio.Semaphore(MAX_IN_FLIGHT)
         self.users = 0
 
 
@@ -52,13 +60,11 @@ class Producers:
         self,
         link: Link,
         namespace: str,
-        batch: int,
-        limit: int = MAX_PRODUCERS,
         compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
+        limit: int = MAX_PRODUCERS,
     ) -> None:
         self._link = link
         self._namespace = namespace
-        self._batch = batch
         self._limit = limit
         self._compression = compression
         self._open: OrderedDict[ProducerKey, OpenProducer] = OrderedDict()
@@ -163,9 +169,5 @@ class Producers:
         configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
         configuration.max_pending_messages(0)  # bounded by `room`, which waits without blocking
         configuration.compression_type(self._compression)
-        configuration.batching_enabled(self._batch > 1)
-        if self._batch > 1:  # batches end where the publisher says: not by a timer, nor by size
-            configuration.batching_max_messages(self._batch)
-            configuration.batching_max_publish_delay_ms(_AN_HOUR_MS)
-            configuration.batching_max_allowed_size_in_bytes(4 * 1024 * 1024)
+        configuration.batching_enabled(False)  # a message has many pushes already
         return configuration

@@ -16,7 +16,6 @@ import _pulsar
 
 from lanes.errors import PushlaneError
 from lanes.ports import OnReady, Taken
-from lanes.pulsar.acks import Acks, left_of_batch
 from lanes.pulsar.link import Link, ignore, wake
 from lanes.pulsar.recent import Recent
 
@@ -30,15 +29,11 @@ class PulsarReader:
     """A consumer of the lane's shared subscription."""
 
     __slots__ = (
-        "_acks",
         "_answer",
         "_asked",
-        "_buffer",
         "_closed",
         "_consumer",
         "_dry_at",
-        "_few",
-        "_full_run",
         "_head",
         "_link",
         "_loop",
@@ -47,6 +42,7 @@ class PulsarReader:
         "_refills",
         "_run",
         "_waiting",
+        "depth",
         "lane",
     )
 
@@ -56,24 +52,20 @@ class PulsarReader:
         lane: str,
         consumer: _pulsar.Consumer,
         recent: Recent,
-        acks: Acks,
-        prefetch: int,
+        depth: int,
         on_ready: OnReady,
     ) -> None:
         self.lane = lane
         self._link = link
         self._use(consumer)
         self._recent = recent
-        self._acks = acks
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
-        self._buffer: list[Taken] = []  # the next one last: an empty deque is ten times as large
-        self._few = _few(prefetch)
         self._head: _pulsar.Message | None = None
         self._asked = False
         self._waiting = False
         self._closed = False
-        self._full_run = prefetch
+        self.depth = depth
         self._run = 0
         self._refills = False
         self._dry_at = 0.0
@@ -107,7 +99,7 @@ class PulsarReader:
             self.start()
         old.close_async(ignore)
 
-    def acknowledge(self, acked: _pulsar.Message | _pulsar.MessageId) -> None:
+    def acknowledge(self, acked: _pulsar.Message) -> None:
         """By the consumer of now, whichever gave it out."""
         self._consumer.acknowledge(acked)
 
@@ -117,15 +109,22 @@ class PulsarReader:
         self._ask()
 
     def take(self) -> Taken | None:
-        if self._buffer:
-            return self._buffer.pop()
-        return None if self._closed else self._fetch()
+        while not self._closed:
+            message = self._at_hand()
+            if message is None:
+                self._ran_dry()
+                return None
+            hold = self._recent.hold(self, message)
+            if hold is not None:
+                self._run += 1
+                return Taken(message.data(), self.lane, hold, is_part=_is_part(message))
+        return None
 
     def refill_wait_s(self) -> float:
         """The client does not tell what the broker still has, so this goes by the past.
 
-        A lane that gave a whole prefetch in one run has a backlog; it is believed to have more for
-        as long as each refill comes within the wait.
+        A lane that gave as many in one run as it may hold has a backlog; it is believed to have
+        more for as long as each refill comes within the wait.
         """
         return REFILL_WAIT_S if self._refills else 0.0
 
@@ -133,52 +132,17 @@ class PulsarReader:
         if self._closed:
             return
         self._closed = True
-        self._buffer.clear()
-        self._acks.send()
         try:
             await self._link.call(f"stop reading lane {self.lane}", self._consumer.close_async)
         except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
             return
 
-    def _fetch(self) -> Taken | None:
-        """Get a few at once, as that costs less than one at a time; the first of them.
-
-        None means that none is at hand, and that we are told when there is one.
-        """
-        buffer = self._buffer
-        while len(buffer) < self._few and (message := self._at_hand(wait=not buffer)) is not None:
-            name = self._keep(message)
-            self._keep_more(min(left_of_batch(name), self._few - len(buffer)))
-        if not buffer:
-            self._ran_dry()
-            return None
-        self._run += len(buffer)
-        buffer.reverse()
-        return buffer.pop()
-
-    def _keep(self, message: _pulsar.Message) -> bytes:
-        """Into the buffer, if it is to be delivered; its id, empty if not."""
-        hold = self._recent.hold(self, message)
-        if hold is None:
-            return b""
-        self._buffer.append(Taken(message.data(), self.lane, hold))
-        return hold.name
-
-    def _keep_more(self, count: int) -> None:
-        """Messages of the same batch: they came together, and cost less without a callback."""
-        receive = self._consumer.receive
-        try:
-            for _ in range(count):
-                self._keep(receive(0))
-        except _pulsar.PulsarException:  # they are still being unpacked, or were acked before
-            return
-
-    def _at_hand(self, *, wait: bool) -> _pulsar.Message | None:
-        """The next message of the client; with `wait` a None means that we are told of it."""
+    def _at_hand(self) -> _pulsar.Message | None:
+        """The next message of the client. None means that none is, and that we are told of it."""
         if not self._asked:
             self._ask()
         if self._head is None:
-            self._waiting = wait
+            self._waiting = True
             if self._head is None:  # read again: it may have come before the line above
                 return None
         message, self._head = self._head, None
@@ -187,7 +151,7 @@ class PulsarReader:
 
     def _ran_dry(self) -> None:
         if self._run:
-            self._refills = self._refills or self._run >= self._full_run
+            self._refills = self._refills or self._run >= self.depth
             self._run = 0
             self._dry_at = time.monotonic()
 
@@ -216,39 +180,40 @@ class PulsarReader:
 class Subscriber:
     """Opens the readers of a process, and has what they share."""
 
-    def __init__(self, link: Link, prefetch: int) -> None:
-        self.acks = Acks()
+    def __init__(self, link: Link, depth: int) -> None:
         self._link = link
-        self._prefetch = prefetch
-        self._configuration = _configuration(prefetch)
+        self._depth = depth
+        self._configurations: dict[int, _pulsar.ConsumerConfiguration] = {}
         self._recent = Recent()
         self._topics: dict[PulsarReader, str] = {}
         self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
 
-    async def read(self, topic: str, lane: str, on_ready: OnReady) -> PulsarReader:
-        """A reader of the topic, waiting for its first message.
+    async def read(self, topic: str, lane: str, on_ready: OnReady, depth: int) -> PulsarReader:
+        """A reader of the topic, waiting for its first message; see `Broker.read`.
 
         Raises:
             UnknownLane: there is no such topic.
             Unreachable: the broker does not answer.
         """
-        consumer = await self._subscribe(topic, lane)
-        reader = PulsarReader(
-            self._link, lane, consumer, self._recent, self.acks, self._prefetch, on_ready
-        )
+        depth = depth or self._depth
+        consumer = await self._subscribe(topic, lane, depth)
+        reader = PulsarReader(self._link, lane, consumer, self._recent, depth, on_ready)
         reader.start()
         self._topics[reader] = topic
         if self._watch is None:
             self._watch = asyncio.create_task(self._renew_lost(), name="renew readers")
         return reader
 
-    async def _subscribe(self, topic: str, lane: str) -> _pulsar.Consumer:
+    async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
         start: Callable[..., None] = self._link.raw.subscribe_async
+        configuration = self._configurations.get(depth)
+        if configuration is None:
+            configuration = self._configurations[depth] = _configuration(depth)
         return await self._link.open(
             topic,
             f"read lane {lane}",
-            lambda done: start(topic, SUBSCRIPTION, self._configuration, done),
+            lambda done: start(topic, SUBSCRIPTION, configuration, done),
             discard=lambda late: late.close_async(ignore),
         )
 
@@ -268,32 +233,29 @@ class Subscriber:
     async def _renew(self, reader: PulsarReader) -> None:
         topic = self._topics[reader]
         try:
-            await reader.renew(lambda: self._subscribe(topic, reader.lane))
+            await reader.renew(lambda: self._subscribe(topic, reader.lane, reader.depth))
         except PushlaneError:  # it is looked at again in a second
             return
         finally:
             del self._renewing[reader]
 
     def close(self) -> None:
-        """Send the acks that wait; the client is about to close."""
+        """The client is about to close."""
         for task in (self._watch, *self._renewing.values()):
             if task is not None:
                 task.cancel()
-        self.acks.send()
         self._recent.clear()
 
 
-def _few(prefetch: int) -> int:
-    """How many of them a reader gets off the client at once."""
-    return max(1, prefetch // 16)
+def _is_part(message: _pulsar.Message) -> bool:
+    return bool(message.message_id().batch_index() >= 0)
 
 
-def _configuration(prefetch: int) -> _pulsar.ConsumerConfiguration:
-    """One for all readers (1 KiB less a reader): they hold at most `prefetch` messages untaken."""
+def _configuration(depth: int) -> _pulsar.ConsumerConfiguration:
+    """One for all readers of a depth: that saves each of them 1 KiB."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
-    at_hand = _few(prefetch) + prefetch * 3 // 8  # what readers and dispatcher have besides
-    configuration.receiver_queue_size(max(1, prefetch - at_hand))
-    configuration.batch_index_ack_enabled(True)
+    configuration.receiver_queue_size(max(1, depth // 2))
+    configuration.batch_index_ack_enabled(True)  # for the batches that older versions have written
     configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
     return configuration

@@ -19,7 +19,7 @@ MOST = 32_768
 class Acker(Protocol):
     """A reader, whose consumer may be another one after the connection was lost."""
 
-    def acknowledge(self, acked: _pulsar.Message | _pulsar.MessageId) -> None: ...
+    def acknowledge(self, acked: _pulsar.Message) -> None: ...
 
 
 class Hold(msgspec.Struct, gc=False):
@@ -28,12 +28,6 @@ class Hold(msgspec.Struct, gc=False):
     consumer: Acker
     name: bytes
     message: _pulsar.Message | None
-
-    @property
-    def entry(self) -> tuple[int, int]:
-        """The ledger and entry that it came in: a batch is one entry."""
-        message_id = _pulsar.MessageId.deserialize(self.name)
-        return message_id.ledger_id(), message_id.entry_id()
 
     def ack(self) -> None:
         """Hand the ack to the client, which sends it within 100 ms. Never blocks."""
@@ -74,8 +68,8 @@ class Recent:
         self._names.clear()
 
 
-def acknowledge(consumer: Acker, acked: _pulsar.Message | _pulsar.MessageId) -> None:
-    try:  # once a push: `suppress` costs as much as the ack
+def acknowledge(consumer: Acker, acked: _pulsar.Message) -> None:
+    try:
         consumer.acknowledge(acked)
     except _pulsar.PulsarException:  # its reader is closed: the message comes again
         return

@@ -147,14 +147,15 @@ class _FanOut:
         return None
 
     async def _add(self, task: Task) -> Task:
-        return await self._backend.add(task, self._settings.pool_lanes)
+        return await self._backend.add(task, self._settings)
 
     async def _freeze(self, session: Sessions) -> Manifest:
         self._tell(SubmitProgress(Step.FREEZING))
         request, settings = self._request, self._settings
         asked = request.spec.request(life.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
-        task = replace(new_task(asked, settings), fingerprint=mark)
+        made = replace(new_task(asked, settings), fingerprint=mark)
+        task = await self._backend.sized(made, settings)
         manifest = await session(
             lambda spark: freeze(spark, settings, self._stage, request, asked, task)
         )
@@ -180,10 +181,9 @@ class _FanOut:
         return sum(part.rows for part in left)
 
     async def _publish_parts(self, session: Sessions, manifest: Manifest, left: list[Part]) -> None:
-        settings = self._settings.but(**{"batch": manifest.batch})
         frozen = self._stage.frozen(manifest.task.id)
         try:
-            await session(lambda spark: publish(spark, settings, frozen, manifest, left))
+            await session(lambda spark: publish(spark, self._settings, frozen, manifest, left))
         except PipelineFailed as error:
             await self._refuse_ended(await self._backend.registry.get(manifest.task.id))
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error

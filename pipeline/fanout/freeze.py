@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from lanes.errors import BadInput
 from lanes.life import now_ms
-from lanes.push import MAX_SEQ, head
+from lanes.push import MAX_SEQ
 from lanes.settings import Settings
 from lanes.task import Task
 from pipeline.errors import spark_errors
@@ -31,7 +31,7 @@ from pipeline.fanout.pack import RECIPIENT, SCHEMA, from_rendered, packing, row_
 from pipeline.fanout.render import rendered
 from pipeline.fanout.request import Counts, FanoutRequest
 from pipeline.fanout.signature import Signature, difference, signature
-from pipeline.fanout.stage import Frozen, Manifest, Stage
+from pipeline.fanout.stage import FORMAT, Frozen, Manifest, Stage
 from pipeline.refusals import Nobody, TooMany
 from producers.request import SubmitRequest
 
@@ -40,7 +40,7 @@ _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad"
 
 @dataclass(frozen=True)
 class _Plan:
-    """The packed pushes as Spark will make them, and what it counts on the way.
+    """The bundles as Spark will make them, and what it counts on the way.
 
     What is left out is counted in the stage that writes: one before it counts its rows again when
     Spark runs it again, since a worker was lost. Only rows without recipient end before.
@@ -61,7 +61,7 @@ def count(spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, tas
     """
     with spark_errors(f"fan-out of {request.audience!r}"):
         plan = _planned(spark, request, asked, task)
-        total = plan.packed.count()
+        total = plan.packed.select(F.sum("pushes")).collect()[0][0] or 0
         return _judged(request, plan, total)
 
 
@@ -112,8 +112,6 @@ def _manifest(
         counts = _judged(request, plan, sum(part.rows for part in parts))
     return Manifest(
         task=task,
-        head=head(task.id),
-        batch=settings.batch,
         parts=parts,
         counts=counts,
         signature=before,
@@ -121,6 +119,7 @@ def _manifest(
         where=request.where,
         created_at_ms=now_ms(),
         collapses=bool(asked.collapse),
+        format=FORMAT,
     )
 
 
@@ -139,7 +138,8 @@ def _planned(
     packed = rows.mapInArrow(step, SCHEMA)
     bad = F.col("reason").isNotNull()
     packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))
-    return _Plan(audience, packed.where(~bad).select("packed"), nameless, left_out, made)
+    good = packed.where(~bad).select("packed", "place", "pushes")
+    return _Plan(audience, good, nameless, left_out, made)
 
 
 def _texts(rows: DataFrame, asked: SubmitRequest, name: str) -> DataFrame:

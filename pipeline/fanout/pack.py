@@ -1,6 +1,6 @@
-"""Makes the bytes of a push of each row, on a Spark worker, by the same encoder as a submit.
+"""Makes bundles of rows, on a Spark worker, by the same encoder as a submit.
 
-The seq is left open: it is known only when all rows are counted.
+Their first seqs are left open: they are known only when all rows are counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lanes.push import MAX_SEQ, head, tail
+from lanes.bundle import fields_of, fits, unnumbered
+from lanes.push import MAX_SEQ
 from lanes.task import Task
 from producers.encoder import Encoder
 from producers.request import SubmitRequest
@@ -21,7 +22,10 @@ from producers.template import Template
 RECIPIENT = "__recipient"
 _RENDERED = {"title": "__title", "body": "__body", "collapse": "__collapse"}
 
-SCHEMA = "packed binary, reason string"
+SCHEMA = "packed binary, place bigint, pushes int, reason string"
+"""A bundle without its beginning, how many pushes are before it in its partition, and how many it
+has; or the reason why a row cannot be used.
+"""
 
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -59,22 +63,62 @@ def row_encoder(request: SubmitRequest, columns: Sequence[str], name: str = "") 
 
 
 def packing(request: SubmitRequest, task: Task, columns: Sequence[str]) -> Step:
-    """A step of mapInArrow: from rows to packed pushes, or the reason why there is none."""
+    """A step of mapInArrow: from the rows of a partition to its bundles, and what is bad."""
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = row_encoder(request, columns)
         encode_row = encoder.for_task(task)
-        start = head(task.id)
+        bundles = _Bundles(task.bundle)
         for batch in batches:
-            made = [encode_row(MAX_SEQ, row) for row in values(batch, encoder.wanted)]
-            packed = [tail(start, one) if isinstance(one, bytes) else None for one in made]
-            reasons = [one.reason if isinstance(one, BadRow) else None for one in made]
-            yield pa.record_batch(
-                [pa.array(packed, pa.binary()), pa.array(reasons, pa.string())],
-                names=["packed", "reason"],
-            )
+            for row in values(batch, encoder.wanted):
+                bundles.add(encode_row(MAX_SEQ, row))
+            yield bundles.flush()
+        bundles.close()
+        yield bundles.flush()
 
     return step
+
+
+class _Bundles:
+    """Those of a partition, as they come: `flush` gives what is complete."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: list[bytes] = []
+        self._bytes = 0
+        self._place = 0
+        self._rows: list[tuple[bytes | None, int, int, str | None]] = []
+
+    def add(self, made: bytes | BadRow) -> None:
+        if isinstance(made, BadRow):
+            self._rows.append((None, 0, 0, made.reason))
+            return
+        fields = fields_of(made)
+        if self._open and not fits(self._bytes, fields):
+            self.close()
+        self._open.append(fields)
+        self._bytes += len(fields)
+        if len(self._open) == self._most:
+            self.close()
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        count = len(self._open)
+        self._rows.append((unnumbered(self._open), self._place, count, None))
+        self._place += count
+        self._open, self._bytes = [], 0
+
+    def flush(self) -> pa.RecordBatch:
+        rows, self._rows = self._rows, []
+        columns = zip(*rows, strict=True) if rows else ([], [], [], [])
+        return pa.record_batch(
+            [pa.array(list(values), kind) for values, kind in zip(columns, _TYPES, strict=True)],
+            names=["packed", "place", "pushes", "reason"],
+        )
+
+
+_TYPES = (pa.binary(), pa.int64(), pa.int32(), pa.string())
 
 
 def values(batch: pa.RecordBatch, wanted: Wanted) -> Iterable[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The Spark job that puts frozen rows on the lane: a partition a file, a producer a partition."""
+"""The Spark job that puts frozen bundles on the lane: each file a partition, with a producer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lanes.settings import Settings
 from pipeline.errors import spark_errors
 from pipeline.fanout.source import NAME, bound
-from pipeline.fanout.stage import SCHEMA, Frozen, Manifest, Part
+from pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Manifest, Part
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
@@ -33,7 +33,7 @@ def publish(
     spark.dataSource.register(bound(settings))
     doing = f"publishing for task {manifest.task.id}"
     with spark_errors(doing), _whole_files(spark):
-        rows = _numbered(spark, frozen, parts)
+        rows = _numbered(spark, frozen, manifest, parts)
         rows.write.format(NAME).options(
             task=manifest.task.id,
             head=manifest.head.hex(),
@@ -55,17 +55,24 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def _numbered(spark: SparkSession, frozen: Frozen, parts: Sequence[Part]) -> DataFrame:
-    """The rows of the parts with their seqs, from where each begins."""
+def _numbered(
+    spark: SparkSession, frozen: Frozen, manifest: Manifest, parts: Sequence[Part]
+) -> DataFrame:
+    """The bundles of the parts with their first seqs, from where each part begins."""
     files = [(frozen.rows / part.file).as_uri() for part in parts]
-    rows = spark.read.schema(SCHEMA).parquet(*files)
+    if manifest.format == 1:  # a row is a push
+        rows = spark.read.schema(SINGLES).parquet(*files)
+        place, pushes = F.col("_metadata.row_index"), F.lit(1)
+    else:
+        rows = spark.read.schema(SCHEMA).parquet(*files)
+        place, pushes = F.col("place"), F.col("pushes")
     first = _by_part({part.number: part.first_seq for part in parts})
-    numbered = rows.select((first + F.col("_metadata.row_index")).alias("seq"), "packed", "part")
+    numbered = rows.select((first + place).alias("seq"), pushes.alias("pushes"), "packed", "part")
     starts = frozen.starts(parts)
     if any(start > first_seq for first_seq, start in starts.items()):
         begins = _by_part({part.number: starts[part.first_seq] for part in parts})
         numbered = numbered.where(F.col("seq") >= begins)
-    return numbered.select("seq", "packed")
+    return numbered.select("seq", "pushes", "packed")
 
 
 def _by_part(values: Mapping[int, int]) -> Column:

@@ -13,7 +13,8 @@ from producers.reconcile import reached
 
 
 def forgotten(manifest: Manifest, frozen: Frozen, settings: Settings) -> list[Part]:
-    """Parts that were begun, so long ago that the broker may not know what it has of them.
+    """Parts that were begun, so long ago that the broker may not know what it has of them; and all
+    that an older version has begun, since it numbered messages in another way.
 
     The embedded store never forgets.
     """
@@ -26,7 +27,7 @@ def forgotten(manifest: Manifest, frozen: Frozen, settings: Settings) -> list[Pa
         for part in manifest.parts
         if (found := begun.get(part.first_seq))
         and found.seq < part.last_seq
-        and found.at_ms < oldest_ms
+        and (found.at_ms < oldest_ms or manifest.format == 1)
     ]
 
 

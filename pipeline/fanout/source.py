@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import msgpack
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lanes import life
 from lanes.backend import connect
+from lanes.bundle import Packed, numbered, packed
 from lanes.errors import BadInput, TaskConflict
-from lanes.push import numbered
+from lanes.push import MAX_SEQ
 from lanes.settings import Settings, load
 from lanes.task import Task
 from pipeline.fanout.pack import row_encoder, values
-from pipeline.fanout.writer import PartWriter
+from pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
 from pipeline.spec import load_spec
 from producers.newtask import describe, new_task
 from producers.publish import Publication, refuse_ended
@@ -65,7 +67,7 @@ class PushlaneDataSource(DataSource):
 
 
 class FrozenWriter(DataSourceArrowWriter):
-    """Of pushes that are packed already, for a task that somebody else opens and seals."""
+    """Of bundles that are made already, for a task that somebody else opens and seals."""
 
     def __init__(self, settings: Settings, options: Mapping[str, str]) -> None:
         self._settings = settings
@@ -75,13 +77,18 @@ class FrozenWriter(DataSourceArrowWriter):
         self._progress = Path(options["progress"])
 
     def write(self, iterator: Iterable[pa.RecordBatch]) -> Written:
-        writer = PartWriter(
-            self._settings, self._task_id, self._number, self._collapses, self._progress
-        )
-        return Written(asyncio.run(writer.run(iterator)))
+        writer = PartWriter(self._settings, self._task_id, self._collapses, self._progress)
+        return Written(asyncio.run(writer.run(self._numbered(iterator))))
 
-    def _number(self, rows: pa.RecordBatch, first_seq: int) -> list[bytes]:
-        return numbered(self._head, first_seq, rows.column("packed").to_pylist())
+    def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packed]:
+        for batch in batches:
+            columns = (batch.column(name).to_pylist() for name in ("seq", "pushes", "packed"))
+            for seq, pushes, rest in zip(*columns, strict=True):
+                if self._head:  # it is one push, of a freeze of format 1
+                    yield Packed(self._head + msgpack.encode(seq) + rest, seq, 1)
+                else:
+                    message = numbered(self._task_id, seq, rest)
+                    yield Packed(message, seq + pushes - 1, pushes)
 
 
 class TaskWriter(DataSourceArrowWriter):
@@ -95,15 +102,32 @@ class TaskWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterable[pa.RecordBatch]) -> Written:
         if self._task.total is not None:  # by an earlier run: only count what there is
             return Written(sum(rows.num_rows for rows in iterator))
-        encode = _Encode(self._request, self._task)
         writer = PartWriter(
             self._settings,
             self._task.id,
-            encode,
             bool(self._request.collapse),
             holder=f"write-{self._task.id}",
         )
-        return Written(asyncio.run(writer.run(iterator)))
+        bundles = packed(self._bodies(iterator), self._task.bundle)
+        return Written(asyncio.run(writer.run(bundles)))
+
+    def _bodies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+        """Raises BadInput for a row that cannot be used, and for one without the next seq."""
+        last_seq = 0
+        for rows in batches:
+            encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")
+            encode_row = encoder.for_task(self._task)
+            seqs = rows.column("seq").to_pylist()
+            for seq, row in zip(seqs, values(rows, encoder.wanted), strict=True):
+                if not isinstance(seq, int) or not 1 <= seq <= MAX_SEQ:
+                    raise BadInput(f"seq {seq} is not a whole number from 1 to {MAX_SEQ}")
+                if last_seq and seq != last_seq + 1:
+                    raise BadInput(SEQS_DO_NOT_FOLLOW)
+                last_seq = seq
+                body = encode_row(seq, row)
+                if isinstance(body, BadRow):
+                    raise body.error(f"row {seq} {body.reason}")
+                yield body
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         asyncio.run(self._seal(sum(one.rows for one in messages if isinstance(one, Written))))
@@ -111,23 +135,6 @@ class TaskWriter(DataSourceArrowWriter):
     async def _seal(self, total: int) -> None:
         async with connect(self._settings) as backend:
             await Publication(backend, self._task).seal(total)
-
-
-class _Encode:
-    def __init__(self, request: SubmitRequest, task: Task) -> None:
-        self._request = request
-        self._task = task
-
-    def __call__(self, rows: pa.RecordBatch, first_seq: int) -> list[bytes]:
-        encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")
-        encode_row = encoder.for_task(self._task)
-        bodies = []
-        for seq, row in enumerate(values(rows, encoder.wanted), start=first_seq):
-            body = encode_row(seq, row)
-            if isinstance(body, BadRow):
-                raise body.error(f"row {seq} {body.reason}")
-            bodies.append(body)
-        return bodies
 
 
 def bound(settings: Settings) -> type[PushlaneDataSource]:
@@ -157,10 +164,16 @@ async def _opened(settings: Settings, request: SubmitRequest) -> Task:
     async with connect(settings) as backend:
         made = new_task(request, settings)
         wanted = replace(made, fingerprint=fingerprint)
-        task = await backend.add(wanted, settings.pool_lanes)
+        task = await backend.add(wanted, settings)
         if task.fingerprint != fingerprint:
             raise TaskConflict(f"key {task.key!r} is used by task {task.id} with another spec")
         refuse_ended(task)
         if task.total is not None:
             return task
+        if not task.bundle:
+            raise TaskConflict(
+                f"key {task.key!r}: an older version of pushlane has begun task {task.id}, in "
+                "messages of another form; end the write with that version, or cancel the task and "
+                "choose another key"
+            )
         return await Publication(backend, task).open()

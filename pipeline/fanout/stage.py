@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lanes.durable import write_durably
@@ -25,14 +26,21 @@ from lanes.task import Task
 from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature
 
-FORMAT = 1
+FORMAT = 2
 _IS_STAGE = re.compile(r"[0-9a-f]{24}")
-SCHEMA = "packed binary, part int"
-"""Of the files: a push without its seq, and the number of its file."""
+SCHEMA = "packed binary, place bigint, pushes int, part int"
+"""Of the files: a bundle without its beginning, how many pushes are before it in its file and how
+many it has, and the number of its file.
+"""
+SINGLES = "packed binary, part int"
+"""Of files of format 1: a push without its beginning."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One file of frozen rows, with seqs from `first_seq` on; `number` is in every row of it."""
+    """One file of frozen pushes, with seqs from `first_seq` on; `number` is in every row of it.
+
+    `rows` counts its pushes.
+    """
 
     file: str
     number: int
@@ -45,14 +53,12 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What was frozen, for which task, and `batch`: the rows of one flush, the same at each repeat.
+    """What was frozen, for which task, as that was when it was made.
 
-    `head` is what every push begins with; `task` is as it was when it was made.
+    In format 1 each row is a push, which begins with `head`.
     """
 
     task: Task
-    head: bytes
-    batch: int
     parts: list[Part]
     counts: Counts
     signature: Signature
@@ -60,7 +66,8 @@ class Manifest(msgspec.Struct, frozen=True):
     where: str
     created_at_ms: int
     collapses: bool = False
-    format: int = FORMAT
+    head: bytes = b""
+    format: int = 1
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -202,5 +209,5 @@ class Frozen:
 def _part(path: Path, first_seq: int) -> Part:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    rows = pq.read_metadata(path).num_rows
-    return Part(path.name, int(path.name.split("-")[1]), first_seq, rows)
+    pushes = pc.sum(pq.read_table(path, columns=["pushes"])["pushes"]).as_py() or 0
+    return Part(path.name, int(path.name.split("-")[1]), first_seq, pushes)

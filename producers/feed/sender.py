@@ -16,7 +16,6 @@ from typing import ParamSpec, Protocol, TypeVar
 from lanes.backend import Backend, connect
 from lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
 from lanes.naming import submit_lease
-from lanes.ports import Source
 from lanes.settings import Settings
 from lanes.task import Task
 from producers.feed.batch import Batch, publishes
@@ -24,6 +23,7 @@ from producers.feed.folder import Stream
 from producers.hold import Hold
 from producers.patience import patiently
 from producers.publish import Ended, Publication, refuse_ended
+from producers.reconcile import reached
 
 log = logging.getLogger("pushlane.producer")
 
@@ -95,9 +95,10 @@ class Sender:
         if task.total is not None:  # it was sealed, and then the process was killed
             return
         publication = self._publication(backend, task)
+        sent = 0 if task.bundle else await self._patiently(partial(self._reached, backend, task))
         while batches := await self._coming():
             for group in publishes(batches, self._stream.header.batch):
-                await self._patiently(partial(self._publish, publication, group))
+                await self._patiently(partial(self._publish, publication, group, sent))
                 for batch in group:
                     await self._work(self._stream.store.ack, batch)
                 self._watcher.on_sent(group)
@@ -122,7 +123,7 @@ class Sender:
         try:
             known = await backend.registry.get(task.id)
         except UnknownTask:
-            known = await backend.add(task, self._settings.pool_lanes)
+            known = await backend.add(task, self._settings)
         self._refuse_other(known)
         refuse_ended(known, _OPEN_AGAIN)
         if known.total is not None:
@@ -133,11 +134,21 @@ class Sender:
         collapses = self._stream.header.collapses
         return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
 
-    async def _publish(self, publication: Publication, group: list[Batch]) -> None:
+    async def _reached(self, backend: Backend, task: Task) -> int:
+        """The last seq that an older version has published of what the spool has."""
+        store = self._stream.store
+        stretch = range(store.acked_seq + 1, store.next_seq)
+        if self._settings.broker == "embedded" or not stretch:
+            return 0
+        [last] = await reached(backend, task, [stretch])
+        return last
+
+    async def _publish(self, publication: Publication, group: list[Batch], sent: int) -> None:
+        """Those up to the seq `sent` are on the lane, or finished, already."""
         bodies = [body for batch in group for body in batch.bodies]
-        source = Source(f"producer-{self._stream.task.id}", group[0].first_seq)
+        known = min(max(0, sent - group[0].first_seq + 1), len(bodies))
         try:
-            await publication.publish(bodies, source)
+            await publication.publish(bodies, f"producer-{self._stream.task.id}", known)
         except UnknownLane as error:
             await publication.open_lane()
             raise Unreachable(f"{error}; it is opened anew") from error

@@ -47,11 +47,8 @@ class PulsarReceiptLog(ReceiptLog):
         self._admin = admin
         self._settings = settings
         self._namespace = f"{settings.namespace}-receipts"
-        producers = Producers(
-            link, self._namespace, batch=1, compression=_pulsar.CompressionType.LZ4
-        )
-        self._producers = producers
-        self._publisher = Publisher(link, producers, batch=1)
+        self._producers = Producers(link, self._namespace, _pulsar.CompressionType.LZ4)
+        self._publisher = Publisher(link, self._producers)
         self._opening = asyncio.Lock()
         self._partitions = 0
         self._turns = itertools.count(secrets.randbelow(64))

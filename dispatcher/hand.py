@@ -1,0 +1,127 @@
+"""Messages in hand, and the pushes that are taken off them one by one.
+
+A message is to be acked when the last of its pushes is settled. Until then all of it comes again
+after a crash; what was settled of it is known by the registry, and dropped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lanes.bundle import Bundle, is_bundle, open_bundle
+from lanes.errors import MalformedPush, PushlaneError, UnknownFormat
+from lanes.ports import Taken
+from lanes.push import MAX_PUSH_BYTES, Push, decode
+
+
+class Message:
+    """A message off a lane, with what is left of it.
+
+    `asked_s` is when the registry was last asked about it, on a monotonic clock, and `left` counts
+    its pushes that are not settled. `error` says why nothing of it can be read, not even whose
+    pushes it has: then it is one push that nobody knows.
+    """
+
+    __slots__ = ("_bundle", "_gone", "_next", "_single", "asked_s", "error", "left", "taken")
+
+    def __init__(self, taken: Taken, asked_s: float = 0.0) -> None:
+        self.taken = taken
+        self.asked_s = asked_s
+        self.error: PushlaneError | None = None
+        self._single: Push | None = None
+        self._bundle = _NOTHING
+        self._next = 0
+        self._gone = 0
+        try:
+            if is_bundle(taken.body):
+                self._bundle = open_bundle(taken.body)
+            else:
+                self._single = decode(taken.body)
+                self._bundle = Bundle(self._single.task_id, (self._single.seq,), ())
+        except (MalformedPush, UnknownFormat) as error:
+            self.error = error
+        self.left = len(self._bundle)
+
+    @property
+    def task_id(self) -> str:
+        """Empty when that cannot be read."""
+        return self._bundle.task_id
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no push of it is left to be taken."""
+        return self._next >= len(self._bundle)
+
+    def seqs(self) -> list[int]:
+        """Of those that can be taken, in rising order."""
+        places = range(self._next, len(self._bundle))
+        return [self._bundle.seqs[place] for place in places if not self._gone >> place & 1]
+
+    def take(self) -> Held:
+        """The next push. Only while it is not spent."""
+        place = self._next
+        self._step_over(place + 1)
+        seq = self._bundle.seqs[place]
+        if self._single is not None:
+            return Held(self, place, seq, self._single)
+        try:
+            if self.error is not None:
+                raise self.error
+            return Held(self, place, seq, decode(self._bundle.body(place)))
+        except (MalformedPush, UnknownFormat) as error:
+            return Held(self, place, seq, None, error)
+
+    def drop(self, bits: int, first_seq: int) -> int:
+        """Those whose bit is set are over: bit n is for the seq `first_seq + n`. How many it had of
+        them that were not taken.
+        """
+        dropped = 0
+        for place in range(self._next, len(self._bundle)):
+            seq = self._bundle.seqs[place]
+            if seq >= first_seq and bits >> (seq - first_seq) & 1 and not self._gone >> place & 1:
+                self._gone |= 1 << place
+                dropped += 1
+        self.left -= dropped
+        self._step_over(self._next)
+        return dropped
+
+    def body(self, place: int) -> bytes:
+        """A push as it travels alone."""
+        return self.taken.body if self._single is not None else self._bundle.body(place)
+
+    def raw(self, place: int) -> bytes:
+        """What there is of a push that cannot be read, as far as a dead-letter lane takes it."""
+        if self.error is None and not self._bundle.problem:
+            return self._bundle.fields(place)
+        return b"" if place else self.taken.body[:MAX_PUSH_BYTES]
+
+    def _step_over(self, place: int) -> None:
+        while self._gone >> place & 1:
+            place += 1
+        self._next = place
+
+
+_NOTHING = Bundle("", (0,), ())
+
+
+class Held(msgspec.Struct, gc=False, eq=False):
+    """A push in hand, as it came in its message.
+
+    One that cannot be read has no `push`; `error` says why. In an ordered task it was found to be
+    its turn at `cleared_s`, on a monotonic clock.
+    """
+
+    message: Message
+    place: int
+    seq: int
+    push: Push | None
+    error: PushlaneError | None = None
+    cleared_s: float = 0.0
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body(self.place)
+
+    @property
+    def lane(self) -> str:
+        return self.message.taken.lane

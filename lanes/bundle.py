@@ -1,0 +1,304 @@
+"""Bundles: many pushes of one task in one message on a lane (docs/wire.md).
+
+A bundle is a msgpack array `[2, task id, first seq, places, pushes]`. `places` is the number of
+pushes when their seqs follow each other, else the list of steps from each seq to the next. A push
+is a byte string: the msgpack array of its fields behind the seq, so that one which cannot be read
+spoils no other. A message that begins with a text is a single push (`lanes.push`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from lanes.errors import MalformedPush
+from lanes.push import FORMAT, MAX_SEQ, Seq, decode, require_known
+
+MOST_PUSHES = 512
+MOST_BYTES = 1024 * 1024
+"""Of what is written, before it is compressed."""
+
+MOST_POOLED = 32
+"""Pushes in a bundle on a lane that tasks share, so that none waits long behind another's."""
+
+_MOST_BYTES_READ = 2 * MOST_BYTES
+_SEQ_BYTES = {0xCC: 2, 0xCD: 3, 0xCE: 5}  # of a whole number over 127, by its first byte
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_PUSHES)]
+_Steps = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]],
+    msgspec.Meta(max_length=MOST_PUSHES - 1),
+]
+
+
+class _Bundle(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    format: int
+    task_id: str
+    first_seq: Seq
+    places: _Count | _Steps
+    pushes: list[bytes]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_pack = _encoder.encode
+_decoder = msgspec.msgpack.Decoder(_Bundle)
+_text_decoder = msgspec.msgpack.Decoder(str)
+_seq_decoder = msgspec.msgpack.Decoder(Seq)
+_places_decoder = msgspec.msgpack.Decoder(_Count | _Steps)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Bundle:
+    """An opened message: pushes of one task, with these seqs in rising order.
+
+    When no push of it can be read, but whose they are, `problem` says why.
+    """
+
+    __slots__ = ("_fields", "_id", "_starts", "problem", "seqs", "task_id")
+
+    def __init__(
+        self, task_id: str, seqs: Sequence[int], fields: Sequence[bytes], problem: str = ""
+    ) -> None:
+        self.task_id = task_id
+        self.seqs = seqs
+        self.problem = problem
+        self._fields = fields
+        self._id = _pack(task_id)
+        self._starts: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def body(self, place: int) -> bytes:
+        """The push at this place as it is alone, for `lanes.push.decode`.
+
+        Raises MalformedPush when its bytes are no array.
+        """
+        if self.problem:
+            raise MalformedPush(self.problem)
+        fields = self._fields[place]
+        first = fields[0] if fields else 0
+        if 0x90 <= first <= 0x9F:
+            start = self._starts.get(first)
+            if start is None:
+                start = self._starts[first] = _array((first & 0x0F) + 2) + self._id
+            return start + _pack(self.seqs[place]) + fields[1:]
+        if first == 0xDC and len(fields) > 3:
+            start = _array(int.from_bytes(fields[1:3], "big") + 2) + self._id
+            return start + _pack(self.seqs[place]) + fields[3:]
+        raise MalformedPush(f"{len(fields)} bytes in a bundle are not a push")
+
+    def fields(self, place: int) -> bytes:
+        """What follows the seq of the push at this place, readable or not."""
+        return self._fields[place]
+
+    def bodies(self) -> Iterator[bytes]:
+        """Of all that may be one; who decodes them finds out."""
+        for place in range(len(self._fields)):
+            try:
+                yield self.body(place)
+            except MalformedPush:
+                continue
+
+
+def is_bundle(message: bytes) -> bool:
+    """Whether it begins as one. A single push begins with the text of its task."""
+    return len(message) > 1 and 0x95 <= message[0] <= 0x9F and message[1] == FORMAT
+
+
+def open_bundle(message: bytes) -> Bundle:
+    """What is in a bundle; each push is looked at when it is asked for.
+
+    Raises:
+        UnknownFormat: it is of a format that came later.
+        MalformedPush: not even whose pushes it has can be read.
+    """
+    if len(message) > _MOST_BYTES_READ:
+        return _unread(message, f"over the limit of {_MOST_BYTES_READ}")
+    try:
+        bundle = _decoder.decode(message)
+    except _UNREADABLE:
+        return _unread(message, "not a whole bundle")
+    seqs = _seqs(bundle.first_seq, bundle.places)
+    if len(seqs) != len(bundle.pushes):
+        return _unread(message, f"a bundle of {len(bundle.pushes)} pushes that says {len(seqs)}")
+    if seqs[-1] > MAX_SEQ:
+        return _unread(message, "a bundle with seqs that cannot be")
+    return Bundle(bundle.task_id, seqs, bundle.pushes)
+
+
+def _unread(message: bytes, why: str) -> Bundle:
+    require_known(message, FORMAT)
+    problem = f"{len(message)} bytes on a lane: {why}"
+    task_id, seqs = _header(message, problem)
+    return Bundle(task_id, [seq for seq in seqs if seq <= MAX_SEQ], (), problem)
+
+
+def open_message(message: bytes) -> Bundle:
+    """The same of any message; a push that is alone is a bundle of one.
+
+    Raises:
+        UnknownFormat: it is of a format that came later.
+        MalformedPush: not even whose pushes it has can be read.
+    """
+    if is_bundle(message):
+        return open_bundle(message)
+    push = decode(message)
+    return Bundle(push.task_id, (push.seq,), (fields_of(message),))
+
+
+def bodies_of(message: bytes) -> Iterable[bytes]:
+    """The pushes in a message, each as it is alone; none of a bundle that cannot be read."""
+    if not is_bundle(message):
+        return (message,)
+    try:
+        return open_bundle(message).bodies()
+    except MalformedPush:
+        return ()
+
+
+class Packed(NamedTuple):
+    """A message, and which pushes it has: so many, the last with this seq."""
+
+    message: bytes
+    last_seq: int
+    pushes: int
+
+
+def packed(bodies: Iterable[bytes], most: int) -> Iterator[Packed]:
+    """Pushes of one task in rising order of their seqs, in bundles; each alone if `most` is 1.
+
+    A bundle ends behind every seq that is a multiple of `most`, and before the push that would take
+    it over 1 MiB: so the same pushes are in the same bundles when they are packed again.
+    """
+    if most == 1:
+        for one in bodies:
+            yield Packed(one, _seq_of(one), 1)
+        return
+    seqs: list[int] = []
+    pushes: list[bytes] = []
+    size = start = 0
+    head = b""
+    for one in bodies:
+        if not head:
+            start = _id_end(one)
+            head = one[:start]
+        seq, fields = _split(one, start)
+        if pushes and (len(pushes) == most or not fits(size, fields)):
+            yield _closed(head, seqs, pushes)
+            seqs, pushes, size = [], [], 0
+        seqs.append(seq)
+        pushes.append(fields)
+        size += len(fields)
+        if seq % most == 0:
+            yield _closed(head, seqs, pushes)
+            seqs, pushes, size = [], [], 0
+    if pushes:
+        yield _closed(head, seqs, pushes)
+
+
+def fits(size: int, fields: bytes) -> bool:
+    """Whether a bundle with so many bytes of pushes may take these, too."""
+    return size + len(fields) <= MOST_BYTES
+
+
+def fields_of(body: bytes) -> bytes:
+    """What a bundle has of a push: its fields behind the seq, as an array."""
+    return _split(body, _id_end(body))[1]
+
+
+def unnumbered(pushes: Sequence[bytes]) -> bytes:
+    """A bundle of pushes that follow each other, without its beginning: see `numbered`."""
+    return _pack(len(pushes)) + _pack(pushes)
+
+
+def numbered(task_id: str, first_seq: int, rest: bytes) -> bytes:
+    """The bundle that was left without its beginning, now that its first seq is known."""
+    return _beginning(_pack(task_id), first_seq) + rest
+
+
+def _closed(head: bytes, seqs: list[int], pushes: list[bytes]) -> Packed:
+    first, count = seqs[0], len(seqs)
+    follow = seqs[-1] - first == count - 1
+    places = count if follow else [b - a for a, b in pairwise(seqs)]
+    encoded_id = head[_header_bytes(head) :]
+    message = _beginning(encoded_id, first) + _pack(places) + _pack(pushes)
+    return Packed(message, seqs[-1], count)
+
+
+def _beginning(encoded_id: bytes, first_seq: int) -> bytes:
+    return bytes((0x95, FORMAT)) + encoded_id + _pack(first_seq)
+
+
+def _seqs(first: int, places: int | list[int]) -> Sequence[int]:
+    if isinstance(places, int):
+        return range(first, first + places)
+    return list(accumulate(places, initial=first))
+
+
+def _array(count: int) -> bytes:
+    return bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+
+
+def _header_bytes(body: bytes) -> int:
+    """Of the array that it is."""
+    return 1 if body[0] & 0xF0 == 0x90 else 3
+
+
+def _id_end(body: bytes) -> int:
+    """Where the task's id ends, and the seq begins."""
+    start = _header_bytes(body)
+    first = body[start]
+    if first & 0xE0 == 0xA0:
+        return start + 1 + (first & 0x1F)
+    return start + 2 + body[start + 1]
+
+
+def _seq_of(body: bytes) -> int:
+    start = _id_end(body)
+    return _seq_decoder.decode(body[start : start + _SEQ_BYTES.get(body[start], 1)])
+
+
+def _split(body: bytes, start: int) -> tuple[int, bytes]:
+    """The seq that stands there, and the fields behind it as an array of their own."""
+    first = body[start]
+    end = start + _SEQ_BYTES.get(first, 1)
+    seq = first if end == start + 1 else int.from_bytes(body[start + 1 : end], "big")
+    size = _header_bytes(body)
+    count = body[0] & 0x0F if size == 1 else int.from_bytes(body[1:3], "big")
+    return seq, _array(count - 2) + body[end:]
+
+
+def _header(message: bytes, problem: str) -> tuple[str, Sequence[int]]:
+    """The task and the seqs of a bundle of which only the beginning can be read.
+
+    Raises MalformedPush when that cannot be read either.
+    """
+    try:
+        start, after_id = 2, _value_end(message, 2)
+        after_seq = _value_end(message, after_id)
+        task_id = _text_decoder.decode(message[start:after_id])
+        first = _seq_decoder.decode(message[after_id:after_seq])
+        places = _places_decoder.decode(message[after_seq : _value_end(message, after_seq)])
+    except (*_UNREADABLE, IndexError) as error:
+        raise MalformedPush(problem) from error
+    return task_id, _seqs(first, places)
+
+
+def _value_end(message: bytes, at: int) -> int:
+    """Where the text, number or array of numbers that begins there ends."""
+    first = message[at]
+    if first & 0xE0 == 0xA0:  # a short text
+        return at + 1 + (first & 0x1F)
+    if first == 0xD9:
+        return at + 2 + message[at + 1]
+    if first & 0xF0 == 0x90 or first == 0xDC:
+        end = at + _header_bytes(message[at : at + 1])
+        count = first & 0x0F if end == at + 1 else int.from_bytes(message[at + 1 : end], "big")
+        for _ in range(min(count, MOST_PUSHES)):
+            end = _value_end(message, end)
+        return end
+    return at + _SEQ_BYTES.get(first, 1)
