@@ -118,9 +118,9 @@ class _Broker:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         reader = _Reader(lane, on_ready, self._spells)
-        reader.real = await self._real.read(lane, reader.told)
+        reader.real = await self._real.read(lane, reader.told, depth)
         return reader
 
 

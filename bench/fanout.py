@@ -26,6 +26,7 @@ from bench.peers.venv import MissingPeer
 from bench.resident import Resident
 from bench.rivals import perf_produce_rates
 from lanes.backend import connect
+from lanes.bundle import bodies_of
 from lanes.push import decode
 from lanes.settings import Settings
 from lanes.task import Task
@@ -50,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows (default 1000000)")
     parser.add_argument("--match", type=int, default=1, help="one row in so many matches the rule")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; figures are their medians")
+    parser.add_argument("--batch", type=int, default=32, help="pushes in a message (default 32)")
     parser.add_argument("--memory", default="2g", help="memory of Spark's driver (default 2g)")
 
 
@@ -74,7 +76,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     rounds: list[Round] = []
     rivals: list[tuple[float, float]] = []
     expected = len(range(0, options.rows, options.match))
-    with backend_settings(options.broker) as settings, _audience(options) as audience:
+    with (
+        backend_settings(options.broker, batch=options.batch) as settings,
+        _audience(options) as audience,
+    ):
         request = FanoutRequest(
             audience=str(audience),
             spec=parse_spec(_SPEC, "bench"),
@@ -131,8 +136,8 @@ async def _judge_lane(settings: Settings, task: Task, expected: int) -> tuple[in
     seen = bytearray(total + 1)
     duplicates = size = 0
     async with connect(settings) as backend:
-        async for bodies in backend.broker.replay(task.first_lane):
-            for body in bodies:
+        async for messages in backend.broker.replay(task.first_lane):
+            for body in (body for message in messages for body in bodies_of(message)):
                 seq = decode(body).seq
                 duplicates += seen[seq]
                 seen[seq] = 1

@@ -1,4 +1,4 @@
-"""What others reach on the same topics: `pulsar-perf consume`, and PyPI's pulsar-dispatcher.
+"""What others reach on as many pushes: `pulsar-perf consume`, and PyPI's pulsar-dispatcher.
 
 Each reads through a subscription of its own from the first message, acks, and does nothing else.
 """
@@ -15,15 +15,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
+import pulsar
+
+from bench.backlog import BUNDLE, push_of
 from bench.counting import Mark, steady_rate
 from bench.peers.programs import APPS
 from bench.peers.venv import MissingPeer, peer_python
 from cli.stack import default_cache_dir, tools
 from lanes.backend import connect
 from lanes.errors import UserError
-from lanes.naming import own_lane
+from lanes.push import encode
 from lanes.settings import Settings
 
+_TOPICS_AT_ONCE = 24
 _EVERY_SECOND = re.compile(
     r"\[(persistent://\S+)\] .* Consume throughput received: ([\d.]+) msgs/s"
 )
@@ -36,9 +40,53 @@ _PEER_STARTS_S = 60.0
 _LAST_CHARACTERS = 300
 
 
-def topics(settings: Settings, task_ids: Iterable[str]) -> list[str]:
-    """What the lanes of tasks are called in Pulsar."""
-    return [f"persistent://{settings.namespace}/{own_lane(task_id)}" for task_id in task_ids]
+def write_topics(settings: Settings, count: int, pushes: int) -> list[str]:
+    """So many topics with as many pushes each as one of our tasks has, a message each, in batches
+    of 32: what others read.
+    """
+    run = secrets.token_hex(4)
+    names = [f"rival-{run}-{number}" for number in range(count)]
+    asyncio.run(_open(settings, names))
+    topics = [f"persistent://{settings.namespace}/{name}" for name in names]
+    client = pulsar.Client(settings.broker, logger=None)
+    try:
+        for start in range(0, count, _TOPICS_AT_ONCE):
+            _fill(client, topics[start : start + _TOPICS_AT_ONCE], pushes)
+    finally:
+        client.close()
+    return topics
+
+
+async def _open(settings: Settings, names: Sequence[str]) -> None:
+    async with connect(settings) as backend:
+        for start in range(0, len(names), _TOPICS_AT_ONCE):
+            some = names[start : start + _TOPICS_AT_ONCE]
+            await asyncio.gather(*map(backend.broker.open_lane, some))
+
+
+def _fill(client: pulsar.Client, topics: Sequence[str], pushes: int) -> None:
+    """Raises PulsarException when one of them is not durable."""
+    producers = [
+        client.create_producer(
+            topic,
+            batching_enabled=True,
+            batching_max_messages=BUNDLE,
+            max_pending_messages=10_000,
+            block_if_queue_full=True,
+        )
+        for topic in topics
+    ]
+    for seq in range(1, pushes + 1):
+        body = encode(push_of("rival", seq))
+        for producer in producers:
+            producer.send_async(body, _sent)
+    for producer in producers:
+        producer.flush()
+        producer.close()
+
+
+def _sent(result: pulsar.Result, message_id: object) -> None:
+    """What was not sent, `flush` tells."""
 
 
 def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:
@@ -59,7 +107,7 @@ def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:
 
 
 def perf_produce_rates(settings: Settings, size: int) -> tuple[float, float]:
-    """Messages a second that `pulsar-perf produce` puts on one topic, in batches as large as ours.
+    """Messages a second that `pulsar-perf produce` puts on one topic, in batches like our bundles.
 
     In its first ten seconds, in which its JVM gets warm, and after them.
 

@@ -1,7 +1,8 @@
 """How fast one dispatcher is when its sink does nothing, beside two that only consume.
 
-Each round writes its tasks anew, and all three read the same topics. Levels share equally here, so
-that all lanes last as long. What was delivered is kept by task and seq (bench/counting.py).
+Each round writes its tasks anew, and as many pushes one by one to as many topics for the others.
+Levels share equally here, so that all lanes last as long. What was delivered is kept by task and
+seq (bench/counting.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench.backlog import write_tasks
 from bench.drained import Drained, drained
 from bench.figures import Figure, at_least, exactly, say
 from bench.peers.venv import MissingPeer
-from bench.rivals import peer_rate, perf_rate, topics
+from bench.rivals import peer_rate, perf_rate, write_topics
 from lanes.backend import connect
 from lanes.settings import Settings
 from lanes.task import Weights
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             say(f"round {number + 1} of {options.rounds}: writing")
             totals = asyncio.run(_write(settings, options.lanes, options.pushes))
             if options.broker == "pulsar":
-                rivals.append(_rivals(settings, totals))
+                rivals.append(_rivals(settings, options.lanes, options.pushes))
             ours.append(drained(settings, totals))
             say(f"  pushlane {ours[-1].rate:,}/s, {ours[-1].cpu_us} us of CPU a push")
     return {
@@ -67,8 +68,8 @@ async def _write(settings: Settings, lanes: int, pushes: int) -> dict[str, int]:
         return await write_tasks(backend, lanes, pushes)
 
 
-def _rivals(settings: Settings, totals: dict[str, int]) -> Round:
-    names, messages = topics(settings, totals), sum(totals.values())
+def _rivals(settings: Settings, lanes: int, pushes: int) -> Round:
+    names, messages = write_topics(settings, lanes, pushes), lanes * pushes
     few = messages // _OF_THE_PEER
     return {
         "pulsar_perf": _try("pulsar-perf", lambda: perf_rate(settings, names, messages)),

@@ -18,7 +18,7 @@ from bench.backlog import write_tasks
 from bench.drained import Drained, drained
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.peers.venv import MissingPeer
-from bench.rivals import peer_rate, topics
+from bench.rivals import peer_rate, write_topics
 from bench.singles import write_singles
 from lanes.backend import connect
 from lanes.settings import Settings
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         with backend_settings(options.broker) as settings:
             totals = _written(settings, lanes, options.pushes // lanes)
             if options.broker == "pulsar" and lanes <= _FEW:
-                peers[lanes] = _peer(settings, totals)
+                peers[lanes] = _peer(settings, lanes, options.pushes // lanes)
             ours[lanes] = drained(settings, totals)
         say(f"  pushlane {ours[lanes].rate:,}/s, {ours[lanes].cpu_us} us of CPU a push")
     singles = _singles() if options.broker == "embedded" else None
@@ -67,10 +67,10 @@ def _written(settings: Settings, lanes: int, pushes: int) -> dict[str, int]:
     return totals
 
 
-def _peer(settings: Settings, totals: dict[str, int]) -> float | str:
-    messages = sum(totals.values()) // _OF_THE_PEER
+def _peer(settings: Settings, lanes: int, pushes: int) -> float | str:
+    messages = lanes * pushes // _OF_THE_PEER
     try:
-        rate = round(peer_rate(settings, topics(settings, totals), messages))
+        rate = round(peer_rate(settings, write_topics(settings, lanes, pushes), messages))
     except MissingPeer as missing:
         say(f"  peer: {missing.reason}")
         return f"not installed: {missing.reason}"

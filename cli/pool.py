@@ -60,7 +60,7 @@ def pool(
 async def _look(backend: Backend, size: int) -> list[dict[str, Any]]:
     """Each lane of the pool, then those that unfinished tasks have from when it was larger.
 
-    `left` counts messages, on Pulsar batches of them.
+    `left` counts messages: each is a bundle of a task's pushes.
     """
     unfinished = await listed(backend.registry, ACTIVE_STATES)
     tasks = Counter(task.first_lane or task.lane for task in unfinished)

@@ -11,7 +11,7 @@ import msgspec
 from lanes.bundle import Bundle, is_bundle, open_bundle
 from lanes.errors import MalformedPush, PushlaneError, UnknownFormat
 from lanes.ports import Taken
-from lanes.push import MAX_PUSH_BYTES, Push, decode
+from lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
 
 
 class Message:
@@ -22,13 +22,13 @@ class Message:
     pushes it has: then it is one push that nobody knows.
     """
 
-    __slots__ = ("_bundle", "_gone", "_next", "_single", "asked_s", "error", "left", "taken")
+    __slots__ = ("_bundle", "_gone", "_next", "_pushes", "asked_s", "error", "left", "taken")
 
     def __init__(self, taken: Taken, asked_s: float = 0.0) -> None:
         self.taken = taken
         self.asked_s = asked_s
         self.error: PushlaneError | None = None
-        self._single: Push | None = None
+        self._pushes: list[Push] | None = None  # once they are read
         self._bundle = _NOTHING
         self._next = 0
         self._gone = 0
@@ -36,8 +36,9 @@ class Message:
             if is_bundle(taken.body):
                 self._bundle = open_bundle(taken.body)
             else:
-                self._single = decode(taken.body)
-                self._bundle = Bundle(self._single.task_id, (self._single.seq,), ())
+                push = decode(taken.body)
+                self._bundle = Bundle(push.task_id, (push.seq,), ())
+                self._pushes = [push]
         except (MalformedPush, UnknownFormat) as error:
             self.error = error
         self.left = len(self._bundle)
@@ -52,6 +53,10 @@ class Message:
         """Whether no push of it is left to be taken."""
         return self._next >= len(self._bundle)
 
+    @property
+    def last_seq(self) -> int:
+        return self._bundle.seqs[-1]
+
     def seqs(self) -> list[int]:
         """Of those that can be taken, in rising order."""
         places = range(self._next, len(self._bundle))
@@ -62,14 +67,25 @@ class Message:
         place = self._next
         self._step_over(place + 1)
         seq = self._bundle.seqs[place]
-        if self._single is not None:
-            return Held(self, place, seq, self._single)
+        if self._pushes is None:
+            self._pushes = self._read()
+        if self._pushes:
+            return Held(self, place, seq, self._pushes[place])
         try:
             if self.error is not None:
                 raise self.error
             return Held(self, place, seq, decode(self._bundle.body(place)))
         except (MalformedPush, UnknownFormat) as error:
             return Held(self, place, seq, None, error)
+
+    def _read(self) -> list[Push]:
+        """All of its pushes, read at once; none when one of them cannot be."""
+        if self.error is not None:
+            return []
+        try:
+            return decode_many([self._bundle.body(place) for place in range(len(self._bundle))])
+        except MalformedPush:
+            return []
 
     def drop(self, bits: int, first_seq: int) -> int:
         """Those whose bit is set are over: bit n is for the seq `first_seq + n`. How many it had of
@@ -87,12 +103,12 @@ class Message:
 
     def body(self, place: int) -> bytes:
         """A push as it travels alone."""
-        return self.taken.body if self._single is not None else self._bundle.body(place)
+        return self._bundle.body(place) if is_bundle(self.taken.body) else self.taken.body
 
     def raw(self, place: int) -> bytes:
         """What there is of a push that cannot be read, as far as a dead-letter lane takes it."""
         if self.error is None and not self._bundle.problem:
-            return self._bundle.fields(place)
+            return self._bundle.fields(place)[:MAX_PUSH_BYTES]
         return b"" if place else self.taken.body[:MAX_PUSH_BYTES]
 
     def _step_over(self, place: int) -> None:

@@ -14,7 +14,7 @@ from lanes.push import Push
 from lanes.task import DeliveryMode, Task
 
 
-class Job(msgspec.Struct):
+class Job(msgspec.Struct, gc=False):
     """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could.
 
     `turn_of` is the same for its recipient's turn, `watched_by` for the watch over its process.

@@ -21,12 +21,23 @@ _ANSWER_WAIT_S = 0.1
 class Inlet:
     """A reader, once it is open, and what of it was asked about and may be taken.
 
-    `has_more`: the reader has something. `asking` counts the batches that are being asked about.
+    `has_more`: the reader has something. `asking` counts the batches that are being asked about,
+    and `last_seq` is the highest that came off the reader.
     Of the `depth` messages that the reader and this may have at hand, some are pulled off the
     reader at once, when half as many are left here. Tasks that share the lane take turns.
     """
 
-    __slots__ = ("_at_hand", "asking", "depth", "has_more", "messages", "name", "reader", "wanted")
+    __slots__ = (
+        "_at_hand",
+        "asking",
+        "depth",
+        "has_more",
+        "last_seq",
+        "messages",
+        "name",
+        "reader",
+        "wanted",
+    )
 
     def __init__(self, name: str, depth: int, *, wanted: bool) -> None:
         self.name = name
@@ -35,6 +46,7 @@ class Inlet:
         self.reader: LaneReader | None = None
         self._at_hand: deque[deque[Message]] = deque()  # of each task
         self.messages = 0
+        self.last_seq = 0
         self.has_more = False
         self.asking = 0
 
@@ -114,7 +126,8 @@ class OpenLane:
     are closed only when there are none. `parked` counts those of them that wait for another push
     to be finished, or for their task to be looked up: no more are taken while `room` are.
     `unsettled` counts those whose outcome is not durable yet; of a `crowded` lane there are so
-    many that it waits for them.
+    many that it waits for them. `total` is how many pushes its task has, 0 while that is not known,
+    or where several share the lane.
     """
 
     __slots__ = (
@@ -133,6 +146,7 @@ class OpenLane:
         "retired",
         "returned",
         "room",
+        "total",
         "unsettled",
     )
 
@@ -151,6 +165,7 @@ class OpenLane:
         self.brimful = False
         self.deferred = 0
         self.unsettled = 0
+        self.total = 0
         self.crowded = False
         self.retired = False
 
@@ -210,8 +225,10 @@ class OpenLane:
         """How long it is worth waiting for what a reader knows to be on its way."""
         if not self._takes_due:
             return 0.0
-        inlets = (self.later,) if self.brimful else self.inlets
-        return max(inlet.refill_wait_s() for inlet in inlets)
+        wait_s = self.later.refill_wait_s()
+        if self.brimful or (self.main.last_seq >= self.total > 0 and not self.main.asking):
+            return wait_s  # nothing new may go, or the last there is has come
+        return max(wait_s, self.main.refill_wait_s())
 
     def let_go(self) -> list[LaneReader]:
         """Its readers, to be closed: what was given back goes to others with them."""

@@ -95,7 +95,7 @@ class Loop:
             if lane is None:
                 break
             taken = lane.take(oldest_s)
-            if lane.is_low:
+            if (taken is None or taken.message.is_spent) and lane.is_low:
                 self._intake.fill(lane)
             if taken is None:
                 if self._starve(lane):

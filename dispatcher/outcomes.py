@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -55,6 +56,17 @@ class Outcomes:
             receipt = self._receipts.of(job, kind, outcome.reason, at_ms)
             return self._settler.bury(job.lane, job.taken, dead, receipt)
         return self._settler.finish(job, kind, outcome.reason, at_ms)
+
+    def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
+        """`settle` of many that are delivered, at a fraction of what each would cost."""
+        for level, count in Counter([job.lane.level for job in jobs]).items():
+            self._stats.outcomes[level, Kind.DELIVERED] += count
+        for job in jobs:
+            push = job.push
+            if push.submitted_at_ms and push.attempt == 1:
+                waited_s = (at_ms - push.submitted_at_ms) / 1000
+                self._stats.waited[job.lane.level].add(waited_s)
+        self._settler.delivered(jobs, at_ms)
 
     def later(self, job: Job, wait_s: float) -> None:
         """It was not sent: it comes again as it is."""

@@ -182,6 +182,7 @@ class Roster:
         if task.has_later and not lane.later.wanted:
             self._read(lane, lane.later)
         self._scheduler.set_quota(lane, task.quota)
+        lane.total = (task.total or 0) if task.lane == (task.first_lane or task.lane) else 0
         lane.held = self._schedule.waits(task) or task.state is State.PAUSED
         self._refresh(lane)
 

@@ -104,6 +104,7 @@ class Settler:
         self._on_release = on_release
         self._ends: list[_End] = []
         self._settled_before: list[Taken] = []
+        self._unacked = 0  # of these, while they are being acked, too
         self._moves: list[_Move] = []
         self._ends_since_s = 0.0
         self._flushing_since_s = 0.0
@@ -139,6 +140,18 @@ class Settler:
         receipt = Receipt(job, kind, reason, at_ms) if self._receipts.is_on else None
         self._ends_since_s = self._ends_since_s or time.monotonic()
         self._ends.append(_End(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
+        self._ended.set()
+
+    def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
+        """The same of many that are delivered: nearly all are."""
+        with_receipts, append = self._receipts.is_on, self._ends.append
+        kind = Kind.DELIVERED
+        for job in jobs:
+            push = job.push
+            self._count(job.lane)
+            receipt = Receipt(job, kind, "", at_ms) if with_receipts else None
+            append(_End(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
+        self._ends_since_s = self._ends_since_s or time.monotonic()
         self._ended.set()
 
     def move(
@@ -198,6 +211,7 @@ class Settler:
     def ack(self, message: Message) -> None:
         """All of its pushes were settled before this copy of it came."""
         self._settled_before.append(message.taken)
+        self._unacked += 1
         self._ended.set()
 
     def _add_move(self, move: _Move) -> None:
@@ -292,6 +306,7 @@ class Settler:
 
     async def _flush(self, ends: list[_End], acked: list[Taken], backoff: Backoff) -> None:
         """Messages are acked when all of their pushes are settled, besides those of `acked`."""
+        settled_before = len(acked)
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         progress: Sequence[Progress] = []
         if moved := _moved(ends):
@@ -305,6 +320,7 @@ class Settler:
                 acked.append(message.taken)
         if acked:
             await backoff.until_done(lambda: self._backend.broker.ack(acked))
+        self._unacked -= settled_before
         self._release(ends)
         self._on_durable(
             ((end.task_id, end.seq) for end in ends if end.kind is not None),
@@ -323,8 +339,8 @@ class Settler:
         self._on_settled()
 
     async def drain(self) -> None:
-        """Wait until nothing is unsettled."""
-        while self.unsettled:
+        """Wait until nothing is unsettled, and what was settled before is acked."""
+        while self.unsettled or self._unacked:
             self._settled.clear()
             await self._settled.wait()
 

@@ -25,7 +25,11 @@ MOST_POOLED = 32
 """Pushes in a bundle on a lane that tasks share, so that none waits long behind another's."""
 
 _MOST_BYTES_READ = 2 * MOST_BYTES
-_SEQ_BYTES = {0xCC: 2, 0xCD: 3, 0xCE: 5}  # of a whole number over 127, by its first byte
+_MOST_FIELDS = 2**16 - 1
+_SEQ_BYTES = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}
+"""Of a whole number that is more than its first byte, by that."""
+
+_COUNT_BYTES = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # of a text that is not short, by its first byte
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_PUSHES)]
 _Steps = Annotated[
@@ -87,8 +91,9 @@ class Bundle:
                 start = self._starts[first] = _array((first & 0x0F) + 2) + self._id
             return start + _pack(self.seqs[place]) + fields[1:]
         if first == 0xDC and len(fields) > 3:
-            start = _array(int.from_bytes(fields[1:3], "big") + 2) + self._id
-            return start + _pack(self.seqs[place]) + fields[3:]
+            count = int.from_bytes(fields[1:3], "big") + 2
+            if count <= _MOST_FIELDS:
+                return _array(count) + self._id + _pack(self.seqs[place]) + fields[3:]
         raise MalformedPush(f"{len(fields)} bytes in a bundle are not a push")
 
     def fields(self, place: int) -> bytes:
@@ -180,24 +185,24 @@ def packed(bodies: Iterable[bytes], most: int) -> Iterator[Packed]:
         return
     seqs: list[int] = []
     pushes: list[bytes] = []
-    size = start = 0
-    head = b""
+    size = 0
+    encoded_id = b""
     for one in bodies:
-        if not head:
-            start = _id_end(one)
-            head = one[:start]
-        seq, fields = _split(one, start)
+        start = _header_bytes(one)  # one that came from an older version may have a shorter one
+        if not encoded_id:
+            encoded_id = one[start : _id_end(one)]
+        seq, fields = _split(one, start + len(encoded_id))
         if pushes and (len(pushes) == most or not fits(size, fields)):
-            yield _closed(head, seqs, pushes)
+            yield _closed(encoded_id, seqs, pushes)
             seqs, pushes, size = [], [], 0
         seqs.append(seq)
         pushes.append(fields)
         size += len(fields)
         if seq % most == 0:
-            yield _closed(head, seqs, pushes)
+            yield _closed(encoded_id, seqs, pushes)
             seqs, pushes, size = [], [], 0
     if pushes:
-        yield _closed(head, seqs, pushes)
+        yield _closed(encoded_id, seqs, pushes)
 
 
 def fits(size: int, fields: bytes) -> bool:
@@ -220,11 +225,10 @@ def numbered(task_id: str, first_seq: int, rest: bytes) -> bytes:
     return _beginning(_pack(task_id), first_seq) + rest
 
 
-def _closed(head: bytes, seqs: list[int], pushes: list[bytes]) -> Packed:
+def _closed(encoded_id: bytes, seqs: list[int], pushes: list[bytes]) -> Packed:
     first, count = seqs[0], len(seqs)
     follow = seqs[-1] - first == count - 1
     places = count if follow else [b - a for a, b in pairwise(seqs)]
-    encoded_id = head[_header_bytes(head) :]
     message = _beginning(encoded_id, first) + _pack(places) + _pack(pushes)
     return Packed(message, seqs[-1], count)
 
@@ -245,16 +249,22 @@ def _array(count: int) -> bytes:
 
 def _header_bytes(body: bytes) -> int:
     """Of the array that it is."""
-    return 1 if body[0] & 0xF0 == 0x90 else 3
+    if body[0] & 0xF0 == 0x90:
+        return 1
+    return 3 if body[0] == 0xDC else 5
 
 
 def _id_end(body: bytes) -> int:
     """Where the task's id ends, and the seq begins."""
-    start = _header_bytes(body)
-    first = body[start]
+    return _text_end(body, _header_bytes(body))
+
+
+def _text_end(body: bytes, at: int) -> int:
+    first = body[at]
     if first & 0xE0 == 0xA0:
-        return start + 1 + (first & 0x1F)
-    return start + 2 + body[start + 1]
+        return at + 1 + (first & 0x1F)
+    end = at + 1 + _COUNT_BYTES[first]
+    return end + int.from_bytes(body[at + 1 : end], "big")
 
 
 def _seq_of(body: bytes) -> int:
@@ -268,7 +278,7 @@ def _split(body: bytes, start: int) -> tuple[int, bytes]:
     end = start + _SEQ_BYTES.get(first, 1)
     seq = first if end == start + 1 else int.from_bytes(body[start + 1 : end], "big")
     size = _header_bytes(body)
-    count = body[0] & 0x0F if size == 1 else int.from_bytes(body[1:3], "big")
+    count = body[0] & 0x0F if size == 1 else int.from_bytes(body[1:size], "big")
     return seq, _array(count - 2) + body[end:]
 
 
@@ -291,10 +301,8 @@ def _header(message: bytes, problem: str) -> tuple[str, Sequence[int]]:
 def _value_end(message: bytes, at: int) -> int:
     """Where the text, number or array of numbers that begins there ends."""
     first = message[at]
-    if first & 0xE0 == 0xA0:  # a short text
-        return at + 1 + (first & 0x1F)
-    if first == 0xD9:
-        return at + 2 + message[at + 1]
+    if first & 0xE0 == 0xA0 or first in _COUNT_BYTES:
+        return _text_end(message, at)
     if first & 0xF0 == 0x90 or first == 0xDC:
         end = at + _header_bytes(message[at : at + 1])
         count = first & 0x0F if end == at + 1 else int.from_bytes(message[at + 1 : end], "big")

@@ -7,6 +7,7 @@ shows its recipient or its content in a repr, so that none can slip into a log o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -71,6 +72,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Push)
+_many_decoder = msgspec.msgpack.Decoder(list[Push])
 _array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(int)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -103,6 +105,21 @@ def decode(body: bytes) -> Push:
     except _UNREADABLE as error:
         require_known(body, FORMAT)
         raise MalformedPush(f"{len(body)} bytes on a lane are not a push") from error
+
+
+def decode_many(bodies: Sequence[bytes]) -> list[Push]:
+    """The same of several, at less than half the cost of each.
+
+    Raises:
+        MalformedPush: one of them cannot be read.
+    """
+    if max(map(len, bodies)) > MAX_PUSH_BYTES:
+        raise MalformedPush(f"one of {len(bodies)} pushes is over the limit of {MAX_PUSH_BYTES}")
+    head = b"\xdd" + len(bodies).to_bytes(4, "big")
+    try:
+        return _many_decoder.decode(b"".join((head, *bodies)))
+    except _UNREADABLE as error:
+        raise MalformedPush(f"one of {len(bodies)} pushes cannot be read") from error
 
 
 def require_known(body: bytes, known: int, what: str = "a message on a lane") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lanes.backend import Backend, connect
+from lanes.bundle import bodies_of
 from lanes.push import Push, decode, encode
 from lanes.settings import Settings
 from lanes.task import Task
@@ -43,7 +44,7 @@ async def lane_of(backend: Backend, task_id: str) -> list[Push]:
             await ready.wait()
             ready.clear()
             continue
-        found.append(decode(taken.body))
+        found += map(decode, bodies_of(taken.body))
         await backend.broker.ack([taken])
     await reader.close()
     return found[:-1]

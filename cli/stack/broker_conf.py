@@ -25,7 +25,6 @@ def conf_lines(ports: Ports, *, bind: str, advertise: str = HOST) -> str:
         "advertisedAddress": advertise,
         "brokerServicePort": ports.broker,
         "webServicePort": ports.admin,
-        "acknowledgmentAtBatchIndexLevelEnabled": "true",
         "allowAutoTopicCreation": "false",
         "brokerDeleteInactiveTopicsEnabled": "false",
         "delayedDeliveryTickTimeMillis": "100",

@@ -20,7 +20,7 @@ from lanes.pulsar.link import Link, ignore, wake
 from lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
-REFILL_WAIT_S = 0.1
+REFILL_WAIT_S = 0.25  # a broker that collects garbage may be silent for half of that
 _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from lanes import life
 from lanes.backend import connect
-from lanes.bundle import Packed, numbered, packed
+from lanes.bundle import Packed, numbered, open_bundle, packed
 from lanes.errors import BadInput, TaskConflict
 from lanes.push import MAX_SEQ
 from lanes.settings import Settings, load
@@ -85,10 +85,12 @@ class FrozenWriter(DataSourceArrowWriter):
             columns = (batch.column(name).to_pylist() for name in ("seq", "pushes", "packed"))
             for seq, pushes, rest in zip(*columns, strict=True):
                 if self._head:  # it is one push, of a freeze of format 1
-                    yield Packed(self._head + msgpack.encode(seq) + rest, seq, 1)
+                    message = self._head + msgpack.encode(seq) + rest
                 else:
                     message = numbered(self._task_id, seq, rest)
-                    yield Packed(message, seq + pushes - 1, pushes)
+                    if pushes == 1:  # as single pushes go, which older versions read too
+                        message = open_bundle(message).body(0)
+                yield Packed(message, seq + pushes - 1, pushes)
 
 
 class TaskWriter(DataSourceArrowWriter):

@@ -14,15 +14,16 @@ from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from lanes.backend import Backend, connect
+from lanes.bundle import Packed, packed
 from lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
 from lanes.naming import submit_lease
 from lanes.settings import Settings
 from lanes.task import Task
-from producers.feed.batch import Batch, publishes
+from producers.feed.batch import Batch
 from producers.feed.folder import Stream
 from producers.hold import Hold
 from producers.patience import patiently
-from producers.publish import Ended, Publication, refuse_ended
+from producers.publish import Ended, Publication, announce, refuse_ended
 from producers.reconcile import reached
 
 log = logging.getLogger("pushlane.producer")
@@ -97,11 +98,14 @@ class Sender:
         publication = self._publication(backend, task)
         sent = 0 if task.bundle else await self._patiently(partial(self._reached, backend, task))
         while batches := await self._coming():
-            for group in publishes(batches, self._stream.header.batch):
-                await self._patiently(partial(self._publish, publication, group, sent))
-                for batch in group:
-                    await self._work(self._stream.store.ack, batch)
-                self._watcher.on_sent(group)
+            bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
+            await self._patiently(partial(self._publish, publication, bundles))
+            if self._stream.header.collapses:  # it was killed, maybe, before it announced these
+                known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
+                await self._patiently(partial(announce, backend, task, known))
+            for batch in batches:
+                await self._work(self._stream.store.ack, batch)
+            self._watcher.on_sent(batches)
         if self._stream.header.is_sealed:
             await self._patiently(partial(publication.seal, self._stream.store.published))
 
@@ -143,12 +147,9 @@ class Sender:
         [last] = await reached(backend, task, [stretch])
         return last
 
-    async def _publish(self, publication: Publication, group: list[Batch], sent: int) -> None:
-        """Those up to the seq `sent` are on the lane, or finished, already."""
-        bodies = [body for batch in group for body in batch.bodies]
-        known = min(max(0, sent - group[0].first_seq + 1), len(bodies))
+    async def _publish(self, publication: Publication, bundles: list[Packed]) -> None:
         try:
-            await publication.publish(bodies, f"producer-{self._stream.task.id}", known)
+            await publication.publish_packed(bundles, f"producer-{self._stream.task.id}")
         except UnknownLane as error:
             await publication.open_lane()
             raise Unreachable(f"{error}; it is opened anew") from error
@@ -206,3 +207,13 @@ class Sender:
             note,
             extra={"action": "producer_waits"},
         )
+
+
+def _bundles(batch: Batch, most: int, sent: int) -> list[Packed]:
+    """Always the same ones of a batch, but for its pushes up to the seq `sent`: these are there."""
+    return list(packed(batch.bodies[_known(batch, sent) :], max(1, most)))
+
+
+def _known(batch: Batch, sent: int) -> int:
+    """How many of its pushes are there."""
+    return max(0, sent - batch.first_seq + 1)

@@ -23,9 +23,9 @@ class Reading:
         self._ready = asyncio.Event()
 
     @classmethod
-    async def of(cls, broker: Broker, lane: str = LANE) -> Reading:
+    async def of(cls, broker: Broker, lane: str = LANE, depth: int = 0) -> Reading:
         reading = cls()
-        reading.reader = await broker.read(lane, reading._on_ready)
+        reading.reader = await broker.read(lane, reading._on_ready, depth)
         return reading
 
     async def ready(self) -> None:

@@ -8,9 +8,11 @@ from functools import partial
 
 import pytest
 
+from lanes.bundle import bodies_of, packed
 from lanes.errors import UnknownLane
 from lanes.life import now_ms
 from lanes.ports import Source
+from lanes.push import Push, encode
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 
@@ -90,17 +92,20 @@ async def test_ready_is_said_once_for_each_take_that_found_nothing(connections):
         assert reading.times_ready == reading.times_due
 
 
-async def test_a_reader_holds_no_more_than_its_prefetch_and_a_batch(connections):
+@pytest.mark.parametrize("depth", [0, 1, 6])
+async def test_a_reader_holds_no_more_than_half_of_its_depth_and_one(connections, settings, depth):
+    held = max(1, (depth or settings.prefetch) // 2)
     async with connections:
         here, there = await connections.two()
         await here.broker.open_lane(LANE)
-        greedy = await Reading.of(here.broker)
-        await here.broker.publish(LANE, numbered(1, 20 * BATCH))
+        greedy = await Reading.of(here.broker, depth=depth)
+        await here.broker.publish(LANE, numbered(1, 100))
         await greedy.ready()
 
         other = await Reading.of(there.broker)
 
-        assert len(await other.take(16 * BATCH)) == 16 * BATCH
+        free = 100 - held - 1  # the one that it was told of
+        assert len(await other.take(free)) == free
 
 
 async def test_two_processes_share_a_lane_without_duplicates(connections):
@@ -200,33 +205,92 @@ async def test_a_delayed_message_holds_up_none_behind_it(connections):
         assert reading.reader.take() is None
 
 
-async def test_a_repeated_batch_of_a_source_is_kept_once(connections):
+async def test_what_a_source_publishes_again_is_kept_once(connections):
     async with connections:
         broker = (await connections.one()).broker
         await broker.open_lane(LANE)
         reading = await Reading.of(broker)
         first = numbered(1, BATCH)
-        await broker.publish(LANE, first, source=Source("submit-a", 1))
+        await broker.publish(LANE, first, source=Source("submit-a", range(1, BATCH + 1)))
 
-        await broker.publish(LANE, first, source=Source("submit-a", 1))
-        await broker.publish(LANE, [b"next"], source=Source("submit-a", BATCH + 1))
+        await broker.publish(LANE, first, source=Source("submit-a", range(1, BATCH + 1)))
+        await broker.publish(LANE, [b"next"], source=Source("submit-a", [BATCH + 1]))
 
         assert bodies(await reading.take(BATCH + 1)) == [*first, b"next"]
 
 
 async def test_a_source_is_remembered_by_another_process(connections, settings):
+    first = Source("submit-a", range(1, BATCH + 1))
     async with connections:
         broker = (await connections.one()).broker
         await broker.open_lane(LANE)
-        await broker.publish(LANE, numbered(1, BATCH), source=Source("submit-a", 1))
+        await broker.publish(LANE, numbered(1, BATCH), source=first)
     later = type(connections)(settings)
     async with later:
         broker = (await later.one()).broker
         reading = await Reading.of(broker)
-        await broker.publish(LANE, numbered(1, BATCH), source=Source("submit-a", 1))
-        await broker.publish(LANE, [b"next"], source=Source("submit-a", BATCH + 1))
+        await broker.publish(LANE, numbered(1, BATCH), source=first)
+        await broker.publish(LANE, [b"next"], source=Source("submit-a", [BATCH + 1]))
 
         assert bodies(await reading.take(BATCH + 1)) == [*numbered(1, BATCH), b"next"]
+
+
+async def test_a_publish_of_which_some_are_there_adds_only_the_rest(connections):
+    """As after a crash in the middle of it, and whichever part is published again."""
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await broker.publish(LANE, numbered(1, 10), source=Source("submit-a", range(1, 11)))
+
+        await broker.publish(LANE, numbered(1, 14), source=Source("submit-a", range(1, 15)))
+        await broker.publish(LANE, numbered(3, 4), source=Source("submit-a", range(3, 5)))
+        await broker.publish(LANE, numbered(12, 20), source=Source("submit-a", range(12, 21)))
+
+        assert await everything(broker) == numbered(1, 20)
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 32), (32, 8), (1, 8), (8, 1)])
+async def test_pushes_in_other_bundles_from_a_border_on_are_kept_once(connections, before, after):
+    """The number of a bundle is its last seq: it belongs to the same push in any bundle."""
+    pushes = [encode(Push("a", seq, f"to-{seq}")) for seq in range(1, 101)]
+    async with connections:
+        broker = (await connections.one()).broker
+        await broker.open_lane(LANE)
+        await publish_packed(broker, pushes[:64], before)
+
+        await publish_packed(broker, pushes, after)
+        await publish_packed(broker, pushes[64:], after)
+
+        found = [body for message in await everything(broker) for body in bodies_of(message)]
+        assert found == pushes
+
+
+async def test_sources_do_not_count_for_each_other_nor_on_another_lane(connections):
+    async with connections:
+        broker = (await connections.one()).broker
+        for lane in (LANE, "task-b"):
+            await broker.open_lane(lane)
+            for name in ("submit-a", "submit-b"):
+                await broker.publish(lane, [name.encode()], source=Source(name, [7]))
+
+            assert await everything(broker, lane) == [b"submit-a", b"submit-b"]
+
+
+async def publish_packed(broker, pushes: list[bytes], most: int) -> None:
+    bundles = list(packed(pushes, most))
+    source = Source("submit-a", [bundle.last_seq for bundle in bundles])
+    await broker.publish(LANE, [bundle.message for bundle in bundles], source=source)
+
+
+async def everything(broker, lane: str = LANE) -> list[bytes]:
+    """All on the lane, up to an end that is put on it now."""
+    await broker.publish(lane, [b"end"])
+    reading = await Reading.of(broker, lane)
+    found: list[bytes] = []
+    while b"end" not in found:
+        found += bodies(await reading.take(1))
+    await reading.close()
+    return found[:-1]
 
 
 async def test_opening_a_lane_again_keeps_what_is_on_it(connections):

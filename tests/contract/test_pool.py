@@ -11,10 +11,16 @@ from lanes.errors import BadInput
 from lanes.naming import pool_lane, pool_lanes
 from lanes.pool import pool_size, set_pool_size
 from lanes.push import Push, encode
+from lanes.settings import Settings
 from lanes.task import Level, Task, new_task_id
 from tests.contract.conftest import BATCH, Connections
 
 POOL = 4
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.but(**{"pool_lanes": POOL})
 
 
 def low_task(key: str = "") -> Task:
@@ -29,29 +35,35 @@ async def write(backend: Backend, lane: str, count: int) -> None:
     await backend.broker.publish(lane, bodies)
 
 
-async def test_low_tasks_spread_over_the_pool_before_two_share_a_lane(connections) -> None:
+async def test_low_tasks_spread_over_the_pool_before_two_share_a_lane(
+    connections, settings
+) -> None:
     async with connections:
         backend = await connections.one()
 
-        tasks = [await backend.add(low_task(), POOL) for _ in range(2 * POOL)]
+        tasks = [await backend.add(low_task(), settings) for _ in range(2 * POOL)]
 
         first, second = [task.lane for task in tasks[:POOL]], [task.lane for task in tasks[POOL:]]
         assert sorted(first) == sorted(second) == pool_lanes(POOL)
         assert all(task.first_lane == task.lane for task in tasks)
 
 
-async def test_what_was_handed_in_just_now_does_not_draw_all_tasks_to_one_lane(connections) -> None:
+async def test_what_was_handed_in_just_now_does_not_draw_all_tasks_to_one_lane(
+    connections, settings
+) -> None:
     async with connections:
         backend = await connections.one()
         for lane in pool_lanes(POOL)[:-1]:
             await write(backend, lane, 1)
 
-        tasks = [await backend.add(low_task(), POOL) for _ in range(POOL)]
+        tasks = [await backend.add(low_task(), settings) for _ in range(POOL)]
 
         assert {task.lane for task in tasks} == set(pool_lanes(POOL))
 
 
-async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(connections) -> None:
+async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(
+    connections, settings
+) -> None:
     async with connections:
         backend = await connections.one()
         lanes = pool_lanes(POOL)
@@ -60,12 +72,12 @@ async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(connection
             *(write(backend, lane, n * BATCH) for lane, n in zip(lanes, left, strict=True))
         )
 
-        task = await backend.add(low_task(), POOL)
+        task = await backend.add(low_task(), settings)
 
         assert task.lane == lanes[2]
 
 
-async def test_the_size_of_the_pool_is_changed_for_all_at_once(connections) -> None:
+async def test_the_size_of_the_pool_is_changed_for_all_at_once(connections, settings) -> None:
     async with connections:
         mine, theirs = await connections.two()
         assert await pool_size(theirs.shelf, POOL) == POOL
@@ -73,7 +85,7 @@ async def test_the_size_of_the_pool_is_changed_for_all_at_once(connections) -> N
         for lanes in (2 * POOL, 1):
             await set_pool_size(mine.shelf, lanes)
             assert await pool_size(theirs.shelf, POOL) == lanes
-            tasks = [await theirs.add(low_task(), POOL) for _ in range(2 * POOL)]
+            tasks = [await theirs.add(low_task(), settings) for _ in range(2 * POOL)]
             assert {task.lane for task in tasks} == set(pool_lanes(lanes))
 
 
@@ -86,20 +98,22 @@ async def test_a_pool_of_no_lanes_or_too_many_is_refused(connections, lanes: int
             await set_pool_size(backend.shelf, lanes)
 
 
-async def test_a_key_that_is_known_keeps_its_lane(connections: Connections) -> None:
+async def test_a_key_that_is_known_keeps_its_lane(connections: Connections, settings) -> None:
     async with connections:
         backend = await connections.one()
-        first = await backend.add(low_task("k"), POOL)
+        first = await backend.add(low_task("k"), settings)
         await write(backend, first.lane, BATCH)
 
-        again = await backend.add(low_task("k"), POOL)
+        again = await backend.add(low_task("k"), settings)
 
         assert (again.id, again.lane) == (first.id, first.lane)
 
 
-async def test_a_task_of_another_level_stays_on_its_own_lane(connections: Connections) -> None:
+async def test_a_task_of_another_level_stays_on_its_own_lane(
+    connections: Connections, settings
+) -> None:
     async with connections:
         backend = await connections.one()
         task = Task(id=new_task_id(), level=Level.HIGH, lane="task-x", first_lane="task-x")
 
-        assert (await backend.add(task, POOL)).lane == "task-x"
+        assert (await backend.add(task, settings)).lane == "task-x"

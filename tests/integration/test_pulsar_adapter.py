@@ -1,5 +1,5 @@
-"""What only the Pulsar adapter promises, on a real Pulsar and Redis: no repeated batch is kept,
-policies are as they should be, and lanes end for everybody.
+"""What only the Pulsar adapter promises, on a real Pulsar and Redis: nothing that is repeated is
+kept, policies are as they should be, and lanes end for everybody.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+import _pulsar
 import pytest
 
 from lanes.backend import Backend, connect
+from lanes.browse import Browser
+from lanes.bundle import MOST_BYTES, bodies_of, packed
 from lanes.errors import OversizedPush, TaskConflict, UnknownLane
 from lanes.ports import Broker, LaneReader, Source, Taken
 from lanes.pulsar.admin import Admin
-from lanes.pulsar.batches import BATCH_BYTES
 from lanes.pulsar.link import connect_link
 from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from lanes.pulsar.producers import ProducerKey, Producers
+from lanes.push import Push, encode
 from lanes.settings import Settings
+from tests.contract.reading import until
 
 pytestmark = pytest.mark.pulsar
 
@@ -112,16 +116,20 @@ async def all_of(broker: Broker, lane: str) -> list[bytes]:
     return found[:-1]
 
 
-def test_batches_published_again_on_a_new_connection_are_kept_once(play: Play) -> None:
+def from_source(first: int, last: int) -> Source:
+    return Source(SOURCE, range(first, last + 1))
+
+
+def test_bodies_published_again_on_a_new_connection_are_kept_once(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         first = (await scene.connect()).broker
         await first.open_lane("a")
-        await first.publish("a", numbered(1, 100), source=Source(SOURCE, 1))
+        await first.publish("a", numbered(1, 100), source=from_source(1, 100))
         await first.close()
 
         second = (await scene.connect()).broker
-        await second.publish("a", numbered(1, 64), source=Source(SOURCE, 1))
-        await second.publish("a", numbered(65, 100), source=Source(SOURCE, 65))
+        await second.publish("a", numbered(1, 64), source=from_source(1, 64))
+        await second.publish("a", numbered(65, 100), source=from_source(65, 100))
 
         assert await all_of(second, "a") == numbered(1, 100)
 
@@ -132,31 +140,37 @@ def test_a_submit_that_stopped_half_way_goes_on_with_nothing_lost_or_doubled(pla
     async def scenario(scene: Scene) -> None:
         first = (await scene.connect()).broker
         await first.open_lane("a")
-        await first.publish("a", numbered(1, 64), source=Source(SOURCE, 1))
+        await first.publish("a", numbered(1, 64), source=from_source(1, 64))
         await first.close()
 
         second = (await scene.connect()).broker
-        await second.publish("a", numbered(1, 200), source=Source(SOURCE, 1))
+        await second.publish("a", numbered(1, 200), source=from_source(1, 200))
 
         assert await all_of(second, "a") == numbered(1, 200)
 
     play(scenario)
 
 
-def test_large_bodies_are_cut_at_the_same_places_when_published_again(play: Play) -> None:
-    large = [bytes([number]) * (BATCH_BYTES // 5) for number in range(48)]
+def test_bundles_of_large_pushes_published_again_are_kept_once(play: Play) -> None:
+    large = [encode(Push("a", seq, "to", body="x" * (MOST_BYTES // 5))) for seq in range(1, 49)]
+
+    async def publish(broker: Broker, pushes: list[bytes]) -> None:
+        bundles = list(packed(pushes, BATCH))
+        source = Source(SOURCE, [bundle.last_seq for bundle in bundles])
+        await broker.publish("a", [bundle.message for bundle in bundles], source=source)
 
     async def scenario(scene: Scene) -> None:
         first = (await scene.connect()).broker
         await first.open_lane("a")
-        await first.publish("a", large, source=Source(SOURCE, 1))
+        await publish(first, large)
         await first.close()
 
         second = (await scene.connect()).broker
-        await second.publish("a", large[:32], source=Source(SOURCE, 1))
-        await second.publish("a", large[32:], source=Source(SOURCE, 33))
+        await publish(second, large[:32])
+        await publish(second, large[32:])
 
-        assert await all_of(second, "a") == large
+        found = await all_of(second, "a")
+        assert [one for message in found for one in bodies_of(message)] == large
 
     play(scenario)
 
@@ -165,10 +179,10 @@ def test_two_submits_of_one_source_at_once_are_a_conflict(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         first, second = (await scene.connect()).broker, (await scene.connect()).broker
         await first.open_lane("a")
-        await first.publish("a", numbered(1, 32), source=Source(SOURCE, 1))
+        await first.publish("a", numbered(1, 32), source=from_source(1, 32))
 
         with pytest.raises(TaskConflict, match=f"{SOURCE}.*under way"):
-            await second.publish("a", numbered(1, 32), source=Source(SOURCE, 1))
+            await second.publish("a", numbered(1, 32), source=from_source(1, 32))
 
     play(scenario)
 
@@ -227,28 +241,113 @@ def test_a_delayed_message_is_never_early(play: Play) -> None:
     play(scenario)
 
 
-def test_the_unacked_rest_of_a_batch_comes_again_and_the_acked_part_does_not(play: Play) -> None:
+async def publish_as_one_batch(scene: Scene, lane: str, bodies: list[bytes]) -> None:
+    """As older versions did, whose lanes may be full of them."""
+    client = _pulsar.Client(scene.settings.broker, _pulsar.ClientConfiguration())
+    configuration = _pulsar.ProducerConfiguration()
+    configuration.batching_enabled(True)
+    configuration.batching_max_messages(len(bodies))
+    configuration.batching_max_publish_delay_ms(600_000)
+    topic = f"persistent://{scene.settings.namespace}/{lane}"
+    producer = await asyncio.to_thread(client.create_producer, topic, configuration)
+    for body in bodies:
+        producer.send_async(_pulsar.MessageBuilder().content(body).build(), lambda *_: None)
+    await asyncio.to_thread(producer.flush)
+    await asyncio.to_thread(client.close)
+
+
+def test_a_batch_that_an_older_version_has_left_is_read_message_by_message(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        first = await scene.connect()
-        await first.broker.open_lane("a")
-        await first.broker.publish("a", numbered(1, BATCH))
-        taken = await (await Reading.of(first.broker, "a")).take(BATCH)
-        await first.broker.ack(taken[:20])
-        await first.broker.close()
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        await publish_as_one_batch(scene, "a", numbered(1, BATCH))
+        await broker.publish("a", [b"alone"])
+        assert await broker.backlog("a") == 2
 
-        second = (await scene.connect()).broker
+        reading = await Reading.of(broker, "a")
+        taken = await reading.take(BATCH + 1)
 
-        assert await all_of(second, "a") == numbered(21, BATCH)
+        assert bodies(taken) == [*numbered(1, BATCH), b"alone"]
+        assert [one.is_part for one in taken] == [True] * BATCH + [False]
+        await broker.ack(taken[:-1])
+        await until(lambda: _has_left(broker, "a", 1))
+        await broker.ack(taken[-1:])
+        await until(lambda: _has_left(broker, "a", 0))
 
     play(scenario)
 
 
-def test_a_reader_that_takes_nothing_holds_back_no_more_than_its_prefetch(play: Play) -> None:
+def test_what_is_unacked_of_such_a_batch_comes_again(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first = (await scene.connect()).broker
+        await first.open_lane("a")
+        await publish_as_one_batch(scene, "a", numbered(1, BATCH))
+        taken = await (await Reading.of(first, "a")).take(BATCH)
+        await first.ack(taken[:20])
+        await first.close()
+
+        second = (await scene.connect()).broker
+
+        found = await all_of(second, "a")
+        assert found[-(BATCH - 20) :] == numbered(21, BATCH)
+        assert set(found) <= set(numbered(1, BATCH))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_such_batches_are_shown_whole_though_each_is_counted_as_one(
+    play: Play, batches: int
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        for number in range(batches):
+            first = number * BATCH + 1
+            await publish_as_one_batch(scene, "a", numbered(first, first + BATCH - 1))
+        assert await broker.backlog("a") == batches
+
+        shown: list[bytes] = []
+        async with Browser(broker, "a") as browser:
+            while page := await browser.page():
+                shown += bodies(page)
+
+        assert shown == numbered(1, batches * BATCH)
+
+    play(scenario)
+
+
+async def _has_left(broker: Broker, lane: str, count: int) -> bool:
+    return await broker.backlog(lane) == count
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "zlib"])
+def test_what_is_compressed_comes_back_as_it_was(play: Play, compression: str) -> None:
+    large = [bytes(range(256)) * 400, b"x" * 100_000]
+
+    async def scenario(scene: Scene) -> None:
+        scene.settings = scene.settings.but(**{"compression": compression})
+        broker = (await scene.connect()).broker
+        await broker.open_lane("a")
+        await broker.publish("a", large)
+
+        assert await all_of(broker, "a") == large
+        admin = await scene.admin()
+        path = f"/persistent/{scene.settings.namespace}/a/stats"
+        stats = (await admin.call("GET", path, "look")).value
+        assert stats["bytesInCounter"] < 50_000
+
+    play(scenario)
+
+
+def test_a_reader_that_takes_nothing_holds_back_no_more_than_half_of_its_depth_and_one(
+    play: Play,
+) -> None:
     async def scenario(scene: Scene) -> None:
         idle, busy = (await scene.connect()).broker, (await scene.connect()).broker
         await idle.open_lane("a")
         await Reading.of(idle, "a")
-        total, held = 20 * BATCH, 2 * BATCH + BATCH  # a batch arrives whole
+        total, held = 20 * BATCH, BATCH + 1
         reading = await Reading.of(busy, "a")
 
         await busy.publish("a", numbered(1, total))
@@ -333,7 +432,7 @@ def test_producers_over_the_limit_are_closed_but_none_in_use(play: Play) -> None
         broker = (await scene.connect()).broker
         await asyncio.gather(*(broker.open_lane(f"lane-{number}") for number in range(5)))
         async with connect_link(scene.settings) as link:
-            producers = Producers(link, scene.settings.namespace, BATCH, limit=2)
+            producers = Producers(link, scene.settings.namespace, limit=2)
             async with producers.borrow(ProducerKey("lane-0", "")) as held:
                 for number in range(1, 5):
                     async with producers.borrow(ProducerKey(f"lane-{number}", "")):

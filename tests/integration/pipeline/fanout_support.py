@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from lanes.backend import connect
+from lanes.bundle import bodies_of
 from lanes.push import Push, decode
 from lanes.settings import Settings
 from lanes.task import Task
@@ -23,7 +24,7 @@ from pipeline.fanout.request import FanoutRequest, FanoutResult
 from pipeline.fanout.source import PushlaneDataSource
 from pipeline.spec import TaskSpec, parse_spec
 
-CHUNK_ROWS = 16
+CHUNK_PUSHES = 16
 
 
 def spec(**options: Any) -> TaskSpec:
@@ -59,10 +60,15 @@ async def run(settings: Settings, request: FanoutRequest, **changed: Any) -> Fan
 
 async def on_lane(settings: Settings, task: Task) -> list[Push]:
     """All that was ever published for the task, in the order of its lane."""
+    pushes = [push for message in await messages(settings, task) for push in message]
+    return [push for push in pushes if push.task_id == task.id]
+
+
+async def messages(settings: Settings, task: Task) -> list[list[Push]]:
+    """The pushes of each message on the lane of the task."""
     async with connect(settings) as backend:
         pages = [page async for page in backend.broker.replay(task.first_lane)]
-    pushes = [decode(body) for page in pages for body in page]
-    return [push for push in pushes if push.task_id == task.id]
+    return [list(map(decode, bodies_of(message))) for page in pages for message in page]
 
 
 def seqs(pushes: list[Push]) -> list[int]:
@@ -93,7 +99,7 @@ class TornWriter(DataSourceArrowWriter):
     def write(self, iterator: Any) -> Any:
         context = TaskContext.get()
         is_torn = context is not None and context.attemptNumber() < self._attempts
-        with mock.patch.object(writer, "CHUNK_ROWS", CHUNK_ROWS):
+        with mock.patch.object(writer, "_CHUNK_PUSHES", CHUNK_PUSHES):
             return self._real.write(_torn(iterator) if is_torn else iterator)
 
     def commit(self, messages: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from collections import Counter
 from datetime import datetime, timedelta
@@ -15,11 +16,16 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import msgpack
+from msgspec.structs import replace
 
 from lanes import life
 from lanes.backend import connect
 from lanes.embedded.registry import EmbeddedRegistry
 from lanes.errors import BadInput, TaskConflict, Unreachable
+from lanes.formats import set_min_format
+from lanes.ports import Source
+from lanes.push import Push, decode, encode
 from lanes.search import listed
 from lanes.settings import Settings
 from lanes.task import Level, Task
@@ -27,8 +33,9 @@ from pipeline.errors import PipelineFailed
 from pipeline.fanout import freeze as freeze_module
 from pipeline.fanout import publishing
 from pipeline.fanout.reconcile import reconcile
+from pipeline.fanout.request import FanoutRequest
 from pipeline.fanout.source import bound
-from pipeline.fanout.stage import Stage
+from pipeline.fanout.stage import Part, Stage
 from producers.newtask import new_task
 from producers.request import SubmitRequest
 from producers.submit import submit
@@ -36,6 +43,7 @@ from tests.integration.pipeline.fanout_support import (
     Broken,
     Torn,
     asked,
+    messages,
     on_lane,
     people,
     run,
@@ -106,6 +114,94 @@ async def test_attempts_that_break_off_leave_each_push_once(
 
     assert result.resumed
     assert seqs(await on_lane(settings, result.task)) == list(range(1, 201))
+
+
+async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
+    settings, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    request = asked(people(tmp_path))
+    with pytest.raises(PipelineFailed):
+        await run(settings, request)
+    monkeypatch.undo()
+    stage = Stage(settings, request.task_key)
+    manifest = stage.manifest()
+    parts = manifest.parts
+    wanted = []
+    for part in parts:
+        path = stage.frozen(manifest.task.id).rows / part.file
+        for row in pq.read_table(path).to_pylist():
+            assert (row["part"], row["place"] % BATCH) == (part.number, 0)
+            first = part.first_seq + row["place"]
+            wanted.append(list(range(first, first + row["pushes"])))
+    sizes = [min(BATCH, part.rows - n) for part in parts for n in range(0, part.rows, BATCH)]
+    assert (manifest.task.bundle, [len(seqs) for seqs in wanted]) == (BATCH, sizes)
+
+    result = await run(settings, request)
+
+    found = [[push.seq for push in some] for some in await messages(settings, result.task)]
+    assert sorted(found) == wanted
+
+
+async def test_where_older_processes_read_each_push_goes_alone(embedded, tmp_path) -> None:
+    async with connect(embedded) as backend:
+        await set_min_format(backend.shelf, backend.presence, 1)
+
+    result = await run(embedded, asked(people(tmp_path)))
+
+    async with connect(embedded) as backend:
+        lane = result.task.first_lane
+        bodies = [body async for page in backend.broker.replay(lane) for body in page]
+    assert sorted(decode(body).seq for body in bodies) == list(range(1, 201))
+
+
+async def test_what_an_older_version_froze_is_gone_on_with(embedded, tmp_path, monkeypatch) -> None:
+    """Its rows are single pushes, and some are on the lane by the names of its producers."""
+    request = asked(people(tmp_path), key="k")
+    not_begun = mock.Mock(side_effect=ConnectionError("broken off by the test"))
+    monkeypatch.setattr("pipeline.fanout.fan_out.publish", not_begun)
+    with pytest.raises(ConnectionError):
+        await run(embedded, request)
+    monkeypatch.undo()
+    task = await task_of(embedded, "k")
+    older = await froze_before_bundles(embedded, request, task)
+
+    result = await run(embedded, request, frozen=True)
+
+    assert (result.resumed, result.task.id) == (True, task.id)
+    async with connect(embedded) as backend:
+        pages = [page async for page in backend.broker.replay(task.first_lane)]
+    bodies = [body for page in pages for body in page]
+    assert sorted(bodies, key=lambda body: decode(body).seq) == older
+
+
+async def froze_before_bundles(
+    settings: Settings, request: FanoutRequest, task: Task
+) -> list[bytes]:
+    """Puts what an older version would have frozen in the place of what is; all its pushes."""
+    stage = Stage(settings, request.task_key)
+    manifest, frozen = stage.manifest(), stage.frozen(task.id)
+    bodies = [encode(Push(task.id, seq, f"user-{seq}", "Hi")) for seq in range(1, 201)]
+    head = bodies[0][: bodies[0].index(msgpack.encode(task.id)) + len(msgpack.encode(task.id))]
+    parts = []
+    shutil.rmtree(frozen.rows)
+    frozen.rows.mkdir()
+    for number, first in ((0, 1), (3, 121)):
+        of_part = bodies[first - 1 : 120 if first == 1 else 200]
+        seqless = [
+            body[len(head) + len(msgpack.encode(seq)) :] for seq, body in enumerate(of_part, first)
+        ]
+        part = Part(f"part-{number:05}-x.parquet", number, first, len(of_part))
+        kinds = pa.schema([("packed", pa.binary()), ("part", pa.int32())])
+        rows = pa.table({"packed": seqless, "part": [number] * len(of_part)}, schema=kinds)
+        pq.write_table(rows, frozen.rows / part.file)
+        parts.append(part)
+    stage.publish(replace(manifest, parts=parts, head=head, format=1))
+    async with connect(settings) as backend:
+        source = Source(f"fanout-{task.id}-1", range(1, 65))
+        await backend.broker.publish(task.first_lane, bodies[:64], source=source)
+    (frozen.progress / "1").write_text("48")
+    return bodies
 
 
 async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import pyarrow as pa
 import pytest
 
 from lanes import life
 from lanes.backend import connect
+from lanes.bundle import Packed, packed
 from lanes.ports import Source
 from lanes.push import Push, encode
 from lanes.settings import Settings
@@ -16,24 +16,25 @@ from lanes.task import Level, Task
 from pipeline.fanout.writer import PartWriter
 
 COUNT = 40
+BUNDLE = 8
 
 
 @pytest.fixture
 def settings(pulsar_settings: Settings) -> Settings:
-    return pulsar_settings.but(**{"batch": 8})
+    return pulsar_settings.but(**{"batch": BUNDLE})
 
 
-def bodies(first: int, end: int) -> list[bytes]:
-    return [encode(Push("t1", seq, f"user-{seq}")) for seq in range(first, end)]
+def bundles(end: int) -> list[Packed]:
+    """Those of all seqs before `end`."""
+    return list(packed((encode(Push("t1", seq, f"user-{seq}")) for seq in range(1, end)), BUNDLE))
 
 
-def encoded(rows: pa.RecordBatch, first_seq: int) -> list[bytes]:
-    return bodies(first_seq, first_seq + rows.num_rows)
+def bodies(some: list[Packed]) -> list[bytes]:
+    return [one.message for one in some]
 
 
 @pytest.mark.pulsar
 async def test_a_second_attempt_waits_for_the_first_and_adds_what_is_missing(settings) -> None:
-    rows = pa.record_batch({"seq": pa.array(range(1, COUNT + 1), pa.int64())})
     waits, goes_on = asyncio.Event(), asyncio.Event()
 
     async def sleep(_: float) -> None:
@@ -41,18 +42,19 @@ async def test_a_second_attempt_waits_for_the_first_and_adds_what_is_missing(set
         await goes_on.wait()
 
     async with connect(settings) as judge:
-        task = Task(id="t1", level=Level.HIGH, lane="task-t1", first_lane="task-t1")
+        task = Task(id="t1", level=Level.HIGH, lane="task-t1", first_lane="task-t1", bundle=BUNDLE)
         await judge.registry.add(task)
         await judge.broker.open_lane(task.lane)
         await judge.registry.change(task.id, life.start)
         async with connect(settings) as first:
-            source = Source("fanout-t1-1", 1)
-            await first.broker.publish(task.lane, bodies(1, 17), source=source)
-            second = PartWriter(settings, "t1", encoded, collapses=False, sleep=sleep)
-            attempt = asyncio.create_task(second.run([rows]))
+            done = bundles(17)
+            source = Source("fanout-t1-1", [one.last_seq for one in done])
+            await first.broker.publish(task.lane, bodies(done), source=source)
+            second = PartWriter(settings, "t1", collapses=False, sleep=sleep)
+            attempt = asyncio.create_task(second.run(bundles(COUNT + 1)))
             await waits.wait()
         goes_on.set()
         assert await attempt == COUNT
 
         pages = [page async for page in judge.broker.replay(task.lane)]
-    assert [body for page in pages for body in page] == bodies(1, COUNT + 1)
+    assert [body for page in pages for body in page] == bodies(bundles(COUNT + 1))

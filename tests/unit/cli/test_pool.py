@@ -9,13 +9,13 @@ from tests.command import Command
 
 def test_it_lists_each_lane_with_what_is_left_on_it(command: Command) -> None:
     command("pool", "2")
-    for count in (3, 5):
+    for count in (3, 40):  # each a bundle of up to 32 pushes
         command.submit("low", count)
 
     heading, *lines = command("pool").stdout.splitlines()
 
     assert heading.split() == ["LANE", "LEFT", "TASKS"]
-    assert sorted(line.split()[1:] for line in lines) == [["3", "1"], ["5", "1"]]
+    assert sorted(line.split()[1:] for line in lines) == [["1", "1"], ["2", "1"]]
     assert [line.split()[0] for line in lines] == ["pool-0", "pool-1"]
 
 

@@ -134,7 +134,6 @@ class TestUp:
         up(cache)
         conf = (cache / "run" / "pulsar" / "standalone.conf").read_text().splitlines()
         assert "webServicePort=8080" in conf  # the distribution's last line is kept whole
-        assert "acknowledgmentAtBatchIndexLevelEnabled=true" in conf
         assert "allowAutoTopicCreation=false" in conf
         assert "brokerDeleteInactiveTopicsEnabled=false" in conf
         assert "bindAddress=127.0.0.1" in conf

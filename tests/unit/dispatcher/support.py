@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dispatcher import Dispatcher
+from dispatcher.hand import Message
 from lanes import life
 from lanes.backend import Backend, connect
+from lanes.bundle import MOST_PUSHES, packed
 from lanes.naming import own_lane, pool_lane
-from lanes.ports import Delivery, Sink
+from lanes.ports import Delivery, Sink, Taken
 from lanes.push import DELIVERED, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import Level, State, Task, new_task_id
@@ -94,6 +96,18 @@ def settings_in(folder: Path, **given: Any) -> Settings:
     )
 
 
+def message_of(lane: str, seq: int = 1, task_id: str = "t") -> Message:
+    """A message of one push, whose handle is its seq."""
+    return Message(Taken(encode(Push(task_id, seq, "nobody")), lane, seq))
+
+
+def bundle_of(task: Task, seqs: Sequence[int]) -> bytes:
+    """A message with these pushes of the task."""
+    bodies = [encode(Push(task.id, seq, f"to-{seq}")) for seq in seqs]
+    [bundle] = packed(bodies, MOST_PUSHES)
+    return bundle.message
+
+
 async def add_task(
     backend: Backend,
     level: Level = Level.HIGH,
@@ -104,7 +118,10 @@ async def add_task(
     push_expires_at_ms: int = 0,
     **fields: Any,
 ) -> Task:
-    """A task with its pushes on its lane: an own one for high and medium, the pool's for low."""
+    """A task with its pushes on its lane: an own one for high and medium, the pool's for low.
+
+    They go in bundles when the task has any.
+    """
     task_id = new_task_id()
     lane = pool_lane(task_id, 2) if level is Level.LOW else own_lane(task_id)
     task = Task(id=task_id, level=level, lane=lane, expires_at_ms=expires_at_ms, **fields)
@@ -115,7 +132,8 @@ async def add_task(
         encode(Push(task_id, seq, f"to-{seq}", expires_at_ms=push_expires_at_ms))
         for seq in range(1, pushes + 1)
     ]
-    await backend.broker.publish(lane, bodies)
+    messages = [one.message for one in packed(bodies, task.bundle or 1)]
+    await backend.broker.publish(lane, messages)
     if seal:
         await backend.registry.change(task_id, life.seal(pushes))
     return await backend.registry.get(task_id)

@@ -9,10 +9,10 @@ from dispatcher.chains import Chains, Parked, Verdict
 from dispatcher.jams import Jams
 from dispatcher.lane import OpenLane
 from lanes.naming import own_lane
-from lanes.ports import Taken
 from lanes.push import Push
 from lanes.task import Level, Task
 from producers.order import Predecessors
+from tests.unit.dispatcher.support import message_of
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)
 
@@ -23,7 +23,8 @@ def lane_of(task: Task) -> OpenLane:
 
 def parked(seq: int, after: int, lane: OpenLane | None = None) -> Parked:
     push = Push(TASK.id, seq, "nobody", after_seq=after)
-    return Parked(lane or lane_of(TASK), Taken(b"", TASK.lane, seq), push, TASK, 0.0)
+    held = message_of(TASK.lane, seq).take()
+    return Parked(lane or lane_of(TASK), held, push, TASK, 0.0)
 
 
 def test_the_first_of_a_key_goes_when_it_is_not_finished() -> None:
@@ -222,26 +223,13 @@ class FullLane(OpenLane):
 
     def __init__(self, in_flight: int = 0) -> None:
         super().__init__(TASK.lane, TASK.level)
-        self.main.at_hand.append(Taken(b"", self.name, None))
+        self.main.add([message_of(self.name)])
         self.in_flight = in_flight
         self.fill()
 
     def fill(self) -> None:
         self.parked = self.room
         self.in_hand = self.parked + self.in_flight
-
-
-class EndlessReader:
-    def __init__(self, lane: str) -> None:
-        self.lane = lane
-
-    def take(self) -> Taken:
-        return Taken(b"", self.lane, None)
-
-    def refill_wait_s(self) -> float:
-        return 0.0
-
-    async def close(self) -> None: ...
 
 
 def fill_up(jams: Jams, lane: FullLane) -> float:
@@ -306,9 +294,15 @@ def test_room_that_is_no_longer_needed_goes_again() -> None:
 
 def test_what_came_due_leaves_the_main_lane_some_room() -> None:
     lane = FullLane()
-    lane.later.at_hand.append(Taken(b"", lane.later.name, None))
+    lane.later.add([message_of(lane.later.name)])
 
     lane.parked = 700
-    assert lane.take() == Taken(b"", lane.main.name, None)
+    assert lane_of_next(lane) == lane.main.name
     lane.parked = 400
-    assert lane.take() == Taken(b"", lane.later.name, None)
+    assert lane_of_next(lane) == lane.later.name
+
+
+def lane_of_next(lane: OpenLane) -> str:
+    taken = lane.take()
+    assert taken is not None
+    return taken.lane

@@ -534,9 +534,9 @@ class RefillingBroker:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._broker, name)
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         if lane != self._lane:
-            reader: LaneReader = await self._broker.read(lane, on_ready)
+            reader: LaneReader = await self._broker.read(lane, on_ready, depth)
             return reader
         self.reader = RefillingReader(lane, self._first, on_ready)
         asyncio.get_running_loop().call_soon(on_ready, self.reader)

@@ -174,11 +174,11 @@ class GoneLane(Wrapped):
         self._lane = lane
         self.asked = asyncio.Event()
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         if lane == self._lane:
             self.asked.set()
             raise UnknownLane(f"there is no lane {lane}")
-        reader: LaneReader = await self._real.read(lane, on_ready)
+        reader: LaneReader = await self._real.read(lane, on_ready, depth)
         return reader
 
 

@@ -13,7 +13,7 @@ from lanes import life
 from lanes.backend import Backend, connect
 from lanes.naming import DEAD_LANE, later_lane
 from lanes.ports import Delivery
-from lanes.push import DELIVERED, Kind, Outcome, Push, encode
+from lanes.push import DELIVERED, FORMAT, Kind, Outcome, Push, encode
 from lanes.task import Finished, Level, State, Task
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.support import (
@@ -37,8 +37,8 @@ class Clock:
         return life.now_ms() + self.ahead_ms
 
 
-def bundle(task: Task, *seqs: int) -> bytes:
-    return msgspec.msgpack.encode([2, task.id, list(seqs), b"some later format"])
+def of_a_later_format(task: Task, *seqs: int) -> bytes:
+    return msgspec.msgpack.encode([FORMAT + 1, task.id, list(seqs), b"some later format"])
 
 
 def has_left(dispatcher: Dispatcher, lane: str) -> bool:
@@ -57,7 +57,7 @@ async def test_what_cannot_be_read_is_left_to_another_process(
         async with backend_in(tmp_path) as (backend, settings):
             task = await add_task(backend, pushes=2, seal=False)
             other = await add_task(backend, Level.MEDIUM)
-            later = bundle(task, 3, 4)
+            later = of_a_later_format(task, 3, 4)
             behind = encode(Push(task.id, 5, "to-5"))
             await backend.broker.publish(task.lane, [later, behind])
             sink = MemorySink()
@@ -82,7 +82,7 @@ async def test_what_cannot_be_read_is_left_to_another_process(
 async def test_the_lane_is_left_when_what_is_in_flight_of_it_is_settled(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=2, seal=False)
-        await backend.broker.publish(task.lane, [bundle(task, 3)])
+        await backend.broker.publish(task.lane, [of_a_later_format(task, 3)])
         sink = MemorySink()
         sink.gate.clear()
 
@@ -104,7 +104,7 @@ async def test_a_lane_that_was_left_is_tried_again_after_a_while(
     async with backend_in(tmp_path) as (backend, settings):
         clock = Clock()
         task = await add_task(backend, level, pushes=0, seal=False)
-        later = bundle(task, 1)
+        later = of_a_later_format(task, 1)
         await backend.broker.publish(task.lane, [later, encode(Push(task.id, 2, "to-2"))])
         sink = MemorySink()
 
@@ -150,7 +150,7 @@ async def test_what_waits_for_a_push_that_cannot_be_read_goes_to_another_process
     async with backend_in(tmp_path, order_timeout_s=3_600) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False, ordered=True)
         waits = encode(Push(task.id, 2, "to-2", after_seq=1))
-        later = bundle(task, 1)
+        later = of_a_later_format(task, 1)
         await backend.broker.publish(task.lane, [waits, later])
         sink = MemorySink()
 

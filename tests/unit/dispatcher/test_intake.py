@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dispatcher.hand import Message
 from dispatcher.intake import STALE_S, Intake
 from dispatcher.lane import Inlet, OpenLane
 from dispatcher.stats import Stats
+from lanes.bundle import MOST_PUSHES, packed
 from lanes.errors import Unreachable
 from lanes.naming import later_lane
 from lanes.ports import Taken
@@ -30,17 +34,26 @@ TASK = Task(id="t", level=Level.HIGH, lane="task-t", first_lane="task-t", state=
 
 
 class Reader:
-    """Gives out these seqs, one message each."""
+    """Gives out these seqs, one message each, or for several seqs a bundle."""
 
-    def __init__(self, lane: str, seqs: Sequence[int], *, is_first: bool = False) -> None:
+    def __init__(
+        self, lane: str, seqs: Iterable[int | Sequence[int]], *, is_first: bool = False
+    ) -> None:
         self.lane = lane
-        self._left = [Taken(encode(Push("t", seq, "nobody")), lane, seq, is_first) for seq in seqs]
+        self._left = [Taken(body_of(some), lane, some, is_first) for some in seqs]
 
     def take(self) -> Taken | None:
         return self._left.pop(0) if self._left else None
 
     def refill_wait_s(self) -> float:
         return 0.0
+
+
+def body_of(some: int | Sequence[int], task_id: str = "t") -> bytes:
+    if isinstance(some, int):
+        return encode(Push(task_id, some, "nobody"))
+    [bundle] = packed([encode(Push(task_id, seq, "nobody")) for seq in some], MOST_PUSHES)
+    return bundle.message
 
 
 class Registry:
@@ -65,10 +78,10 @@ class Registry:
 
 class Settler:
     def __init__(self) -> None:
-        self.acked: list[int] = []
+        self.acked: list[int | Sequence[int]] = []
 
-    def ack(self, lane: OpenLane, taken: Taken, push: Push) -> None:
-        self.acked.append(push.seq)
+    def ack(self, message: Message) -> None:
+        self.acked.append(message.taken.handle)
 
 
 class Scene:
@@ -90,10 +103,10 @@ class Scene:
 
     def at_hand(self) -> list[int]:
         return [
-            taken.push.seq
+            seq
             for inlet in self.lane.inlets
-            for taken in inlet.at_hand
-            if taken.push is not None
+            for message in inlet.at_hand()
+            for seq in message.seqs()
         ]
 
     async def filled(self, times: int = 1) -> None:
@@ -114,7 +127,17 @@ async def test_what_has_ended_is_acked_and_the_rest_is_at_hand_in_order() -> Non
     assert scene.at_hand() == [5, 1]
     assert scene.settler.acked == [2, 3]
     assert scene.stats.repeats == 2
-    assert scene.lane.in_hand == 2
+    assert scene.lane.in_hand == 0
+
+
+async def test_of_a_bundle_what_has_ended_is_dropped_and_it_is_not_acked_before_the_rest() -> None:
+    scene = Scene(Registry(ended=[1, 3, 5, 6]), Reader("task-t", [(1, 2, 3), (5, 6), 7]))
+
+    await scene.filled()
+
+    assert scene.at_hand() == [2, 7]
+    assert scene.settler.acked == [(5, 6)]
+    assert scene.stats.repeats == 4
 
 
 async def test_a_lane_of_which_whole_batches_are_over_goes_on_to_what_is_left() -> None:
@@ -158,6 +181,45 @@ async def test_seqs_far_apart_are_asked_about_in_small_spans() -> None:
     assert scene.at_hand() == [1, 2, 900_001]
 
 
+async def test_a_bundle_of_seqs_far_apart_is_asked_about_in_parts() -> None:
+    registry = Registry(ended=[900_000])
+    scene = Scene(registry, Reader("task-t", [(1, 900_000, 900_001), (2, 3)]))
+
+    await scene.filled()
+
+    assert [(span.first, span.last) for span in registry.asked] == [(1, 3), (900_000, 900_001)]
+    assert scene.at_hand() == [1, 900_001, 2, 3]
+
+
+async def test_bundles_that_follow_each_other_are_one_question() -> None:
+    registry = Registry(ended=[32, 33])
+    bundles = [range(first, first + 32) for first in (1, 33, 65)]
+    scene = Scene(registry, Reader("task-t", bundles))
+
+    await scene.filled()
+
+    assert [(span.first, span.last) for span in registry.asked] == [(1, 96)]
+    assert scene.at_hand() == [seq for seq in range(1, 97) if seq not in (32, 33)]
+
+
+async def test_what_ends_while_it_is_at_hand_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.intake._AGAIN_S", 0.0)
+    registry = Registry()
+    scene = Scene(registry, Reader("task-t", [(1, 2, 3), (4, 5)], is_first=True))
+    scene.intake.fill(scene.lane)
+    first = scene.lane.take()
+    registry.ended |= {1, 2, 4, 5}
+
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+    await until(lambda: scene.at_hand() == [3])
+    running.cancel()
+
+    assert first is not None
+    assert (first.seq, first.message.left) == (1, 2)  # it is settled by whoever took it
+    assert scene.settler.acked == [(4, 5)]
+    assert scene.stats.repeats == 3
+
+
 async def test_at_least_once_goes_on_unasked_while_the_registry_is_silent_and_counts_it() -> None:
     registry = Registry()
     registry.away = True
@@ -190,7 +252,7 @@ async def test_once_waits_for_the_registry() -> None:
 async def test_an_old_answer_does_not_count() -> None:
     scene = Scene(Registry(), Reader("task-t", [1, 2]))
     await scene.filled()
-    asked_s = scene.lane.main.at_hand[0].asked_s
+    asked_s = scene.lane.main.at_hand()[0].asked_s
 
     assert scene.lane.take(oldest_s=asked_s + STALE_S) is None
     assert scene.lane.take(oldest_s=asked_s) is not None
@@ -257,14 +319,45 @@ async def test_what_a_process_counted_and_did_not_ack_is_not_sent_by_the_next(
         assert await backend.broker.backlog(task.lane) == 0
 
 
+class SlowAck(Wrapped):
+    """A broker that acks once it is told to."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.asked = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        self.asked.set()
+        await self.goes_on.wait()
+        await self._real.ack(taken)
+
+
+async def test_a_gentle_stop_waits_for_the_acks_of_what_was_over(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=0, seal=False)
+        await backend.registry.record([Finished(task.id, Kind.DELIVERED, range(1, 21))])
+        await backend.broker.publish(task.lane, [body_of(range(1, 21), task.id)], delay_s=0.001)
+        broker = SlowAck(backend.broker)
+
+        async with dispatching(
+            with_other(backend, broker=broker), MemorySink(), settings
+        ) as dispatcher:
+            await broker.asked.wait()
+            dispatcher.stop()
+            for _ in range(5_000):  # it would be gone by then
+                await asyncio.to_thread(int)
+            broker.goes_on.set()
+
+        assert await backend.broker.backlog(task.lane) == 0
+
+
 def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
-    inlet = Inlet("pool-0", most=32, wanted=True)
-    inlet.add([taken("big", seq) for seq in (1, 2, 3, 4)])
-    inlet.add([taken("small", 1), taken("big", 5), taken("small", 2)])
+    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet.add([message_of("big", seq) for seq in (1, 2, 3, 4)])
+    inlet.add([message_of("small", 1), message_of("big", 5), message_of("small", 2)])
 
-    order = [(one.push.task_id, one.push.seq) for one in inlet.at_hand if one.push]
-
-    assert order == [
+    assert taken_all(inlet) == [
         ("big", 1),
         ("small", 1),
         ("big", 2),
@@ -275,13 +368,89 @@ def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
     ]
 
 
+def test_tasks_take_turns_push_by_push_though_they_come_in_bundles() -> None:
+    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet.add([message_of("big", [1, 2, 3]), message_of("big", [4, 5])])
+    inlet.add([message_of("small", [1, 2]), message_of("single", 1)])
+    assert inlet.messages == 4
+
+    assert taken_all(inlet) == [
+        ("big", 1),
+        ("small", 1),
+        ("single", 1),
+        ("big", 2),
+        ("small", 2),
+        ("big", 3),
+        ("big", 4),
+        ("big", 5),
+    ]
+    assert (inlet.messages, inlet.at_hand()) == (0, [])
+
+
+def test_a_task_that_comes_while_others_are_at_hand_has_the_next_turn_but_theirs() -> None:
+    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet.add([message_of("a", [1, 2, 3]), message_of("b", [1, 2, 3])])
+    first = inlet.take(0.0)
+
+    inlet.add([message_of("c", [1, 2])])
+
+    assert first is not None
+    assert [task_id for task_id, _ in taken_all(inlet)] == ["b", "a", "c", "b", "a", "c", "b"]
+
+
+def test_messages_nobody_knows_the_task_of_have_their_turn_too() -> None:
+    inlet = Inlet("pool-0", 32, wanted=True)
+    unread = [Message(Taken(b"?", "pool-0", None)) for _ in range(2)]
+    inlet.add([message_of("t", [1, 2, 3]), *unread])
+
+    assert [task_id for task_id, _ in taken_all(inlet)] == ["t", "", "t", "", "t"]
+
+
 def test_a_lane_of_one_task_keeps_the_order_of_its_messages() -> None:
-    inlet = Inlet("task-t", most=32, wanted=True)
-    inlet.add([taken("t", 2), taken("other", 1)])
-    inlet.add([taken("t", 1)])
+    inlet = Inlet("task-t", 32, wanted=True)
+    inlet.add([message_of("t", 2), message_of("t", [5, 6])])
+    inlet.add([message_of("t", 1)])
 
-    assert [one.push.seq for one in inlet.at_hand if one.push] == [2, 1, 1]
+    assert [seq for _, seq in taken_all(inlet)] == [2, 5, 6, 1]
 
 
-def taken(task_id: str, seq: int) -> Taken:
-    return Taken(b"", "pool-0", None, push=Push(task_id, seq, "somebody"))
+def test_what_has_ended_leaves_the_turns_of_the_others_as_they_were() -> None:
+    inlet = Inlet("pool-0", 32, wanted=True)
+    over, part = message_of("a", [1, 2]), message_of("b", [1, 2])
+    inlet.add([over, message_of("a", 3), part, message_of("c", [1, 2])])
+    over.drop(0b11, 1)
+    part.drop(0b01, 1)
+
+    inlet.remove_spent()
+
+    assert inlet.messages == 3
+    assert taken_all(inlet) == [("a", 3), ("b", 2), ("c", 1), ("c", 2)]
+
+
+@pytest.mark.parametrize(("depth", "pulled", "left"), [(2, 1, 1), (16, 4, 2), (4_000, 1_000, 500)])
+def test_a_quarter_of_what_may_be_at_hand_is_pulled_when_half_of_that_is_left(
+    depth: int, pulled: int, left: int
+) -> None:
+    inlet = Inlet("task-t", depth, wanted=True)
+    inlet.reader, inlet.has_more = Reader("task-t", range(1, 5_000)), True
+    assert inlet.is_low
+
+    inlet.add(map(Message, inlet.pull()))
+    assert inlet.messages == pulled
+
+    while inlet.messages > left:
+        assert not inlet.is_low
+        inlet.take(0.0)
+    assert inlet.is_low
+
+
+def message_of(task_id: str, some: int | Sequence[int]) -> Message:
+    return Message(Taken(body_of(some, task_id), "pool-0", None))
+
+
+def taken_all(inlet: Inlet) -> list[tuple[str, int]]:
+    """Task and seq of all that is at hand, as it is taken."""
+    taken = []
+    while (held := inlet.take(0.0)) is not None:
+        taken.append((held.message.task_id, held.seq))
+    return taken

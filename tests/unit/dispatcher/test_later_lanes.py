@@ -13,8 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher import Dispatcher
+from dispatcher.hand import Message
 from dispatcher.lane import OpenLane
 from lanes import life
+from lanes.bundle import bodies_of
 from lanes.errors import Unreachable
 from lanes.naming import later_lane, own_lane
 from lanes.ports import Delivery, Source, Taken
@@ -26,6 +28,7 @@ from tests.unit.dispatcher.support import (
     backend_in,
     dispatching,
     drain,
+    message_of,
     until,
     until_state,
     until_task,
@@ -37,7 +40,7 @@ def busy_at_first(delivery: Delivery) -> Outcome:
 
 
 class Watched:
-    """A real broker that remembers what was opened, and how much was published where."""
+    """A real broker that remembers what was opened, and how many pushes were published where."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -64,7 +67,7 @@ class Watched:
         source: Source | None = None,
     ) -> None:
         await self._real.publish(lane, bodies, delay_s=delay_s, source=source)
-        self.published[lane] += len(bodies)
+        self.published[lane] += sum(len(list(bodies_of(body))) for body in bodies)
 
 
 class Deck:
@@ -72,7 +75,7 @@ class Deck:
 
     def __init__(self, lane: str, count: int) -> None:
         self.lane = lane
-        self._left = [Taken(b"%d" % number, lane, number) for number in range(count)]
+        self._left = [message_of(lane, seq).taken for seq in range(1, count + 1)]
 
     def take(self) -> Taken | None:
         return self._left.pop(0) if self._left else None
@@ -89,7 +92,7 @@ def fed_lane(main: int, later: int) -> OpenLane:
     for inlet, count in ((lane.main, main), (lane.later, later)):
         inlet.reader = Deck(inlet.name, count)
         inlet.has_more = True
-        inlet.at_hand.extend(inlet.pull())
+        inlet.add(map(Message, inlet.pull()))
     return lane
 
 
@@ -101,11 +104,11 @@ def test_what_came_due_goes_before_the_rest_and_after_what_was_given_back() -> N
 
     taken = [lane.take() for _ in range(4)]
 
-    assert [one and (one.lane, one.handle) for one in taken] == [
-        ("task-a-later", 0),
+    assert [one and (one.lane, one.seq) for one in taken] == [
         ("task-a-later", 1),
-        ("task-a", 0),
+        ("task-a-later", 2),
         ("task-a", 1),
+        ("task-a", 2),
     ]
 
 

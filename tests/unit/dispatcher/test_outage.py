@@ -30,7 +30,7 @@ from lanes import life
 from lanes.backend import Backend
 from lanes.life import now_ms
 from lanes.naming import is_later
-from lanes.ports import ClaimResult, Delivery, Source, Taken
+from lanes.ports import ClaimResult, Delivery, Source
 from lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from lanes.settings import Settings
 from lanes.task import DeliveryMode, Level, Task
@@ -44,6 +44,7 @@ from tests.unit.dispatcher.support import (
     backend_in,
     dispatching,
     drain,
+    message_of,
     until,
     until_state,
 )
@@ -417,9 +418,9 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
 
 def test_a_lane_is_not_jammed_by_what_waits_for_the_sink() -> None:
     lane = OpenLane("task-t", Level.HIGH)
-    lane.main.at_hand.append(Taken(b"", lane.name, 0))
+    lane.main.add([message_of(lane.name)])
     lane.in_hand, lane.parked = ROOM + 1, ROOM
-    lane.give_back(Taken(b"", lane.name, 1))
+    lane.give_back(message_of(lane.name, 2).take())
     jams = Jams()
 
     for now_s in (0.0, 3_600.0):
@@ -616,14 +617,14 @@ def outage_with(later: Later, clock: Clock, released: list[OpenLane]) -> Outage:
 def job_of(lane: OpenLane, seq: int) -> Job:
     task = Task(id="t", level=lane.level, lane=lane.name)
     lane.in_hand += 1
-    return Job(lane, Taken(b"", lane.name, seq), Push("t", seq, "nobody"), task)
+    return Job(lane, message_of(lane.name, seq).take(), Push("t", seq, "nobody"), task)
 
 
 def test_a_lane_of_which_too_many_wait_rests() -> None:
     clock = Clock()
     outage = outage_with(Later(), clock, [])
     lane = OpenLane("task-t", Level.HIGH)
-    lane.main.at_hand.append(Taken(b"", lane.name, 0))
+    lane.main.add([message_of(lane.name, ROOM + 1)])
     for seq in range(1, ROOM + 1):
         assert lane.fed
         outage.keep(job_of(lane, seq), 2.0, BUSY)
@@ -640,14 +641,14 @@ def test_a_failed_probe_stands_aside_until_nothing_else_is_there_or_the_sink_goe
     clock = Clock()
     outage = outage_with(Later(), clock, [])
     lane = OpenLane("task-t", Level.HIGH)
-    jobs = [job_of(lane, seq) for seq in range(10)]
+    jobs = [job_of(lane, seq) for seq in range(1, 11)]
     outage.admit(jobs)
     outage.landed(jobs, [BUSY] * 10)
     clock.now_s = QUIET_S
     assert outage.room(SLOTS) == 0
     assert outage.rests
 
-    for seq in range(10, 14):
+    for seq in range(11, 15):
         clock.now_s += PROBE_EVERY_S[1]
         assert outage.room(SLOTS) == 1
         probe = job_of(lane, seq)
@@ -658,12 +659,12 @@ def test_a_failed_probe_stands_aside_until_nothing_else_is_there_or_the_sink_goe
     assert (outage.waiting, lane.parked, list(lane.returned or ())) == (4, 4, [])
 
     assert outage.recall()
-    assert [taken.handle for taken in lane.returned or ()] == [10]
+    assert [taken.seq for taken in lane.returned or ()] == [11]
     clock.now_s += PROBE_EVERY_S[1]
     outage.room(SLOTS)
     outage.admit(jobs[:1])
     outage.landed(jobs[:1], [DELIVERED])
-    assert [taken.handle for taken in lane.returned or ()] == [10, 11]
+    assert [taken.seq for taken in lane.returned or ()] == [11, 12]
     clock.now_s += 1.0
     outage.room(SLOTS)
     assert (outage.waiting, lane.parked, len(lane.returned or ())) == (1, 1, 3)
@@ -674,7 +675,7 @@ def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> 
     clock = Clock()
     outage = outage_with(Later(), clock, [])
     lane = OpenLane("task-t", Level.HIGH)
-    jobs = [job_of(lane, seq) for seq in range(10)]
+    jobs = [job_of(lane, seq) for seq in range(1, 11)]
     outage.admit(jobs)
     outage.landed(jobs, [BUSY] * 10)
     clock.now_s = QUIET_S + PROBE_EVERY_S[1]

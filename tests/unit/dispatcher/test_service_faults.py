@@ -130,13 +130,13 @@ class SickLanes(Wrapped):
         self.attempts = 0
         self._at_once = at_once
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         if lane in self.sick:
             self.attempts += 1
             if not self._at_once:
                 await asyncio.Event().wait()
             raise Unreachable(f"lane {lane} is not served")
-        reader: LaneReader = await self._real.read(lane, on_ready)
+        reader: LaneReader = await self._real.read(lane, on_ready, depth)
         return reader
 
 
@@ -289,11 +289,11 @@ class NotHeardOf(Wrapped):
         self._lane = lane
         self.denied = 0
 
-    async def read(self, lane: str, on_ready: OnReady) -> LaneReader:
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
         if self._lane(lane) and self.denied < 3:
             self.denied += 1
             raise UnknownLane(f"there is no lane {lane}")
-        reader: LaneReader = await self._real.read(lane, on_ready)
+        reader: LaneReader = await self._real.read(lane, on_ready, depth)
         return reader
 
 

@@ -15,6 +15,7 @@ import pytest
 from lanes import life
 from lanes.backend import Backend
 from lanes.browse import Browser
+from lanes.bundle import bodies_of
 from lanes.errors import TaskConflict
 from lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
 from lanes.ports import Delivery, Source, Taken
@@ -67,7 +68,7 @@ async def find(backend: Backend, **chosen: Any) -> list[int]:
 
 async def retry(backend: Backend, most_held: int = 1_000, **chosen: Any) -> list[Retried]:
     letters = DeadLetters(backend, most_held)
-    return await DeadRetry(backend, letters).run(Selection(**chosen))
+    return await DeadRetry(backend, Settings(), letters).run(Selection(**chosen))
 
 
 async def delivered(backend: Backend, settings: Settings) -> Counter[str]:
@@ -405,5 +406,6 @@ async def test_what_a_newer_version_added_to_a_push_survives_its_retry(tmp_path:
 
         [retried] = await retry(backend)
 
-        [bodies] = [page async for page in backend.broker.replay(f"task-{retried.retried_as}")]
-        assert [msgspec.msgpack.decode(one)[-1] for one in bodies] == ["added later"]
+        [[message]] = [page async for page in backend.broker.replay(f"task-{retried.retried_as}")]
+        [again] = bodies_of(message)
+        assert msgspec.msgpack.decode(again)[-1] == "added later"

@@ -9,16 +9,17 @@ import pytest
 
 from lanes import life
 from lanes.backend import Backend
+from lanes.bundle import bodies_of, packed
 from lanes.naming import own_lane
-from lanes.ports import Source
 from lanes.push import Push, encode
 from lanes.task import Level, State, Task
 from producers.publish import Ended, Publication
 from tests.unit.dispatcher.support import Wrapped, backend_in
 
 
-async def add(backend: Backend) -> Task:
-    return await backend.registry.add(Task(id="a", level=Level.HIGH, lane=own_lane("a")))
+async def add(backend: Backend, bundle: int = 1) -> Task:
+    task = Task(id="a", level=Level.HIGH, lane=own_lane("a"), bundle=bundle)
+    return await backend.registry.add(task)
 
 
 def bodies(first: int, last: int) -> list[bytes]:
@@ -30,8 +31,8 @@ async def test_a_task_is_opened_published_and_sealed(tmp_path: Path) -> None:
         publication = Publication(backend, await add(backend))
 
         opened = await publication.open()
-        await publication.publish(bodies(1, 3), Source("submit-a", 1))
-        await publication.publish(bodies(1, 3), Source("submit-a", 1))
+        await publication.publish(bodies(1, 3), "submit-a")
+        await publication.publish(bodies(1, 3), "submit-a")
         sealed = await publication.seal(3)
 
         assert (opened.state, opened.total, sealed.total) == (State.RUNNING, None, 3)
@@ -57,7 +58,7 @@ async def test_no_step_goes_on_for_one_that_has_ended(tmp_path: Path, step: str)
         await backend.registry.change("a", life.cancel)
         steps = {
             "open": publication.open,
-            "publish": lambda: publication.publish(bodies(1, 1), Source("submit-a", 1)),
+            "publish": lambda: publication.publish(bodies(1, 1), "submit-a"),
             "seal": lambda: publication.seal(1),
         }
 
@@ -83,8 +84,56 @@ async def test_what_is_known_to_be_there_is_announced_and_not_published(tmp_path
         publication = Publication(with_other(backend, marks=marks), task, collapses=True)
         await publication.open()
 
-        await publication.publish(bodies(1, 3), Source("submit-a", 3), known=2)
-        await publication.publish(bodies(4, 5), Source("submit-a", 6), known=2)
+        await publication.publish(bodies(1, 3), "submit-a", known=2)
+        await publication.publish(bodies(4, 5), "submit-a", known=2)
 
         assert await backend.broker.backlog(own_lane("a")) == 1
         assert (marks.announced, publication.published) == (5, 1)
+
+
+async def on_lane(backend: Backend) -> list[list[bytes]]:
+    """The pushes of each message."""
+    pages = [page async for page in backend.broker.replay(own_lane("a"))]
+    return [list(bodies_of(message)) for page in pages for message in page]
+
+
+async def test_pushes_go_in_bundles_of_the_tasks_size(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        publication = Publication(backend, await add(backend, bundle=4))
+        await publication.open()
+
+        for _ in range(2):
+            await publication.publish(bodies(1, 10), "submit-a")
+        await publication.publish(bodies(11, 13), "submit-a")
+
+        expected = [bodies(1, 4), bodies(5, 8), bodies(9, 10), bodies(11, 12), bodies(13, 13)]
+        assert await on_lane(backend) == expected
+
+
+async def test_bundles_that_were_packed_before_are_published_once_and_announced(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = await add(backend, bundle=4)
+        marks = Marks(backend.marks)
+        publication = Publication(with_other(backend, marks=marks), task, collapses=True)
+        await publication.open()
+        bundles = list(packed(bodies(1, 10), 4))
+
+        await publication.publish_packed(bundles[:2], "part-a")
+        await publication.publish_packed(bundles, "part-a")
+
+        assert await on_lane(backend) == [bodies(1, 4), bodies(5, 8), bodies(9, 10)]
+        assert (marks.announced, publication.published) == (18, 18)
+
+
+async def test_what_is_behind_the_known_is_in_bundles_that_end_where_they_always_do(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        publication = Publication(backend, await add(backend, bundle=4))
+        await publication.open()
+
+        await publication.publish(bodies(1, 10), "submit-a", known=3)
+
+        assert await on_lane(backend) == [bodies(4, 4), bodies(5, 8), bodies(9, 10)]

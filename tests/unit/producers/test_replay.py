@@ -10,8 +10,10 @@ import pytest
 
 from lanes import life
 from lanes.backend import Backend
+from lanes.bundle import bodies_of, packed
 from lanes.errors import InvalidChange, UnknownFormat, Unreachable
-from lanes.push import Push, decode, encode
+from lanes.formats import set_min_format
+from lanes.push import FORMAT, Push, decode, encode
 from lanes.search import listed
 from lanes.task import Level, State, Task
 from producers.replay import clone, replay
@@ -26,12 +28,14 @@ async def kept_task(backend: Backend, *pushes: Push, **fields: object) -> Task:
     await backend.registry.add(task)
     await backend.broker.open_lane(task.lane, keep=True)
     await backend.registry.change(task.id, life.start)
-    await backend.broker.publish(task.lane, [encode(push) for push in pushes])
+    bundles = packed(map(encode, pushes), task.bundle or 1)
+    await backend.broker.publish(task.lane, [one.message for one in bundles])
     return await backend.registry.change(task.id, life.seal(len({push.seq for push in pushes})))
 
 
 async def on_lane(backend: Backend, task: Task) -> list[Push]:
-    return [decode(body) async for page in backend.broker.replay(task.lane) for body in page]
+    pages = [page async for page in backend.broker.replay(task.lane)]
+    return [decode(body) for page in pages for message in page for body in bodies_of(message)]
 
 
 async def test_a_clone_has_the_options_of_its_task_and_a_life_of_its_own(tmp_path: Path) -> None:
@@ -53,6 +57,21 @@ async def test_a_push_that_was_published_twice_is_replayed_once(tmp_path: Path) 
         made = await clone(backend, settings, "old")
 
         assert [push.recipient for push in await on_lane(backend, made.task)] == ["a", "b"]
+
+
+async def test_a_clone_of_bundles_goes_in_bundles_of_its_own_size(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, batch=3) as (backend, settings):
+        await set_min_format(backend.shelf, backend.presence, FORMAT)
+        pushes = [Push("old", seq, f"to-{seq}") for seq in range(1, 9)]
+        await kept_task(backend, *pushes, bundle=4)
+
+        made = await clone(backend, settings, "old")
+
+        messages = [body async for page in backend.broker.replay(made.task.lane) for body in page]
+        assert [len(list(bodies_of(message))) for message in messages] == [3, 3, 2]
+        assert [(push.seq, push.recipient) for push in await on_lane(backend, made.task)] == [
+            (seq, f"to-{seq}") for seq in range(1, 9)
+        ]
 
 
 async def test_a_replayed_push_is_a_first_attempt_of_the_new_task(tmp_path: Path) -> None:
@@ -153,7 +172,7 @@ async def test_a_clone_of_what_only_a_newer_version_reads_is_refused_before_it_b
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await kept_task(backend, Push("old", 1, "a"))
-        await backend.broker.publish(task.lane, [msgspec.msgpack.encode([2, "old", 2])])
+        await backend.broker.publish(task.lane, [msgspec.msgpack.encode([3, "old", 2])])
 
         with pytest.raises(UnknownFormat, match="upgrade this process"):
             await clone(backend, settings, "old")

@@ -12,15 +12,17 @@ from threading import Thread
 import pytest
 
 from lanes import life
-from lanes.backend import connect
+from lanes.backend import Backend, connect
+from lanes.bundle import bodies_of
 from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from lanes.formats import set_min_format
 from lanes.marks import collapse_mark
 from lanes.naming import own_lane
-from lanes.ports import Turn
-from lanes.push import MAX_PUSH_BYTES, Kind, Push, decode, encode
+from lanes.ports import Source, Turn
+from lanes.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
 from lanes.search import listed
 from lanes.settings import Settings
-from lanes.task import Finished, Level, State
+from lanes.task import Finished, Level, State, Task
 from producers.chunks import chunk_size
 from producers.request import Stage, SubmitRequest
 from producers.submit import submit
@@ -57,19 +59,28 @@ class Fixture:
         )
 
     async def pushes(self, lane):
-        """All that is on the lane, in the order it is taken; a last push of ours marks the end."""
-        await self.backend.broker.publish(lane, [encode(Push("end", 1, "end"))])
+        """All that is on the lane, in the order it is taken."""
+        return [decode(body) for one in await self.messages(lane) for body in bodies_of(one)]
+
+    async def sizes(self, lane):
+        """How many pushes each message on the lane has."""
+        return [len(list(bodies_of(one))) for one in await self.messages(lane)]
+
+    async def messages(self, lane):
+        """The bodies on the lane; a last push of ours marks the end."""
+        end = encode(Push("end", 1, "end"))
+        await self.backend.broker.publish(lane, [end])
         ready = asyncio.Event()
         reader = await self.backend.broker.read(lane, lambda _: ready.set())
         found = []
         try:
-            while not found or found[-1].task_id != "end":
+            while not found or found[-1] != end:
                 taken = reader.take()
                 if taken is None:
                     await ready.wait()
                     ready.clear()
                     continue
-                found.append(decode(taken.body))
+                found.append(taken.body)
                 await self.backend.broker.ack([taken])
         finally:
             await reader.close()
@@ -180,20 +191,70 @@ async def test_a_low_task_goes_to_a_pool_lane(tmp_path):
     assert {push.task_id for push in pushes} == {task.id}
 
 
-async def test_chunks_are_whole_batches_but_for_the_last(tmp_path):
-    sizes = []
+async def test_chunks_are_whole_bundles_but_for_the_last(tmp_path):
+    """Each bundle is numbered by its last push."""
+    published = []
 
-    def counting(publish):
-        async def call(lane, bodies, **options):
-            sizes.append((options["source"].first_seq, len(bodies)))
-            await publish(lane, bodies, **options)
+    def noting(publish):
+        async def call(lane, bodies, *, source):
+            opened = [[decode(body).seq for body in bodies_of(message)] for message in bodies]
+            published.append(opened)
+            assert list(source.numbers) == [seqs[-1] for seqs in opened]
+            await publish(lane, bodies, source=source)
 
         return call
 
     async with submitting(tmp_path) as f:
-        await f.submit(f.file(rows=5000), backend=with_broker(f.backend, publish=counting))
+        await f.submit(f.file(rows=5003), backend=with_broker(f.backend, publish=noting))
 
-    assert sizes == [(1, 4090), (4091, 910)]
+    def tens(first, end):
+        return [list(range(seq, seq + 10)) for seq in range(first, end, 10)]
+
+    assert published == [tens(1, 4091), [*tens(4091, 5001), [5001, 5002, 5003]]]
+
+
+async def test_a_bundle_has_as_many_pushes_as_the_setting_says(tmp_path):
+    async with submitting(tmp_path) as f:
+        result = await f.submit()
+        sizes = await f.sizes(result.task.lane)
+
+    assert result.task.bundle == 10
+    assert sizes == [10, 10, 5]
+
+
+@pytest.mark.parametrize(("level", "most"), [(Level.HIGH, 512), (Level.LOW, 32)])
+async def test_a_bundle_has_at_most_what_a_lane_allows(tmp_path, level, most):
+    """On a lane that tasks share none waits long behind another's."""
+    async with submitting(tmp_path) as f:
+        f.settings = Settings(data_dir=tmp_path, batch=1_000)
+        result = await f.submit(f.file(rows=1_100), level=level)
+        sizes = await f.sizes(result.task.lane)
+
+    assert result.task.bundle == most
+    assert sizes == [most] * (1_100 // most) + [1_100 % most]
+
+
+async def set_to_1(backend):
+    await set_min_format(backend.shelf, backend.presence, 1)
+
+
+async def begin_before_there_were_formats(backend):
+    await backend.registry.add(Task(id="older", level=Level.HIGH, lane="task-older"))
+
+
+@pytest.mark.parametrize("prepare", [set_to_1, begin_before_there_were_formats])
+async def test_pushes_go_alone_until_every_process_is_known_to_read_bundles(tmp_path, prepare):
+    async with submitting(tmp_path) as f:
+        await prepare(f.backend)
+        alone = (await f.submit()).task
+        messages = await f.messages(alone.lane)
+        await set_min_format(f.backend.shelf, f.backend.presence, FORMAT)
+        bundled = (await f.submit()).task
+        sizes = await f.sizes(bundled.lane)
+
+    assert (alone.bundle, bundled.bundle) == (1, 10)
+    assert [decode(message).seq for message in messages] == list(range(1, 26))
+    assert sizes == [10, 10, 5]
 
 
 async def test_the_lane_is_open_before_anything_is_published(tmp_path):
@@ -329,6 +390,80 @@ async def test_a_submit_that_the_broker_has_forgotten_goes_on_behind_what_it_pub
     gone = range(published_chunks * chunk + 1, finished + 1)
     assert sorted(push.seq for push in pushes) == [n for n in range(1, 1_001) if n not in gone]
     assert notes == ["the broker may have forgotten this submit: reading its lane"]
+
+
+async def begin_as_an_older_version(f, path, published):
+    """The task of a submit that an older version began: so many of its pushes are on its lane,
+    each alone, when it is cut off.
+    """
+
+    def torn(publish):
+        async def call(lane, bodies, *, source):
+            some = Source(source.name, source.numbers[:published])
+            await publish(lane, bodies[:published], source=some)
+            raise StorageFull("full")
+
+        return call
+
+    async def unsized(backend, task, settings):
+        return task
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Backend, "sized", unsized)
+        with pytest.raises(StorageFull):
+            await f.submit(path, key="spring", backend=with_broker(f.backend, publish=torn))
+    [task] = await f.tasks()
+    assert task.bundle == 0
+    return task
+
+
+@pytest.mark.parametrize("finished", [0, 7, 37, 43, 450])
+async def test_what_an_older_version_began_on_pulsar_goes_on_behind_what_it_published(
+    tmp_path, finished
+):
+    """However young it is: that version numbered what it published in another way."""
+    async with submitting(tmp_path) as f:
+        path = f.file(rows=1_000)
+        task = await begin_as_an_older_version(f, path, 37)
+        seqs = range(1, finished + 1)
+        await f.backend.registry.record([Finished(task.id, Kind.DELIVERED, seqs)])
+        f.settings = Settings(broker="pulsar://unused", batch=10)
+        backend = with_broker(f.backend, publish=forgetful)
+        result = await f.submit(path, key="spring", backend=backend)
+        messages, notes = await f.messages(task.lane), f.notes()
+
+    gone = range(38, finished + 1)
+    assert result.task.id == task.id
+    assert [decode(message).seq for message in messages] == [
+        n for n in range(1, 1_001) if n not in gone
+    ]
+    assert notes == ["the broker may have forgotten this submit: reading its lane"]
+
+
+async def test_what_an_older_version_began_in_the_embedded_store_is_known_to_it(tmp_path):
+    async with submitting(tmp_path) as f:
+        path = f.file(rows=1_000)
+        task = await begin_as_an_older_version(f, path, 37)
+        result = await f.submit(path, key="spring")
+        messages, notes = await f.messages(task.lane), f.notes()
+
+    assert result.task.id == task.id
+    assert [decode(message).seq for message in messages] == list(range(1, 1_001))
+    assert notes == []
+
+
+async def test_a_submit_of_bundles_that_is_young_needs_no_look_at_its_lane(tmp_path, small_chunks):
+    async with submitting(tmp_path) as f:
+        cut = failing_after(1, StorageFull("full"))
+        path = f.file(rows=1_000)
+        with pytest.raises(StorageFull):
+            await f.submit(path, key="spring", backend=with_broker(f.backend, publish=cut))
+        f.settings = Settings(broker="pulsar://unused", batch=10)
+        result = await f.submit(path, key="spring")
+        sizes, notes = await f.sizes(result.task.lane), f.notes()
+
+    assert sizes == [10] * 100
+    assert notes == []
 
 
 async def test_a_submit_of_which_nobody_knows_what_was_published_is_refused(tmp_path, monkeypatch):

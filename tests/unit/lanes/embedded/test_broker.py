@@ -72,18 +72,33 @@ async def _take_from_both(first: Reading, second: Reading, count: int) -> list[b
     return taken
 
 
-def test_a_batch_that_overlaps_an_earlier_one_adds_only_what_is_new(store):
-    messages.publish(store, LANE, numbered(1, 10), 0, Source("submit", 1))
+def test_a_publish_that_overlaps_an_earlier_one_adds_only_what_is_new(store):
+    messages.publish(store, LANE, numbered(1, 10), 0, Source("submit", range(1, 11)))
 
-    messages.publish(store, LANE, numbered(6, 15), 0, Source("submit", 6))
-    messages.publish(store, LANE, numbered(3, 4), 0, Source("submit", 3))
+    messages.publish(store, LANE, numbered(6, 15), 0, Source("submit", range(6, 16)))
+    messages.publish(store, LANE, numbered(3, 4), 0, Source("submit", range(3, 5)))
 
     assert _claim_all(store) == numbered(1, 15)
 
 
+def test_numbers_may_leave_gaps(store):
+    messages.publish(store, LANE, [b"8", b"16"], 0, Source("submit", [8, 16]))
+
+    messages.publish(store, LANE, [b"16", b"17"], 0, Source("submit", [16, 17]))
+    messages.publish(store, LANE, [b"12", b"40"], 0, Source("submit", [12, 40]))
+
+    assert _claim_all(store) == [b"8", b"16", b"17", b"40"]
+
+
+def test_a_publish_of_nothing_is_not_remembered(store):
+    messages.publish(store, LANE, [], 0, Source("submit", []))
+
+    assert store.execute("SELECT count(*) FROM publishers").fetchone() == (0,)
+
+
 def test_sources_do_not_count_for_each_other(store):
-    messages.publish(store, LANE, [b"a"], 0, Source("one", 1))
-    messages.publish(store, LANE, [b"b"], 0, Source("two", 1))
+    messages.publish(store, LANE, [b"a"], 0, Source("one", [1]))
+    messages.publish(store, LANE, [b"b"], 0, Source("two", [1]))
 
     assert _claim_all(store) == [b"a", b"b"]
 
@@ -163,19 +178,25 @@ async def test_a_drop_that_was_cut_off_is_finished_by_the_next_process(settings)
     await database.close()
 
 
-def test_few_readers_hold_their_whole_prefetch():
-    assert fair_depth(prefetch=128, readers=20, body_bytes=1000) == 128
+async def test_few_readers_hold_half_of_what_each_was_given(settings):
+    async with open_broker(settings) as broker:
+        await broker.publish(LANE, numbered(1, 100))
+        for depth, half in ((0, 8), (2, 1), (1, 1), (9, 4)):
+            reading = await Reading.of(broker, depth=depth)
+            await reading.ready()
+
+            assert reading.reader.held == half
 
 
 @pytest.mark.parametrize("readers", [1, 4096])
 def test_all_readers_together_hold_no_more_than_a_process_may(readers):
-    depth = fair_depth(prefetch=1_000_000, readers=readers, body_bytes=1000)
+    depth = fair_depth(readers=readers, body_bytes=1000)
 
     assert BYTES_HELD / 2 < depth * readers * 1000 <= BYTES_HELD
 
 
 def test_every_reader_may_hold_one_message():
-    assert fair_depth(prefetch=128, readers=100_000, body_bytes=64_000) == 1
+    assert fair_depth(readers=100_000, body_bytes=64_000) == 1
 
 
 async def test_a_feeder_that_dies_is_told_to_the_next_caller(settings):

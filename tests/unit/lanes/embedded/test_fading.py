@@ -132,7 +132,7 @@ async def test_what_published_a_forgotten_task_is_forgotten_too(tmp_path: Path) 
         for task in tasks:
             await backend.registry.add(task)
             for name in (f"submit-{task.id}", f"fanout-{task.id}-1", f"fanout-{task.id}-90"):
-                await backend.broker.publish("pool-0", [b"x"], source=Source(name, 1))
+                await backend.broker.publish("pool-0", [b"x"], source=Source(name, [1]))
         await backend.registry.change("t1", life.finish(State.DONE))
 
         await backend.registry.forget("t1")

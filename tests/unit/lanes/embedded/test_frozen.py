@@ -24,6 +24,7 @@ from tests.contract.reading import LANE, Reading, bodies, numbered, until
 from tests.processes import ROOT
 
 BEAT_S = 0.2
+AT_HAND = 3  # messages that a reader holds
 
 HOLD = """
 import asyncio, sys
@@ -49,7 +50,7 @@ asyncio.run(hold())
 async def opened(folder, beat_s: float = BEAT_S):
     database = Database(folder)
     await database.open()
-    broker = EmbeddedBroker(database, prefetch=3, beat_s=beat_s)
+    broker = EmbeddedBroker(database, depth=2 * AT_HAND, beat_s=beat_s)
     try:
         await broker.open_lane(LANE)
         yield broker, database
@@ -174,8 +175,8 @@ async def test_what_lay_here_for_long_is_not_said_to_be_had_by_nobody_else():
         def ask(self, reader) -> None: ...
 
     loop_now = asyncio.get_running_loop().time
-    reader = EmbeddedReader(LANE, 1, 1, lambda _: None, Feeder(), None)
+    reader = EmbeddedReader(LANE, 1, 1, AT_HAND, lambda _: None, Feeder(), None)
     for first_until_s in (loop_now() + 3600, loop_now() - 1):
         haul = Haul(1, [Taken(b"1", LANE, 1, is_first=True)], False, None)
-        reader.fill(haul, depth=3, first_until_s=first_until_s)
+        reader.fill(haul, most=AT_HAND, first_until_s=first_until_s)
         assert reader.take().is_first is (first_until_s > loop_now())

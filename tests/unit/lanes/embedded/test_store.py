@@ -117,7 +117,7 @@ async def test_two_that_make_it_at_once_both_open_it(folder):
 async def on_a_full_disk(folder):
     """A broker with one lane and two messages on it, whose store cannot grow much more."""
     database = await opened(folder)
-    broker = EmbeddedBroker(database, prefetch=16)
+    broker = EmbeddedBroker(database, depth=16)
     await broker.open_lane(LANE)
     await broker.publish(LANE, [b"1", b"2"])
     await database.read(lambda c: c.execute("PRAGMA max_page_count = 100").fetchone())

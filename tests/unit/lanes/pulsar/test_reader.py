@@ -12,27 +12,29 @@ import pytest
 
 from lanes.ports import LaneReader, Taken
 from lanes.pulsar import reader as reader_module
-from lanes.pulsar.acks import Acks
 from lanes.pulsar.link import Link
 from lanes.pulsar.reader import REFILL_WAIT_S, PulsarReader
 from lanes.pulsar.recent import Hold, Recent
 
-PREFETCH = 4
+DEPTH = 4
 MOST_RECENT = 8
 
 
 class Message:
     """It is its own id, as different from every other as real ones are."""
 
-    def __init__(self, body: bytes, place: bytes = b"") -> None:
+    def __init__(self, body: bytes, place: int = -1) -> None:
         self._body = body
-        self.place = place
+        self._place = place
 
     def message_id(self) -> Message:
         return self
 
     def serialize(self) -> bytes:
-        return id(self).to_bytes(8, "big") + self.place
+        return id(self).to_bytes(8, "big")
+
+    def batch_index(self) -> int:
+        return self._place
 
     def data(self) -> bytes:
         return self._body
@@ -55,12 +57,6 @@ class Consumer:
             return
         self.receives.append(answer)
         self.most_receives = max(self.most_receives, len(self.receives))
-
-    def receive(self, timeout_ms: int) -> Message:
-        assert timeout_ms == 0
-        if not self.held:
-            raise _pulsar.Timeout
-        return self.held.popleft()
 
     def give(self, *bodies: bytes) -> None:
         for body in bodies:
@@ -93,13 +89,10 @@ class Scene:
         self.told: list[LaneReader] = []
         self.link = Link(None, "pulsar://broker.test:6650")
         self.recent = Recent(MOST_RECENT)
-        self.acks = Acks()
         self.reader = self.read(self.consumer)
 
     def read(self, consumer: Consumer) -> PulsarReader:
-        reader = PulsarReader(
-            self.link, "lane", consumer, self.recent, self.acks, PREFETCH, self.told.append
-        )
+        reader = PulsarReader(self.link, "lane", consumer, self.recent, DEPTH, self.told.append)
         reader.start()
         return reader
 
@@ -289,9 +282,9 @@ def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
         ack([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
 
 
-def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> None:
+def test_a_lane_that_gave_as_many_in_one_run_as_it_may_hold_is_worth_waiting_for() -> None:
     async def scenario(scene: Scene) -> None:
-        await scene.give(*[b"push"] * PREFETCH)
+        await scene.give(*[b"push"] * DEPTH)
 
         scene.take_all()
 
@@ -302,7 +295,7 @@ def test_a_lane_that_gave_a_whole_prefetch_in_one_run_is_worth_waiting_for() -> 
 
 def test_a_lane_that_gives_a_few_at_a_time_is_not_waited_for() -> None:
     async def scenario(scene: Scene) -> None:
-        for _ in range(PREFETCH):
+        for _ in range(DEPTH):
             await scene.give(b"push")
             scene.take_all()
 
@@ -316,7 +309,7 @@ def test_a_refill_that_comes_too_late_ends_the_waiting(monkeypatch: pytest.Monke
     monkeypatch.setattr(reader_module.time, "monotonic", lambda: now_s[0])
 
     async def scenario(scene: Scene) -> None:
-        await scene.give(*[b"push"] * PREFETCH)
+        await scene.give(*[b"push"] * DEPTH)
         scene.take_all()
         now_s[0] += 2 * REFILL_WAIT_S
 
@@ -329,22 +322,28 @@ def test_a_refill_that_comes_too_late_ends_the_waiting(monkeypatch: pytest.Monke
     play(scenario)
 
 
-def test_a_batch_is_taken_whole_and_in_order_though_it_is_still_being_unpacked() -> None:
+def test_a_batch_of_an_older_version_is_taken_whole_though_it_is_still_being_unpacked() -> None:
     async def scenario(scene: Scene) -> None:
-        places = [bytes([0x20, index, 0x30, 4]) for index in range(4)]
-        batch = [Message(f"{index}".encode(), place) for index, place in enumerate(places)]
-        consumer = Consumer()
-        scene.reader = PulsarReader(
-            scene.link, "lane", consumer, scene.recent, scene.acks, 64, scene.told.append
-        )
-        scene.reader.start()
+        batch = [Message(f"{index}".encode(), index) for index in range(4)]
         for message in batch[:2]:
-            consumer.give_message(message)
+            scene.consumer.give_message(message)
         first = scene.take_all()
         for message in batch[2:]:
-            consumer.give_message(message)
+            scene.consumer.give_message(message)
 
         assert first + scene.take_all() == [b"0", b"1", b"2", b"3"]
+
+    play(scenario)
+
+
+def test_a_message_of_a_batch_is_told_from_one_that_came_alone() -> None:
+    async def scenario(scene: Scene) -> None:
+        for message in (Message(b"alone"), Message(b"first", 0), Message(b"second", 1)):
+            scene.consumer.give_message(message)
+
+        parts = {taken.body: taken.is_part for taken in iter(scene.reader.take, None)}
+
+        assert parts == {b"alone": False, b"first": True, b"second": True}
 
     play(scenario)
 

@@ -8,16 +8,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lanes.backend import Backend, connect
+from lanes.bundle import packed
 from lanes.errors import TaskConflict
 from lanes.life import now_ms
 from lanes.naming import later_lane, own_lane
-from lanes.push import Kind, Push, encode, head
+from lanes.push import Kind, Push, encode
 from lanes.settings import Settings
 from lanes.task import Finished, Level, Task
 from pipeline.fanout.reconcile import forgotten, reconcile
 from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature
-from pipeline.fanout.stage import Frozen, Manifest, Part, Stage
+from pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage
 
 FIRST, SECOND = Part("a", 0, 1, 50), Part("b", 1, 51, 50)
 POOL = "pool-0"
@@ -38,20 +39,24 @@ async def begun(settings: Settings) -> AsyncIterator[tuple[Backend, Task]]:
         yield backend, await backend.registry.add(task)
 
 
-def manifest(task: Task) -> Manifest:
+def manifest(task: Task, format_: int = FORMAT) -> Manifest:
     counts = Counts(100, 0, 0, 0, 0, 100)
     return Manifest(
-        task, head(task.id), 8, [FIRST, SECOND], counts, Signature(), "users", "", created_at_ms=1
+        task, [FIRST, SECOND], counts, Signature(), "users", "", created_at_ms=1, format=format_
     )
 
 
-def pushes(seqs: range, task_id: str = "t1") -> list[bytes]:
-    return [encode(Push(task_id, seq, "somebody")) for seq in seqs]
+def pushes(seqs: range, task_id: str = "t1", bundle: int = 1) -> list[bytes]:
+    """The messages that they travel in."""
+    bodies = (encode(Push(task_id, seq, "somebody")) for seq in seqs)
+    return [one.message for one in packed(bodies, bundle)]
 
 
-async def test_a_part_goes_on_behind_what_is_on_its_lane(settings, frozen) -> None:
+@pytest.mark.parametrize("bundle", [1, 8])
+async def test_a_part_goes_on_behind_what_is_on_its_lane(settings, frozen, bundle: int) -> None:
     async with begun(settings) as (backend, task):
-        await backend.broker.publish(POOL, pushes(range(1, 21)) + pushes(range(51, 60), "other"))
+        ours, others = pushes(range(1, 21), "t1", bundle), pushes(range(51, 60), "other", bundle)
+        await backend.broker.publish(POOL, ours + others)
 
         await reconcile(backend, task, manifest(task), frozen, [FIRST, SECOND])
 
@@ -105,3 +110,13 @@ def test_only_a_part_that_stopped_long_ago_on_pulsar_is_forgotten(settings, froz
     assert forgotten(made, frozen, pulsar) == [FIRST]
     assert forgotten(made, frozen, settings) == []
     assert forgotten(made, frozen, pulsar.but(**{"dedup_window_s": 60.0})) == []
+
+
+def test_what_an_older_version_has_begun_is_forgotten_however_young(settings, frozen) -> None:
+    """It numbered what it published in another way."""
+    (frozen.progress / "1").write_text("8")
+    made = manifest(Task(id="t1", level=Level.LOW, lane=POOL), format_=1)
+    pulsar = settings.but(broker="pulsar://x")
+
+    assert forgotten(made, frozen, pulsar) == [FIRST]  # of the second nothing was published
+    assert forgotten(made, frozen, settings) == []

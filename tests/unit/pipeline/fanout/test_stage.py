@@ -6,17 +6,18 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from lanes.errors import BadInput
-from lanes.push import head
 from lanes.settings import Settings
 from lanes.task import Level, Task
 from pipeline.fanout.request import Counts
 from pipeline.fanout.signature import Signature, difference
-from pipeline.fanout.stage import Frozen, Manifest, Part, Stage, remove_abandoned
+from pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage, remove_abandoned
 
 
 @pytest.fixture
@@ -29,24 +30,29 @@ def frozen(stage: Stage) -> Frozen:
     return stage.begin("t1")
 
 
-def write(frozen: Frozen, number: int, rows: int) -> str:
+BUNDLE = 2
+
+
+def write(frozen: Frozen, number: int, pushes: int) -> str:
+    """A file of so many pushes, in bundles."""
     frozen.rows.mkdir(exist_ok=True)
     name = f"part-{number:05}-x.parquet"
-    pq.write_table(pa.table({"packed": [b""] * rows}), frozen.rows / name)
+    sizes = [BUNDLE] * (pushes // BUNDLE) + [pushes % BUNDLE] * bool(pushes % BUNDLE)
+    table = pa.table({"packed": [b""] * len(sizes), "pushes": pa.array(sizes, pa.int32())})
+    pq.write_table(table, frozen.rows / name)
     return name
 
 
 def manifest(parts: list[Part]) -> Manifest:
     return Manifest(
         task=Task(id="t1", level=Level.HIGH, lane="task-t1"),
-        head=head("t1"),
-        batch=32,
         parts=parts,
         counts=Counts(3, 0, 0, 0, 0, 3),
         signature=Signature(files={"/a": (1, 2)}),
         audience="/a",
         where="",
         created_at_ms=1,
+        format=FORMAT,
     )
 
 
@@ -69,6 +75,17 @@ def test_a_manifest_is_read_as_it_was_published(stage: Stage, frozen: Frozen) ->
     stage.publish(published)
 
     assert stage.manifest() == published
+
+
+def test_a_manifest_of_an_older_version_is_read_as_one_of_single_pushes(
+    stage: Stage, frozen: Frozen
+) -> None:
+    now = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
+    older = msgspec.to_builtins(now) | {"head": "oQ==", "batch": 32, "format": 1}
+    del older["task"]["bundle"]
+    (stage.path / "manifest.json").write_bytes(msgspec.json.encode(older))
+
+    assert stage.manifest() == replace(now, head=b"\xa1", format=1)
 
 
 def test_rows_without_a_manifest_are_thrown_away(stage: Stage, frozen: Frozen) -> None:

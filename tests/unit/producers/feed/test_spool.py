@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from lanes.errors import UnknownFormat
 from lanes.task import Level, Task
-from producers.feed.batch import Batch, publishes
+from producers.feed.batch import Batch
 from producers.feed.folder import Header, SpoolFolder
 from producers.feed.records import Bad, Good, Torn, pack, scan
 from producers.feed.spool import Spool
@@ -259,23 +259,6 @@ def test_a_disk_that_is_full_leaves_no_half_record(tmp_path: Path, monkeypatch) 
         spool.append(BATCHES[2:], ROOM)
 
         assert sent_by(spool) == BATCHES
-
-
-@given(counts=sizes, size=st.integers(1, 6))
-def test_a_publish_has_the_borders_of_its_batches(counts: list[int], size: int) -> None:
-    """The broker ends a batch of its own at every multiple of the size: see lanes.pulsar."""
-
-    def borders(group: list[Batch]) -> set[int]:
-        last = group[-1].last_seq
-        inside = {seq for seq in range(group[0].first_seq, last) if seq % size == 0}
-        return inside | {last}
-
-    batches = batches_of(counts)
-
-    together = set().union(*map(borders, publishes(batches, size)))
-
-    assert together == set().union(*(borders([batch]) for batch in batches))
-    assert [one for group in publishes(batches, size) for one in group] == batches
 
 
 class Disk:

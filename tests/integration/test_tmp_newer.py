@@ -1,0 +1,46 @@
+"""On Pulsar, too: what an older process cannot read goes to one that can, and nothing is buried."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+import pytest
+
+from lanes.backend import connect
+from lanes.settings import Settings
+from tests.contract.reading import Reading
+from tests.unit.dispatcher.support import MemorySink, add_task, dispatching, until
+
+pytestmark = pytest.mark.pulsar
+
+
+async def test_an_older_process_leaves_a_lane_to_one_that_can_read_it(
+    pulsar_urls, redis_url
+) -> None:
+    settings = Settings(
+        broker=pulsar_urls.broker,
+        admin_url=pulsar_urls.admin,
+        redis_url=redis_url,
+        namespace=f"pushlane/t-{uuid.uuid4().hex[:12]}",
+        pool_lanes=1,
+    )
+    import time; T=time.time(); P=lambda *a: print(round(time.time()-T,2), *a, flush=True)
+    sink = MemorySink()
+    async with connect(settings) as backend, connect(settings) as newer:
+        task = await add_task(backend, pushes=20, seal=False)
+        later = [msgspec.msgpack.encode([3, task.id, number]) for number in range(3)]
+        await backend.broker.publish(task.lane, later)
+
+        async with dispatching(backend, sink, settings) as dispatcher:
+            P("start"); await sink.until_received(20); P("received")
+            await until(lambda: dispatcher.stats.unknown_format and not dispatcher.reads(task.lane))
+            P("closed", dispatcher.stats.unknown_format)
+            reading = await Reading.of(newer.broker, task.lane)
+            taken=[]
+            for _ in range(3): taken += await reading.take(1); P(taken[-1].body)
+            await newer.broker.ack(taken)
+            await reading.close()
+
+    assert sorted(one.body for one in taken) == sorted(later)
+    assert sorted(sink.pushes()) == [(task.id, seq) for seq in range(1, 21)]

@@ -1,0 +1,98 @@
+"""What the Spark data source puts on a lane, without a Spark: rows that were frozen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from msgspec import msgpack
+
+from lanes import life
+from lanes.backend import connect
+from lanes.bundle import bodies_of, fields_of, packed, unnumbered
+from lanes.push import Push, encode
+from lanes.settings import Settings
+from lanes.task import Level, Task
+from pipeline.fanout.source import FrozenWriter
+
+LANE = "task-t1"
+
+
+def bodies(first: int, last: int) -> list[bytes]:
+    return [encode(Push("t1", seq, f"user-{seq}")) for seq in range(first, last + 1)]
+
+
+def rows(*sizes: int) -> pa.RecordBatch:
+    """Frozen bundles of so many pushes, the first of which has seq 1."""
+    seqs, left_open, last = [], [], 0
+    for size in sizes:
+        seqs.append(last + 1)
+        left_open.append(unnumbered([fields_of(one) for one in bodies(last + 1, last + size)]))
+        last += size
+    return table(seqs, sizes, left_open)
+
+
+def table(seqs: Sequence[int], pushes: Sequence[int], left_open: list[bytes]) -> pa.RecordBatch:
+    columns = [pa.array(seqs, pa.int64()), pa.array(pushes, pa.int32()), pa.array(left_open)]
+    return pa.record_batch(columns, names=["seq", "pushes", "packed"])
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Settings:
+    async def add() -> None:
+        async with connect(settings) as backend:
+            await backend.registry.add(Task(id="t1", level=Level.HIGH, lane=LANE, first_lane=LANE))
+            await backend.broker.open_lane(LANE)
+            await backend.registry.change("t1", life.start)
+
+    asyncio.run(add())
+    return settings
+
+
+def published(settings: Settings, folder: Path, *batches: pa.RecordBatch, head: bytes = b"") -> int:
+    options = {"task": "t1", "head": head.hex(), "collapses": "false", "progress": str(folder)}
+    return FrozenWriter(settings, options).write(batches).rows
+
+
+def on_lane(settings: Settings) -> list[bytes]:
+    async def read() -> list[bytes]:
+        async with connect(settings) as backend:
+            return [body async for page in backend.broker.replay(LANE) for body in page]
+
+    return asyncio.run(read())
+
+
+def test_frozen_bundles_get_their_seqs(opened: Settings, tmp_path: Path) -> None:
+    assert published(opened, tmp_path, rows(4, 4, 3)) == 11
+
+    assert on_lane(opened) == [one.message for one in packed(bodies(1, 11), 4)]
+
+
+def test_a_second_attempt_adds_nothing(opened: Settings, tmp_path: Path) -> None:
+    for _ in range(2):
+        published(opened, tmp_path, rows(4, 4, 3))
+
+    found = [body for message in on_lane(opened) for body in bodies_of(message)]
+    assert found == bodies(1, 11)
+
+
+def test_pushes_that_are_to_go_alone_are_none_in_a_bundle(opened: Settings, tmp_path: Path) -> None:
+    """Where older processes are to read them, which know no bundles."""
+    published(opened, tmp_path, rows(1, 1, 1))
+
+    assert on_lane(opened) == bodies(1, 3)
+
+
+def test_pushes_that_an_older_version_froze_go_alone(opened: Settings, tmp_path: Path) -> None:
+    """Its rows are the pushes as they are behind their seqs, which all begin with the head."""
+    [first, *_] = seqless = bodies(200, 210)
+    head = first[: first.index(msgpack.encode(200))]
+    left_open = [one[len(head) + len(msgpack.encode(200)) :] for one in seqless]
+
+    published(opened, tmp_path, table(range(200, 211), [1] * 11, left_open), head=head)
+
+    assert on_lane(opened) == seqless
+    assert (tmp_path / "200").read_text() == "210"
