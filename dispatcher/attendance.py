@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dispatcher.backoff import Backoff
 from lanes.backend import Backend
 from lanes.errors import Unreachable
-from lanes.formats import require_format
+from lanes.formats import format_to_write, require_format
 from lanes.presence import Process
+from lanes.push import FORMAT
 
 log = logging.getLogger("pushlane.presence")
 
@@ -38,9 +39,22 @@ class Attendance:
         await self._announce()
         try:
             await require_format(self._backend.shelf, self._describe().format)
+            await self._tell_of_old_form()
         except BaseException:
             await self.close()
             raise
+
+    async def _tell_of_old_form(self) -> None:
+        backend = self._backend
+        number = await format_to_write(backend.shelf, backend.registry, backend.presence)
+        if number < FORMAT:
+            log.info(
+                "each push is a message of its own, as older processes may be there; when all are "
+                "upgraded, `pushlane formats --min %d` makes bundles of new tasks, which cost much "
+                "less",
+                FORMAT,
+                extra={"action": "old_form"},
+            )
 
     async def run(self) -> None:
         """Say it again before its time is over, for ever."""

@@ -359,9 +359,8 @@ class Breaker:
         self._answers += count
         if now_s >= self._paced_at_s + _LATELY_S:
             self._pace(now_s)
-        for _ in range(count):
-            self._failures.add(False)
-            self._finals.add(False)
+        self._failures.add_well(count)
+        self._finals.add_well(count)
         if self._storm:
             self._storm.clear()
 
@@ -569,6 +568,12 @@ class _Share:
         self._share += (failed - self._share) / self._count
         if not failed:
             self._known = self._share
+
+    def add_well(self, count: int) -> None:
+        """So many that have not failed."""
+        if self._share or self._count < _LANDINGS_KNOWN:
+            for _ in range(count):
+                self.add(False)
 
     @property
     def row(self) -> float:

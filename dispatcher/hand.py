@@ -17,12 +17,22 @@ from lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
 class Message:
     """A message off a lane, with what is left of it.
 
-    `asked_s` is when the registry was last asked about it, on a monotonic clock, and `left` counts
-    its pushes that are not settled. `error` says why nothing of it can be read, not even whose
-    pushes it has: then it is one push that nobody knows.
+    `asked_s` is when the registry was last asked about it, on a monotonic clock. `left` counts its
+    pushes that are not settled; it `is_spent` when none is left to be taken. `error` says why
+    nothing of it can be read, not even whose pushes it has: then it is one push that nobody knows.
     """
 
-    __slots__ = ("_bundle", "_gone", "_next", "_pushes", "asked_s", "error", "left", "taken")
+    __slots__ = (
+        "_bundle",
+        "_gone",
+        "_next",
+        "_pushes",
+        "asked_s",
+        "error",
+        "is_spent",
+        "left",
+        "taken",
+    )
 
     def __init__(self, taken: Taken, asked_s: float = 0.0) -> None:
         self.taken = taken
@@ -42,16 +52,12 @@ class Message:
         except (MalformedPush, UnknownFormat) as error:
             self.error = error
         self.left = len(self._bundle)
+        self.is_spent = False
 
     @property
     def task_id(self) -> str:
         """Empty when that cannot be read."""
         return self._bundle.task_id
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether no push of it is left to be taken."""
-        return self._next >= len(self._bundle)
 
     @property
     def last_seq(self) -> int:
@@ -65,12 +71,13 @@ class Message:
     def take(self) -> Held:
         """The next push. Only while it is not spent."""
         place = self._next
-        self._step_over(place + 1)
-        seq = self._bundle.seqs[place]
+        self._go_on(place + 1)
         if self._pushes is None:
             self._pushes = self._read()
         if self._pushes:
-            return Held(self, place, seq, self._pushes[place])
+            push = self._pushes[place]
+            return Held(self, place, push.seq, push)
+        seq = self._bundle.seqs[place]
         try:
             if self.error is not None:
                 raise self.error
@@ -83,9 +90,14 @@ class Message:
         if self.error is not None:
             return []
         try:
-            return decode_many([self._bundle.body(place) for place in range(len(self._bundle))])
+            pushes = decode_many(self._bundle.all_bodies())
         except MalformedPush:
             return []
+        task_id = self._bundle.task_id
+        for push, seq in zip(pushes, self._bundle.seqs, strict=True):
+            if push.seq != seq or push.task_id != task_id:  # one cut short took of those behind it
+                return []
+        return pushes
 
     def drop(self, bits: int, first_seq: int) -> int:
         """Those whose bit is set are over: bit n is for the seq `first_seq + n`. How many it had of
@@ -98,7 +110,7 @@ class Message:
                 self._gone |= 1 << place
                 dropped += 1
         self.left -= dropped
-        self._step_over(self._next)
+        self._go_on(self._next)
         return dropped
 
     def body(self, place: int) -> bytes:
@@ -111,10 +123,12 @@ class Message:
             return self._bundle.fields(place)[:MAX_PUSH_BYTES]
         return b"" if place else self.taken.body[:MAX_PUSH_BYTES]
 
-    def _step_over(self, place: int) -> None:
-        while self._gone >> place & 1:
-            place += 1
+    def _go_on(self, place: int) -> None:
+        if self._gone:
+            while self._gone >> place & 1:
+                place += 1
         self._next = place
+        self.is_spent = place >= len(self._bundle.seqs)
 
 
 _NOTHING = Bundle("", (0,), ())

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from dispatcher.hand import Held, Message
-from lanes.naming import later_lane
+from lanes.naming import is_pool, later_lane
 from lanes.ports import LaneReader, Taken
 from lanes.task import Level
 
@@ -29,6 +29,7 @@ class Inlet:
 
     __slots__ = (
         "_at_hand",
+        "_is_shared",
         "asking",
         "depth",
         "has_more",
@@ -44,6 +45,7 @@ class Inlet:
         self.depth = depth
         self.wanted = wanted
         self.reader: LaneReader | None = None
+        self._is_shared = is_pool(name)
         self._at_hand: deque[deque[Message]] = deque()  # of each task
         self.messages = 0
         self.last_seq = 0
@@ -72,14 +74,19 @@ class Inlet:
 
     def add(self, messages: Iterable[Message]) -> None:
         """These were asked about: they are at hand."""
-        by_task = {some[0].task_id: some for some in self._at_hand}
+        by_task = {self._turn_of(some[0]): some for some in self._at_hand}
         for message in messages:
-            some = by_task.get(message.task_id)
+            turn = self._turn_of(message)
+            some = by_task.get(turn)
             if some is None:
-                some = by_task[message.task_id] = deque()
+                some = by_task[turn] = deque()
                 self._at_hand.append(some)
             some.append(message)
             self.messages += 1
+
+    def _turn_of(self, message: Message) -> str:
+        """Whose turn it waits for. On a task's own lane what cannot be read overtakes nothing."""
+        return message.task_id if self._is_shared else ""
 
     def take(self, oldest_s: float) -> Held | None:
         """The next push, of a message that was asked about since that time, on a monotonic clock.
@@ -215,7 +222,7 @@ class OpenLane:
         taken = None
         if self.later.messages and self._takes_due:
             taken = self.later.take(oldest_s)
-        if taken is None and self.main.messages and self._takes_new:
+        if taken is None and self.main.messages and not self.brimful and self.parked < self.room:
             taken = self.main.take(oldest_s)
         if taken is not None:
             self.in_hand += 1

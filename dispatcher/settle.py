@@ -119,7 +119,11 @@ class Settler:
     def _count(self, lane: OpenLane) -> None:
         self.unsettled += 1
         lane.unsettled += 1
-        if lane.unsettled >= _LEAST_A_LANE and not lane.crowded and self._is_crowded(lane):
+        if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
+            self._look_at(lane)
+
+    def _look_at(self, lane: OpenLane) -> None:
+        if self._is_crowded(lane):
             lane.crowded = True
             self._on_release(lane)
 
@@ -147,10 +151,13 @@ class Settler:
         with_receipts, append = self._receipts.is_on, self._ends.append
         kind = Kind.DELIVERED
         for job in jobs:
-            push = job.push
-            self._count(job.lane)
+            lane, push = job.lane, job.push
             receipt = Receipt(job, kind, "", at_ms) if with_receipts else None
-            append(_End(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
+            append(_End(lane, job.taken, push.task_id, push.seq, kind, receipt))
+            lane.unsettled += 1
+            if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
+                self._look_at(lane)
+        self.unsettled += len(jobs)
         self._ends_since_s = self._ends_since_s or time.monotonic()
         self._ended.set()
 

@@ -27,7 +27,7 @@ from lanes.settings import Settings
 from lanes.task import ACTIVE_STATES, Level, Task
 
 _LOOKED_AT = 64
-_NEAR = 50
+_NEAR = 4  # messages
 _COUNTED = 2_000  # the newest: what older ones have left shows on the lanes
 
 

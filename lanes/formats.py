@@ -7,6 +7,8 @@ loss of Redis.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
@@ -28,10 +30,9 @@ async def format_to_write(shelf: Shelf, registry: Registry, presence: Presence) 
         return min(_number(found), FORMAT)
     if (await registry.page(TaskQuery(), most=1)).tasks:
         return 1
-    if any(process.format < FORMAT for process in await presence.list()):
-        return 1
-    await shelf.put(_KIND, _NAME, msgspec.json.encode(FORMAT), None)
-    return min(await min_format(shelf), FORMAT)  # another may have been first
+    with suppress(TaskConflict):  # an older process is there, or another was first
+        await set_min_format(shelf, presence, FORMAT)
+    return min(await min_format(shelf), FORMAT)
 
 
 async def min_format(shelf: Shelf) -> int:

@@ -17,7 +17,7 @@ Chunk = list[bytes]
 
 
 def chunk_size(batch: int) -> int:
-    """About 4,096 rows, in whole producer batches: so their boundaries are the same at a resume."""
+    """About 4,096 rows, in whole bundles."""
     return max(1, _CHUNK_ROWS // batch) * batch
 
 

@@ -155,7 +155,7 @@ class _Replay:
         return Replayed(await self._patiently(partial(publication.seal, published)), published)
 
     async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
-        """Whole producer batches, so that a chunk that is sent again has the same borders."""
+        """Whole bundles, so that a chunk that is sent again has the same ones."""
         seqs = Seqs()
         chunk: list[Push] = []
         size = chunk_size(self._settings.batch)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lanes.durable import write_durably
-from lanes.errors import BadInput
+from lanes.errors import BadInput, UnknownFormat
 from lanes.settings import Settings
 from lanes.task import Task
 from pipeline.fanout.request import Counts
@@ -92,12 +92,15 @@ class Stage:
         except FileNotFoundError:
             return None
         try:
-            return msgspec.json.decode(text, type=Manifest)
+            manifest = msgspec.json.decode(text, type=Manifest)
         except msgspec.DecodeError as error:
             raise BadInput(
                 f"{self.path / 'manifest.json'} is damaged; cancel the task, remove the folder, "
                 "and run this with another --key"
             ) from error
+        if manifest.format > FORMAT:
+            raise UnknownFormat(manifest.format, f"the fan-out in {self.path}")
+        return manifest
 
     def keep(self) -> None:
         """Somebody goes on with it: it is not abandoned."""

@@ -192,6 +192,22 @@ def test_whatever_stands_in_a_push_its_neighbours_are_read(spoiled: bytes) -> No
     assert bad.message.raw(bad.place) == spoiled
 
 
+@pytest.mark.parametrize("extra", [("other", 99), ("t", 99), ("other", 6)], ids=str)
+@pytest.mark.parametrize("place", [6, 7])
+def test_one_that_is_too_short_takes_nothing_from_those_behind_it(
+    place: int, extra: tuple[str, int]
+) -> None:
+    """Though as many are there in all, since another is too long."""
+    fields = fields_of(body_of(5))
+    short = b"\xdc" + (len(msgspec.msgpack.decode(fields)) + 1).to_bytes(2, "big") + fields[1:]
+    long = fields_of(body_of(place)) + encode(Push(*extra, "somebody else"))
+
+    held = taken_all(with_spoiled([5, 6, 7], {5: short, place: long}))
+
+    assert [one.seq for one in held if one.push is None] == [5, place]
+    assert [one.push.seq for one in held if one.push is not None] == [13 - place]
+
+
 def test_of_one_that_is_too_large_the_start_is_kept() -> None:
     large = fields_of(encode(Push("t", 2, "to-2", body="x" * MAX_PUSH_BYTES)))
     first, bad, _ = taken_all(with_spoiled([1, 2, 3], {2: large}))

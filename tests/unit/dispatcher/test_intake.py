@@ -223,12 +223,12 @@ async def test_what_ends_while_it_is_at_hand_is_not_taken(monkeypatch: pytest.Mo
 async def test_at_least_once_goes_on_unasked_while_the_registry_is_silent_and_counts_it() -> None:
     registry = Registry()
     registry.away = True
-    scene = Scene(registry, Reader("task-t", [1, 2]))
+    scene = Scene(registry, Reader("task-t", [1, 2, (3, 4, 5)]))
 
     await scene.filled()
 
-    assert scene.at_hand() == [1, 2]
-    assert scene.stats.unasked == 2
+    assert scene.at_hand() == [1, 2, 3, 4, 5]
+    assert scene.stats.unasked == 5
 
 
 async def test_once_waits_for_the_registry() -> None:
@@ -408,10 +408,11 @@ def test_messages_nobody_knows_the_task_of_have_their_turn_too() -> None:
 
 def test_a_lane_of_one_task_keeps_the_order_of_its_messages() -> None:
     inlet = Inlet("task-t", 32, wanted=True)
-    inlet.add([message_of("t", 2), message_of("t", [5, 6])])
+    unread = Message(Taken(b"?", "task-t", None))
+    inlet.add([message_of("t", 2), message_of("t", [5, 6]), unread, message_of("other", 1)])
     inlet.add([message_of("t", 1)])
 
-    assert [seq for _, seq in taken_all(inlet)] == [2, 5, 6, 1]
+    assert taken_all(inlet) == [("t", 2), ("t", 5), ("t", 6), ("", 0), ("other", 1), ("t", 1)]
 
 
 def test_what_has_ended_leaves_the_turns_of_the_others_as_they_were() -> None:

@@ -19,12 +19,13 @@ from lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, Use
 from lanes.formats import min_format, require_format, set_min_format
 from lanes.life import now_ms
 from lanes.presence import Process, decode_all, encode
+from lanes.push import FORMAT
 from lanes.task import Level
 from tests.command import Command
 from tests.unit.dispatcher.support import MemorySink, Wrapped, backend_in, dispatching, until
 
 OLD = Process(id="old", kind="dispatcher", pid=7, version="0.1.0", format=1)
-NEW = msgspec.structs.replace(OLD, id="new", format=2)
+NEW = msgspec.structs.replace(OLD, id="new", format=FORMAT + 1)
 
 
 async def test_a_dispatcher_is_there_while_it_runs_and_leaves_at_a_clean_stop(
@@ -34,7 +35,11 @@ async def test_a_dispatcher_is_there_while_it_runs_and_leaves_at_a_clean_stop(
         async with dispatching(backend, MemorySink(), settings) as dispatcher:
             await until(lambda: dispatcher.reads("pool-0"))
             [process] = await backend.presence.list()
-            assert (process.kind, process.pid, process.format) == ("dispatcher", os.getpid(), 1)
+            assert (process.kind, process.pid, process.format) == (
+                "dispatcher",
+                os.getpid(),
+                FORMAT,
+            )
             assert (process.sinks, process.resting) == (("memory",), ())
             assert process.started_at_ms
         assert await backend.presence.list() == []
@@ -87,9 +92,9 @@ async def test_what_cannot_be_said_is_said_again(tmp_path: Path) -> None:
 
 async def test_a_dispatcher_that_cannot_read_what_may_come_refuses_to_start(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        await set_min_format(backend, 2, reads=2)
+        await set_min_format(backend.shelf, backend.presence, 3, reads=3)
 
-        with pytest.raises(UserError, match=r"format 2, and this version.*up to 1.*upgrade"):
+        with pytest.raises(UserError, match=r"format 3, and this version.*up to 2.*upgrade"):
             await Dispatcher(backend, MemorySink(), settings).run()
 
         assert await backend.presence.list() == []
@@ -101,15 +106,17 @@ async def test_it_is_raised_only_when_all_live_processes_read_it(tmp_path: Path)
         await backend.presence.announce(NEW, 60.0)
         await backend.presence.announce(OLD, 60.0)
         with pytest.raises(TaskConflict, match=r"old \(pid 7\)"):
-            await set_min_format(backend, 2, reads=2)
+            await set_min_format(backend.shelf, backend.presence, 2)
         assert await min_format(backend.shelf) == 1
 
         await backend.presence.leave("old")
-        await set_min_format(backend, 2, reads=2)
+        await set_min_format(backend.shelf, backend.presence, 2)
 
         assert await min_format(backend.shelf) == 2
         await require_format(backend.shelf, 2)
-        await set_min_format(backend, 1, reads=2)
+        with pytest.raises(UserError, match="format 2"):
+            await require_format(backend.shelf, 1)
+        await set_min_format(backend.shelf, backend.presence, 1)
         await require_format(backend.shelf, 1)
 
 
@@ -125,19 +132,18 @@ class ComesLate(Wrapped):
 
 async def test_an_older_process_that_comes_meanwhile_takes_it_back(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        late = with_other(backend, presence=ComesLate(backend.presence))
         with pytest.raises(TaskConflict):
-            await set_min_format(late, 2, reads=2)
+            await set_min_format(backend.shelf, ComesLate(backend.presence), 2)
         assert await min_format(backend.shelf) == 1
 
 
-@pytest.mark.parametrize("number", [0, -1, 2])
+@pytest.mark.parametrize("number", [0, -1, 3])
 async def test_a_format_that_this_process_does_not_read_is_refused(
     tmp_path: Path, number: int
 ) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        with pytest.raises(BadInput, match=f"format {number} is not one from 1 to 1"):
-            await set_min_format(backend, number)
+        with pytest.raises(BadInput, match=f"format {number} is not one from 1 to 2"):
+            await set_min_format(backend.shelf, backend.presence, number)
 
 
 async def test_one_that_is_kept_in_a_way_not_known_stops_a_start(tmp_path: Path) -> None:
@@ -163,17 +169,18 @@ def test_the_command_lists_processes(command: Command) -> None:
     asyncio.run(work())
 
     [shown] = command("processes", "--json").json
-    assert (shown["id"], shown["format"], shown["resting"]) == ("new", 2, [])
+    assert (shown["id"], shown["format"], shown["resting"]) == ("new", 3, [])
     assert "new" in command("processes").stdout
 
 
 def test_the_command_shows_formats_and_refuses_what_is_not_read(command: Command) -> None:
     assert command("formats", "--json").json == {
         "min_format": 1,
-        "this_reads": 1,
+        "this_reads": 2,
         "all_read": None,
     }
-    ran = command("formats", "--min", "2")
+    ran = command("formats", "--min", "3")
     assert ran.exit_code == 1
-    assert "format 2 is not one from 1 to 1" in ran.stderr
-    assert command("formats", "--min", "1").exit_code == 0
+    assert "format 3 is not one from 1 to 2" in ran.stderr
+    assert command("formats", "--min", "2").exit_code == 0
+    assert command("formats", "--json").json["min_format"] == 2

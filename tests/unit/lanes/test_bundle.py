@@ -104,6 +104,7 @@ def test_what_is_packed_comes_out_as_it_was_and_in_order(task_id, seqs, most, co
     for bundle, (_, last_seq, pushes) in zip(opened, found, strict=True):
         assert (bundle.task_id, bundle.problem) == (task_id, "")
         assert (bundle.seqs[-1], len(bundle)) == (last_seq, pushes)
+    assert [one for bundle in opened for one in bundle.all_bodies()] == bodies
 
 
 @given(task_ids, rising_seqs(), mosts)
@@ -380,6 +381,7 @@ def test_a_push_that_cannot_be_read_spoils_no_other(odd: bytes) -> None:
     assert [is_push(bundle, place) for place in range(3)] == [True, False, True]
     assert (bundle.problem, bundle.fields(1)) == ("", odd)
     assert (bundle.body(0), bundle.body(2)) == (body("t1", 7), body("t1", 9))
+    assert together(bundle) == one_by_one(bundle)
     found = list(bundle.bodies())
     assert (found[0], found[-1]) == (body("t1", 7), body("t1", 9))
 
@@ -416,6 +418,21 @@ def test_what_nests_too_deep_is_malformed(nested: bytes) -> None:
         open_message(b"\x95\x02\xa2t1\x07" + nested * 60_000)
 
 
+def together(bundle: Bundle) -> list[bytes] | None:
+    """All of its pushes at once; None when one of them is no array."""
+    try:
+        return bundle.all_bodies()
+    except MalformedPush:
+        return None
+
+
+def one_by_one(bundle: Bundle) -> list[bytes] | None:
+    try:
+        return [bundle.body(place) for place in range(len(bundle))]
+    except MalformedPush:
+        return None
+
+
 def assert_harmless(message: bytes) -> None:
     """Whatever it is, nobody who opens it and reads all of it meets an error of another kind."""
     list(bodies_of(message))
@@ -430,6 +447,7 @@ def assert_harmless(message: bytes) -> None:
     assert 1 <= seqs[0] <= seqs[-1] <= MAX_SEQ
     for place in range(len(bundle)):
         is_push(bundle, place)
+    assert together(bundle) == one_by_one(bundle)
 
 
 @given(st.binary(max_size=200))

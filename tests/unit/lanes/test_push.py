@@ -17,6 +17,7 @@ from lanes.push import (
     Scope,
     decode,
     decode_dead,
+    decode_many,
     decode_mark,
     encode,
     encode_dead,
@@ -63,6 +64,35 @@ def test_bytes_that_are_no_push_are_malformed(body):
 def test_more_than_a_push_may_have_is_malformed():
     with pytest.raises(MalformedPush, match=f"over the limit of {MAX_PUSH_BYTES}"):
         decode(encode(Push("t1", 7, "r", body="x" * MAX_PUSH_BYTES)))
+
+
+def test_many_are_read_as_each_is_alone():
+    older = msgspec.msgpack.encode(["t1", 8, "r"])
+    newer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(PUSH)), "new", {"a": [1]}])
+    bodies = [encode(PUSH), older, newer]
+
+    assert decode_many(bodies) == [decode(body) for body in bodies]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"",
+        b"\xc1",
+        encode(PUSH)[:-1],
+        encode(PUSH) + b"\xc0",
+        encode(PUSH) * 2,
+        encode(Push("t1", 7, "r", body="x" * MAX_PUSH_BYTES)),
+        msgspec.msgpack.encode([3, "t1"]),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_none_of_many_is_read_when_one_cannot_be(odd, place):
+    bodies = [encode(PUSH)] * 2
+    bodies.insert(place, odd)
+
+    with pytest.raises(MalformedPush):
+        decode_many(bodies)
 
 
 def test_what_nests_too_deep_is_malformed():

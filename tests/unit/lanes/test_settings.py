@@ -68,6 +68,7 @@ def test_a_value_that_cannot_be_used_is_named(name, value):
         ("retry_first_s", "x", "give a number over 0 to 86,400"),
         ("retention_s", "-1", "give a number from 0"),
         ("receipts", "maybe", "give one of off, on, required"),
+        ("compression", "gzip", "give one of lz4, none, snappy, zlib, zstd"),
         ("namespace", 5, "give a text"),
     ],
 )
