@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dispatcher.backoff import Backoff
 from lanes.backend import Backend
-from lanes.errors import Unreachable
+from lanes.errors import PushlaneError, Unreachable
 from lanes.formats import format_to_write, require_format
 from lanes.presence import Process
 from lanes.push import FORMAT
@@ -46,7 +46,10 @@ class Attendance:
 
     async def _tell_of_old_form(self) -> None:
         backend = self._backend
-        number = await format_to_write(backend.shelf, backend.registry, backend.presence)
+        try:
+            number = await format_to_write(backend.shelf, backend.registry, backend.presence)
+        except PushlaneError:  # no reason not to start
+            return
         if number < FORMAT:
             log.info(
                 "each push is a message of its own, as older processes may be there; when all are "
