@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.backends import backend_settings
-from bench.backlog import write_tasks
+from bench.backlog import BUNDLE, write_tasks
 from bench.dispatching import Dispatching, dispatching
 from bench.figures import Figure, at_most, say
 from lanes import life
@@ -77,7 +77,13 @@ def _with_lanes(broker: str, lanes: int) -> int:
             async def open_one() -> None:
                 task_id = new_task_id()
                 lane = own_lane(task_id)
-                task = Task(id=task_id, level=Level.HIGH, lane=lane, created_at_ms=life.now_ms())
+                task = Task(
+                    id=task_id,
+                    level=Level.HIGH,
+                    lane=lane,
+                    bundle=BUNDLE,
+                    created_at_ms=life.now_ms(),
+                )
                 async with room:
                     await backend.broker.open_lane(lane)
                     await backend.registry.add(life.start(task))

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -21,9 +22,8 @@ from dispatcher.hand import Message
 from dispatcher.lane import Inlet, OpenLane
 from dispatcher.settle import Settler
 from dispatcher.stats import Stats
-from lanes.errors import Unreachable
-from lanes.ports import Registry
-from lanes.task import DeliveryMode, Span, Task
+from lanes.ports import LaneReader, Registry
+from lanes.task import Span, Task
 
 log = logging.getLogger("pushlane.intake")
 
@@ -32,7 +32,6 @@ STALE_S = 2.0
 
 _AGAIN_S = 1.0
 _REST_S = 0.004
-_SILENCE_S = 0.25
 _WIDEST_SPAN = 4_096
 
 
@@ -41,6 +40,7 @@ class _Batch(NamedTuple):
 
     lane: OpenLane
     inlet: Inlet
+    reader: LaneReader | None
     messages: list[Message]
     is_at_hand: bool = False
 
@@ -84,11 +84,12 @@ class Intake:
         now_s = time.monotonic()
         messages = [Message(one, now_s) for one in taken]
         inlet.last_seq = max(inlet.last_seq, *(message.last_seq for message in messages))
+        lane.came(sum(message.left for message in messages))
         if all(one.is_first for one in taken):
             inlet.add(messages)
             self._on_ready(lane)
         else:
-            self._ask(_Batch(lane, inlet, messages))
+            self._ask(_Batch(lane, inlet, inlet.reader, messages))
 
     def _ask(self, batch: _Batch) -> None:
         batch.inlet.asking += 1
@@ -107,13 +108,7 @@ class Intake:
             await self._due.wait()
             self._due.clear()
             batches, self._waiting = self._waiting, []
-            try:
-                await self._drop_what_is_over(batches)
-            except Unreachable as error:
-                self._go_on_unasked(batches)
-                await backoff.wait(error)
-                continue
-            backoff.reset()
+            await backoff.until_done(partial(self._drop_what_is_over, batches))
             for batch in batches:
                 batch.inlet.asking -= 1
                 self._hand_on(batch)
@@ -125,26 +120,20 @@ class Intake:
             since_s = time.monotonic() - _AGAIN_S
             for lane in lanes():
                 for inlet in lane.inlets:
-                    if not inlet.messages or lane.held:
+                    if not inlet.messages or inlet.asking or lane.held:
                         continue
                     messages = inlet.at_hand()
                     if any(message.asked_s < since_s for message in messages):
-                        self._ask(_Batch(lane, inlet, messages, is_at_hand=True))
+                        again = _Batch(lane, inlet, inlet.reader, messages, is_at_hand=True)
+                        self._ask(again)
 
     async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> None:
         """From each message those of its pushes that have ended, or wait elsewhere."""
         questions = [question for batch in batches for question in self._questions(batch)]
-        answers = await self._answers([question.span for question in questions])
+        answers = await self._registry.gone([question.span for question in questions])
         for (span, messages), bits in zip(questions, answers, strict=True):
             if bits:
                 self._stats.repeats += sum(one.drop(bits, span.first) for one in messages)
-
-    async def _answers(self, spans: Sequence[Span]) -> Sequence[int]:
-        try:
-            async with asyncio.timeout(_SILENCE_S):
-                return await self._registry.gone(spans)
-        except TimeoutError as error:
-            raise Unreachable(f"no answer within {_SILENCE_S:g} s") from error
 
     def _questions(self, batch: _Batch) -> Iterator[_Question]:
         by_task: dict[str, list[tuple[int, int, Message]]] = defaultdict(list)
@@ -160,26 +149,12 @@ class Intake:
                 span = Span(task_id, run[0][0], last, moves=is_home)
                 yield _Question(span, [message for _, _, message in run])
 
-    def _go_on_unasked(self, batches: Sequence[_Batch]) -> None:
-        """What may be repeated does not wait for a registry that is silent."""
-        for batch in batches:
-            batch.inlet.asking -= 1
-            going = [one for one in batch.messages if self._may_repeat(one)]
-            self._stats.unasked += sum(len(one.seqs()) for one in going)
-            self._hand_on(batch._replace(messages=going))
-            if left := [one for one in batch.messages if not self._may_repeat(one)]:
-                self._ask(batch._replace(messages=left))
-
-    def _may_repeat(self, message: Message) -> bool:
-        task = self._find(message.task_id)
-        return task is not None and task.delivery is DeliveryMode.AT_LEAST_ONCE
-
     def _hand_on(self, batch: _Batch) -> None:
-        lane, inlet, messages, is_at_hand = batch
+        lane, inlet, reader, messages, is_at_hand = batch
         now_s = time.monotonic()
         for message in messages:
             message.asked_s = now_s
-        if lane.retired or inlet.reader is None:  # it goes to who reads the lane now
+        if lane.retired or inlet.reader is not reader:  # it goes to who reads the lane now
             return
         for message in messages:
             if not message.left:

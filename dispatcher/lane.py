@@ -16,6 +16,7 @@ from lanes.task import Level
 
 ROOM = 1_000
 _ANSWER_WAIT_S = 0.1
+_MORE_WAIT_S = 0.4  # a broker's pauses on a busy machine have been seen to outlast 0.25
 
 
 class Inlet:
@@ -24,7 +25,7 @@ class Inlet:
     `has_more`: the reader has something. `asking` counts the batches that are being asked about,
     and `last_seq` is the highest that came off the reader.
     Of the `depth` messages that the reader and this may have at hand, some are pulled off the
-    reader at once, when half as many are left here. Tasks that share the lane take turns.
+    reader at once, when an eighth is left here. Tasks that share the lane take turns.
     """
 
     __slots__ = (
@@ -138,6 +139,7 @@ class OpenLane:
     """
 
     __slots__ = (
+        "_doubts",
         "again_at_ms",
         "brimful",
         "crowded",
@@ -173,6 +175,7 @@ class OpenLane:
         self.deferred = 0
         self.unsettled = 0
         self.total = 0
+        self._doubts = 0
         self.crowded = False
         self.retired = False
 
@@ -222,20 +225,31 @@ class OpenLane:
         taken = None
         if self.later.messages and self._takes_due:
             taken = self.later.take(oldest_s)
-        if taken is None and self.main.messages and not self.brimful and self.parked < self.room:
+        if taken is None and self.main.messages and self._takes_new:
             taken = self.main.take(oldest_s)
         if taken is not None:
             self.in_hand += 1
         return taken
 
     def refill_wait_s(self) -> float:
-        """How long it is worth waiting for what a reader knows to be on its way."""
+        """How long it is worth waiting for what is known to be on its way: by a reader, or since
+        the last push of the task has not come yet.
+        """
         if not self._takes_due:
             return 0.0
-        wait_s = self.later.refill_wait_s()
-        if self.brimful or (self.main.last_seq >= self.total > 0 and not self.main.asking):
-            return wait_s  # nothing new may go, or the last there is has come
-        return max(wait_s, self.main.refill_wait_s())
+        if self.brimful:
+            return self.later.refill_wait_s()
+        has_more = self.main.last_seq < self.total and not self._doubts
+        more_s = _MORE_WAIT_S if has_more else 0.0
+        return max(more_s, self.main.refill_wait_s(), self.later.refill_wait_s())
+
+    def waited_in_vain(self) -> None:
+        """Nothing came: another process may have the rest, until much has come here again."""
+        self._doubts = ROOM
+
+    def came(self, pushes: int) -> None:
+        """So many came off its reader."""
+        self._doubts = max(0, self._doubts - pushes)
 
     def let_go(self) -> list[LaneReader]:
         """Its readers, to be closed: what was given back goes to others with them."""

@@ -149,6 +149,8 @@ class Loop:
         """
         lane = self._refilling
         if lane is not None and (lane.fed or time.monotonic() >= self._refill_by):
+            if not lane.fed:
+                lane.waited_in_vain()
             self._refilling = None
         return self._refilling is None and not self._settler.is_late
 

@@ -36,7 +36,7 @@ _FIRST_FEED_S = 0.05
 _AGAIN_MS = 60_000
 _ENDED_KEPT = 10_000
 _APPLIED_AT_ONCE = 100
-_BUNDLE_OF_MANY = 8  # where tasks share a lane: several of them are to be at hand
+_SHARED = 8  # as if bundles were so small: of several tasks that share a lane there is one at hand
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
 
@@ -174,7 +174,8 @@ class Roster:
         """Give a task's own lane its level, its quota, and leave to move unless it has to wait."""
         lane = self.lanes.get(task.lane)
         if lane is None:
-            lane = self._open(task.lane, task.level, task.quota, task.bundle)
+            is_home = task.lane == (task.first_lane or task.lane)
+            lane = self._open(task.lane, task.level, task.quota, task.bundle if is_home else 1)
         elif lane.level is not task.level:
             self._scheduler.remove(lane)
             lane.level = task.level
@@ -196,8 +197,8 @@ class Roster:
             self._place(task)
             self._wake()
 
-    def _open(self, name: str, level: Level, quota: int, bundle: int = _BUNDLE_OF_MANY) -> OpenLane:
-        """`bundle` is how many pushes a message has at most. A later lane may have single ones."""
+    def _open(self, name: str, level: Level, quota: int, bundle: int = _SHARED) -> OpenLane:
+        """`bundle` is how many pushes a message has at most; on a later lane each is alone."""
         depth = max(2, self._prefetch // max(1, bundle))
         lane = self.lanes[name] = OpenLane(name, level, depth, self._prefetch)
         self._scheduler.add(lane, level, quota)

@@ -247,7 +247,6 @@ class Dispatcher:
             self._backend,
             Laters(self._backend, self._roster.find, self._roster.apply),
             self._receipts,
-            self._roster.find,
             self._completion.on_progress,
             self._roster.released,
             self.wake,

@@ -1,9 +1,10 @@
 """Outcomes become durable, and only then are their messages acked.
 
 Retries and forwards are on a lane again, dead pushes are on the dead-letter lane; receipts are in
-their log, and then finished pushes are counted in the registry; then the ack is sent. A crash
-anywhere between repeats a push and never loses one. What waits here is bounded lane by lane: a
-crowded one leaves the ring, so that what cannot be published holds its own lane alone.
+their log, and then finished pushes are counted in the registry; then the messages are acked of
+which no push is left. A crash anywhere between repeats a push and never loses one. What waits here
+is bounded lane by lane: a crowded one leaves the ring, so that what cannot be published holds its
+own lane alone.
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from dispatcher.lane import OpenLane
 from dispatcher.laters import Laters
 from dispatcher.receipts import Receipt, Receipts
 from lanes.backend import Backend
-from lanes.bundle import MOST_POOLED, packed
 from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
 from lanes.life import now_ms
 from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
 from lanes.ports import Taken
 from lanes.push import DeadPush, Kind, Push, encode_dead
-from lanes.task import Finished, Moved, Progress, Task
+from lanes.task import Finished, Moved, Progress
 
 log = logging.getLogger("pushlane.settle")
 
@@ -80,9 +80,9 @@ class _Move(NamedTuple):
 class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
-    `find` gives this process's view of a task. `on_progress` hears the new counts of every task
-    that a batch touched; `on_release` that a lane has become crowded, or that less of it is in
-    hand; `on_settled` that there is room again; `on_durable` what became of each push.
+    `on_progress` hears the new counts of every task that a batch touched; `on_release` that a
+    lane has become crowded, or that less of it is in hand; `on_settled` that there is room again;
+    `on_durable` what became of each push.
     """
 
     def __init__(
@@ -90,7 +90,6 @@ class Settler:
         backend: Backend,
         laters: Laters,
         receipts: Receipts,
-        find: Callable[[str], Task | None],
         on_progress: Callable[[Sequence[Progress]], None],
         on_release: Callable[[OpenLane], None],
         on_settled: Callable[[], None],
@@ -99,7 +98,6 @@ class Settler:
         self._backend = backend
         self._laters = laters
         self._receipts = receipts
-        self._find = find
         self._on_progress = on_progress
         self._on_release = on_release
         self._ends: list[_End] = []
@@ -254,7 +252,7 @@ class Settler:
 
     async def _publish_once(self, moves: list[_Move]) -> list[_End]:
         target, _, _, delay_s, opens_for = moves[0]
-        bodies = self._bundled(moves)
+        bodies = [move.body for move in moves]
         broker = self._backend.broker
         if opens_for:
             await self._laters.ensure(opens_for)
@@ -269,24 +267,6 @@ class Settler:
             else:  # not heard of yet, or about to be made anew
                 raise
         return [move.end for move in moves]
-
-    def _bundled(self, moves: list[_Move]) -> list[bytes]:
-        """As messages: in small bundles where the task has any, since later lanes are shared too,
-        by those of a task that come due at different times.
-        """
-        if is_dead(moves[0].target):
-            return [move.body for move in moves]
-        by_task: dict[str, list[_Move]] = defaultdict(list)
-        for move in moves:
-            by_task[move.end.task_id].append(move)
-        messages: list[bytes] = []
-        for task_id, some in by_task.items():
-            task = self._find(task_id)
-            bundle = min(task.bundle, MOST_POOLED) if task is not None else 1
-            by_seq = {move.end.seq: move.body for move in some}  # a push may have come twice
-            bodies = [by_seq[seq] for seq in sorted(by_seq)]
-            messages += [one.message for one in packed(bodies, max(1, bundle))]
-        return messages
 
     async def _is_over(self, lane: str) -> bool:
         """Whether the registry says that the lane went with its task."""

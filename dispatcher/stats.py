@@ -82,7 +82,6 @@ class Stats:
         self.unknown_format = 0
         self.deferred = 0
         self.repeats = 0
-        self.unasked = 0
         self.claims = dict.fromkeys(ClaimResult, 0)
         self.degraded = 0
         self.receipts = Buckets()
@@ -160,10 +159,6 @@ class StatsCollector(Collector):
             "pushlane_repeats_dropped", "Messages whose push had ended, or waited on another lane"
         )
         repeats.add_metric([], stats.repeats)
-        unasked = CounterMetricFamily(
-            "pushlane_unasked", "Pushes sent while the registry did not say whether they had ended"
-        )
-        unasked.add_metric([], stats.unasked)
         out_of_order = CounterMetricFamily(
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
@@ -176,7 +171,7 @@ class StatsCollector(Collector):
         receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
         receipts.add_metric([], stats.receipts_written)
         moved = (forwarded, malformed, unknown_format, deferred)
-        yield from (picked, outcomes, *moved, repeats, unasked)
+        yield from (picked, outcomes, *moved, repeats)
         yield from (out_of_order, dropped, receipts)
 
     def _ledger_counters(self) -> Iterable[Metric]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from bench.backlog import BUNDLE
 from bench.faults import chaos, kills, outages, rests
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
@@ -55,8 +56,11 @@ def of_one_process(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
 
 
 def what_was_not_acked(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
-    """An ack leaves within 0.15 s of its push's outcome; what is older is known to the broker."""
-    return Bound(0, faults * (load.slots + 3 * tally.busiest_window))
+    """An ack leaves within 0.15 s of the last outcome of its bundle; what is older is known to the
+    broker. Of each task one bundle is open.
+    """
+    open_bundles = load.backlog // load.pushes + 1
+    return Bound(0, faults * (load.slots + 3 * tally.busiest_window + open_bundles * (BUNDLE - 1)))
 
 
 def what_was_cut(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:

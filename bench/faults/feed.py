@@ -76,6 +76,7 @@ class Feeder:
             id=task_id,
             level=level,
             lane=lane,
+            bundle=BUNDLE,
             key=f"feed-{task_id}",  # so that it can be added again
             created_at_ms=life.now_ms(),
             max_attempts=self._attempts,

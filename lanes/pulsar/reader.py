@@ -8,7 +8,6 @@ it was answered with would be lost until the consumer closes.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -20,7 +19,6 @@ from lanes.pulsar.link import Link, ignore, wake
 from lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
-REFILL_WAIT_S = 0.4  # on a busy machine a broker's pauses have been seen to outlast 0.25
 _LOOK_EVERY_S = 0.3
 _RENEWED_AT_ONCE = 256
 
@@ -33,14 +31,11 @@ class PulsarReader:
         "_asked",
         "_closed",
         "_consumer",
-        "_dry_at",
         "_head",
         "_link",
         "_loop",
         "_on_ready",
         "_recent",
-        "_refills",
-        "_run",
         "_waiting",
         "depth",
         "lane",
@@ -66,9 +61,6 @@ class PulsarReader:
         self._waiting = False
         self._closed = False
         self.depth = depth
-        self._run = 0
-        self._refills = False
-        self._dry_at = 0.0
 
     def _use(self, consumer: _pulsar.Consumer) -> None:
         self._consumer = consumer
@@ -112,21 +104,15 @@ class PulsarReader:
         while not self._closed:
             message = self._at_hand()
             if message is None:
-                self._ran_dry()
                 return None
             hold = self._recent.hold(self, message)
             if hold is not None:
-                self._run += 1
                 return Taken(message.data(), self.lane, hold, is_part=_is_part(message))
         return None
 
     def refill_wait_s(self) -> float:
-        """The client does not tell what the broker still has, so this goes by the past.
-
-        A lane that gave as many in one run as it may hold has a backlog; it is believed to have
-        more for as long as each refill comes within the wait.
-        """
-        return REFILL_WAIT_S if self._refills else 0.0
+        """The client does not tell what the broker still has."""
+        return 0.0
 
     async def close(self) -> None:
         if self._closed:
@@ -149,12 +135,6 @@ class PulsarReader:
         self._asked = self._waiting = False
         return message
 
-    def _ran_dry(self) -> None:
-        if self._run:
-            self._refills = self._refills or self._run >= self.depth
-            self._run = 0
-            self._dry_at = time.monotonic()
-
     def _ask(self) -> None:
         self._asked = True
         self._consumer.receive_async(self._answer)
@@ -172,8 +152,6 @@ class PulsarReader:
     def _tell(self) -> None:
         if self._waiting and self._head is not None and not self._closed:
             self._waiting = False
-            if time.monotonic() - self._dry_at > REFILL_WAIT_S:
-                self._refills = False
             self._on_ready(self)
 
 

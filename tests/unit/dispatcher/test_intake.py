@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.hand import Message
 from dispatcher.intake import STALE_S, Intake
-from dispatcher.lane import Inlet, OpenLane
+from dispatcher.lane import ROOM, Inlet, OpenLane
 from dispatcher.stats import Stats
 from lanes.bundle import MOST_PUSHES, packed
 from lanes.errors import Unreachable
@@ -64,9 +64,11 @@ class Registry:
         self.moved = set(moved)
         self.asked: list[Span] = []
         self.away = False
+        self.refused = asyncio.Event()
 
     async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
         if self.away:
+            self.refused.set()
             raise Unreachable("away")
         self.asked += spans
         return [self._bits(span) for span in spans]
@@ -220,25 +222,13 @@ async def test_what_ends_while_it_is_at_hand_is_not_taken(monkeypatch: pytest.Mo
     assert scene.stats.repeats == 3
 
 
-async def test_at_least_once_goes_on_unasked_while_the_registry_is_silent_and_counts_it() -> None:
-    registry = Registry()
-    registry.away = True
-    scene = Scene(registry, Reader("task-t", [1, 2, (3, 4, 5)]))
-
-    await scene.filled()
-
-    assert scene.at_hand() == [1, 2, 3, 4, 5]
-    assert scene.stats.unasked == 5
-
-
-async def test_once_waits_for_the_registry() -> None:
+async def test_nothing_goes_before_the_registry_has_answered() -> None:
     registry = Registry(ended=[1])
     registry.away = True
-    once = Task(id="t", level=Level.HIGH, lane="task-t", delivery=ONCE)
-    scene = Scene(registry, Reader("task-t", [1, 2]), task=once)
+    scene = Scene(registry, Reader("task-t", [1, 2]))
     running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
     scene.intake.fill(scene.lane)
-    await scene.ready.wait()
+    await registry.refused.wait()
     assert scene.at_hand() == []
 
     registry.away = False
@@ -246,7 +236,54 @@ async def test_once_waits_for_the_registry() -> None:
 
     running.cancel()
     assert scene.at_hand() == [2]
-    assert scene.stats.unasked == 0
+
+
+async def test_an_answer_about_what_a_closed_reader_gave_puts_nothing_at_hand() -> None:
+    registry = Registry()
+    registry.away = True
+    scene = Scene(registry, Reader("task-t", [1, 2]))
+    running = asyncio.create_task(scene.intake.run(lambda: [scene.lane]))
+    scene.intake.fill(scene.lane)
+    await registry.refused.wait()
+
+    scene.lane.let_go()
+    scene.lane.main.reader = Reader("task-t", [])  # it was opened again meanwhile
+    registry.away = False
+    await until(lambda: not scene.lane.main.asking)
+
+    running.cancel()
+    assert scene.at_hand() == []
+
+
+async def test_a_level_is_waited_for_until_the_last_push_of_its_task_has_come() -> None:
+    scene = Scene(Registry(), Reader("task-t", [1, (2, 3)]))
+    scene.lane.total = 4
+    assert scene.lane.refill_wait_s() > 0
+    await scene.filled()
+    assert scene.lane.refill_wait_s() > 0
+
+    scene.lane.total = 3
+
+    assert scene.lane.refill_wait_s() == 0
+
+
+async def test_a_task_that_is_still_fed_is_not_waited_for() -> None:
+    scene = Scene(Registry(), Reader("task-t", [1, 2]))
+    await scene.filled()
+
+    assert scene.lane.refill_wait_s() == 0
+
+
+async def test_what_was_waited_for_in_vain_is_not_waited_for_until_much_has_come() -> None:
+    scene = Scene(Registry(), Reader("task-t", []))
+    scene.lane.total = 5_000
+
+    scene.lane.waited_in_vain()
+    scene.lane.came(ROOM - 1)
+    assert scene.lane.refill_wait_s() == 0
+
+    scene.lane.came(1)
+    assert scene.lane.refill_wait_s() > 0
 
 
 async def test_an_old_answer_does_not_count() -> None:

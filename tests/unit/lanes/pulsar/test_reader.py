@@ -11,9 +11,8 @@ import _pulsar
 import pytest
 
 from lanes.ports import LaneReader, Taken
-from lanes.pulsar import reader as reader_module
 from lanes.pulsar.link import Link
-from lanes.pulsar.reader import REFILL_WAIT_S, PulsarReader
+from lanes.pulsar.reader import PulsarReader
 from lanes.pulsar.recent import Hold, Recent
 
 DEPTH = 4
@@ -280,46 +279,6 @@ def test_only_the_most_recent_are_remembered() -> None:
 def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
     with pytest.raises(AttributeError):
         ack([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
-
-
-def test_a_lane_that_gave_as_many_in_one_run_as_it_may_hold_is_worth_waiting_for() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.give(*[b"push"] * DEPTH)
-
-        scene.take_all()
-
-        assert scene.reader.refill_wait_s() == REFILL_WAIT_S
-
-    play(scenario)
-
-
-def test_a_lane_that_gives_a_few_at_a_time_is_not_waited_for() -> None:
-    async def scenario(scene: Scene) -> None:
-        for _ in range(DEPTH):
-            await scene.give(b"push")
-            scene.take_all()
-
-        assert scene.reader.refill_wait_s() == 0
-
-    play(scenario)
-
-
-def test_a_refill_that_comes_too_late_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [0.0]
-    monkeypatch.setattr(reader_module.time, "monotonic", lambda: now_s[0])
-
-    async def scenario(scene: Scene) -> None:
-        await scene.give(*[b"push"] * DEPTH)
-        scene.take_all()
-        now_s[0] += 2 * REFILL_WAIT_S
-
-        await scene.give(b"push")
-        await asyncio.sleep(0)
-        scene.take_all()
-
-        assert scene.reader.refill_wait_s() == 0
-
-    play(scenario)
 
 
 def test_a_batch_of_an_older_version_is_taken_whole_though_it_is_still_being_unpacked() -> None:
