@@ -100,8 +100,9 @@ class Message:
         return pushes
 
     def drop(self, bits: int, first_seq: int) -> int:
-        """Those whose bit is set are over: bit n is for the seq `first_seq + n`. How many it had of
-        them that were not taken.
+        """Leave out what is not taken of those whose bit is set, bit n for the seq `first_seq + n`.
+
+        Returns how many these were.
         """
         dropped = 0
         for place in range(self._next, len(self._bundle)):
