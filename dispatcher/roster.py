@@ -36,7 +36,7 @@ _FIRST_FEED_S = 0.05
 _AGAIN_MS = 60_000
 _ENDED_KEPT = 10_000
 _APPLIED_AT_ONCE = 100
-_SHARED = 8  # as if bundles were so small: of several tasks that share a lane there is one at hand
+_SHARED = 2  # as if bundles were so small: many tasks that share a lane have one at hand, or a push
 _RANK = {level: rank for rank, level in enumerate(Level)}
 
 
