@@ -23,9 +23,9 @@ class Inlet:
     """A reader, once it is open, and what of it was asked about and may be taken.
 
     `has_more`: the reader has something. `asking` counts the batches that are being asked about,
-    and `last_seq` is the highest that came off the reader.
-    Of the `depth` messages that the reader and this may have at hand, some are pulled off the
-    reader at once, when an eighth is left here. Tasks that share the lane take turns.
+    and `last_seq` is the highest that came off the reader. Of the `depth` messages that the reader
+    and this may have at hand, a quarter is pulled off the reader at once, when an eighth is left
+    here. Tasks that share the lane take turns.
     """
 
     __slots__ = (

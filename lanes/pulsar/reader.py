@@ -233,7 +233,7 @@ def _configuration(depth: int) -> _pulsar.ConsumerConfiguration:
     """One for all readers of a depth: that saves each of them 1 KiB."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
-    configuration.receiver_queue_size(max(1, depth // 2))
+    configuration.receiver_queue_size(max(1, depth // 2 - 1))  # the reader has one of its own
     configuration.batch_index_ack_enabled(True)  # for the batches that older versions have written
     configuration.subscription_initial_position(_pulsar.InitialPosition.Earliest)
     return configuration
