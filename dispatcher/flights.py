@@ -25,10 +25,7 @@ _AT_ONCE = 64
 
 
 class Flights:
-    """Holds the slots. `wake` is called when some are free again. A slot that holds a single push
-    asks `refill` itself for the next one, which is admitted then, or None: so a sink that takes
-    pushes one by one costs no task for each.
-    """
+    """Holds the slots. `wake` is called when some are free again."""
 
     def __init__(
         self,
@@ -40,7 +37,6 @@ class Flights:
         shares: Shares[OpenLane],
         stats: Stats,
         wake: Callable[[], None],
-        refill: Callable[[], Job | None],
     ) -> None:
         self._sink = sink
         self._slots = slots
@@ -51,8 +47,6 @@ class Flights:
         self._shares = shares
         self._stats = stats
         self._wake = wake
-        self._refill = refill
-        self._starting = 0
         self._flying: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
 
@@ -71,16 +65,13 @@ class Flights:
             raise self._failure
 
     def launch(self, jobs: list[Job]) -> None:
+        self._free -= len(jobs)
+        now_s = time.monotonic()
         for guards, batch in self._batches(jobs):
-            hold = self._take(batch)
-            self._starting += 1
-            flight = asyncio.create_task(self._fly_on(guards, batch, hold))
+            hold = self._shares.took(now_s, [job.lane for job in batch])
+            flight = asyncio.create_task(self._fly(guards, batch, hold))
             self._flying.add(flight)
             flight.add_done_callback(self._on_landed)
-
-    def _take(self, jobs: list[Job]) -> HeldSlots[OpenLane]:
-        self._free -= len(jobs)
-        return self._shares.took(time.monotonic(), [job.lane for job in jobs])
 
     async def landed(self, timeout_s: float) -> int:
         """Wait for what is in flight; returns how many did not come back in time."""
@@ -119,22 +110,6 @@ class Flights:
             for start in range(0, len(group), size):
                 yield guards, group[start : start + size]
 
-    async def _fly_on(
-        self, guards: tuple[Guard, ...], jobs: list[Job], hold: HeldSlots[OpenLane]
-    ) -> None:
-        """These, and then one push after the other for as long as there is a next."""
-        self._starting -= 1
-        try:
-            await self._fly(guards, jobs, hold)
-            while self._sink.batch_size == 1:
-                await asyncio.sleep(0)
-                # Those that were taken before go before.
-                if self._starting or (job := self._refill()) is None:
-                    break
-                await self._fly(self._guards.of(job), [job], self._take([job]))
-        finally:
-            self._wake()
-
     async def _fly(
         self, guards: tuple[Guard, ...], jobs: list[Job], hold: HeldSlots[OpenLane]
     ) -> None:
@@ -155,6 +130,7 @@ class Flights:
             self._outage.give_back(leave, left)
             self._free += slots
             self._shares.gave(time.monotonic(), hold)
+            self._wake()
 
     async def _conclude(
         self,

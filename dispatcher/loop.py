@@ -66,8 +66,9 @@ class Loop:
         while not self._stopping:
             self._flights.raise_failure()
             self._awake.clear()
+            self._shares.look(time.monotonic())
             may_fill = self._may_fill()
-            jobs, voids = self._fill(self._flights.room) if may_fill else ([], 0)
+            jobs, voids = self._fill() if may_fill else ([], 0)
             if jobs:
                 self._outage.admit(jobs)
                 self._flights.launch(jobs)
@@ -76,26 +77,13 @@ class Loop:
             else:
                 await self._rest(self._outage.wake_in_s() if may_fill else None)
 
-    def next_job(self) -> Job | None:
-        """The next push for a slot that has just become free, admitted; None when there is none, or
-        it takes more than a look to choose it.
-        """
-        if self._stopping or self._outage.is_choosy or not self._may_fill():
-            return None
-        jobs, _ = self._fill(1)
-        if not jobs:
-            return None
-        self._outage.admit(jobs)
-        return jobs[0]
-
-    def _fill(self, free: int) -> tuple[list[Job], int]:
+    def _fill(self) -> tuple[list[Job], int]:
         """Pushes for the free slots, at most a batch, in the order of their turns.
 
         A push that may not go now costs its lane no turn. But a lane steps aside when it has one
         of these after the other, so that those behind it do not wait for all of them.
         """
-        self._shares.look(time.monotonic())
-        most = self._outage.room(free)
+        most = self._outage.room(self._flights.room)
         if most and self._outage.is_choosy:
             return self._choose()
         jobs: list[Job] = []

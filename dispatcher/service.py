@@ -275,7 +275,6 @@ class Dispatcher:
             self._shares,
             self.stats,
             self.wake,
-            lambda: self._loop.next_job(),
         )
 
     def _new_loop(self) -> Loop:

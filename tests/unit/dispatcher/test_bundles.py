@@ -600,4 +600,4 @@ async def test_of_a_lane_of_large_bundles_few_are_at_hand(tmp_path: Path) -> Non
             await until(lambda: all(map(dispatcher.reads, [*lanes, "pool-0"])))
 
         assert [broker.depths[lane] for lane in lanes] == [128, 128, 4, 2]
-        assert broker.depths["pool-0"] == 16
+        assert broker.depths["pool-0"] == 64
