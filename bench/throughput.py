@@ -115,7 +115,7 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         Figure("CPU of the process a push", f"{result['cpu_us']:g} us"),
     ]
     for name, key, short, goal in (
-        ("pulsar-perf consume", "pulsar_perf", "perf", 0.75),
+        ("pulsar-perf consume", "pulsar_perf", "perf", 1),
         ("pulsar-dispatcher", "peer", "peer", 5),
         ("pulsar-dispatcher with ours' receiver queue", "peer_prefetching", "peer_prefetching", 0),
     ):
