@@ -64,7 +64,7 @@ class Message:
         return self._bundle.seqs[-1]
 
     def seqs(self) -> list[int]:
-        """Of those that can be taken, in rising order."""
+        """Return the seqs that can still be taken, in rising order."""
         places = range(self._next, len(self._bundle))
         return [self._bundle.seqs[place] for place in places if not self._gone >> place & 1]
 
@@ -119,7 +119,7 @@ class Message:
         return self._bundle.body(place) if is_bundle(self.taken.body) else self.taken.body
 
     def raw(self, place: int) -> bytes:
-        """What there is of a push that cannot be read, as far as a dead-letter lane takes it."""
+        """Return the bytes of a push that cannot be read, cut to what a dead-letter lane takes."""
         if self.error is None and not self._bundle.problem:
             return self._bundle.fields(place)[:MAX_PUSH_BYTES]
         return b"" if place else self.taken.body[:MAX_PUSH_BYTES]

@@ -108,7 +108,7 @@ class Inlet:
         return held
 
     def remove_spent(self) -> None:
-        """What was at hand may have ended meanwhile."""
+        """Drop the messages of which every push has been taken or has ended."""
         left = [message for message in self.at_hand() if not message.is_spent]
         if len(left) < self.messages:
             self.clear()

@@ -49,7 +49,7 @@ OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], Non
 
 
 class _End(msgspec.Struct, frozen=True, gc=False):
-    """What to say of a push: that it is finished, or that it waits elsewhere.
+    """A push that is finished, or that waits on another lane now.
 
     `moves` says that it left a main lane for another one. One is made for every push: a struct
     takes a sixth of the time of a named tuple.

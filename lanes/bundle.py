@@ -19,7 +19,7 @@ from lanes.push import FORMAT, MAX_SEQ, Seq, decode, require_known
 
 MOST_PUSHES = 512
 MOST_BYTES = 1024 * 1024
-"""Of what is written, before it is compressed."""
+"""Bytes of pushes in a bundle that is written, before compression."""
 
 MOST_POOLED = 32
 """Pushes in a bundle on a lane that tasks share, so that none waits long behind another's."""
@@ -108,11 +108,11 @@ class Bundle:
         return [start + _pack(seq) + fields[1:] for seq, fields in pairs]
 
     def fields(self, place: int) -> bytes:
-        """What follows the seq of the push at this place, readable or not."""
+        """Return what follows the seq of the push at this place, readable or not."""
         return self._fields[place]
 
     def bodies(self) -> Iterator[bytes]:
-        """Of all that may be one; who decodes them finds out."""
+        """Yield each push as it is alone, but for those that are no array. None is decoded."""
         for place in range(len(self._fields)):
             try:
                 yield self.body(place)
@@ -121,7 +121,7 @@ class Bundle:
 
 
 def is_bundle(message: bytes) -> bool:
-    """Whether it begins as one. A single push begins with the text of its task."""
+    """Tell a bundle by its first two bytes; a single push begins with the text of its task."""
     return len(message) > 1 and 0x95 <= message[0] <= 0x9F and message[1] == FORMAT
 
 
