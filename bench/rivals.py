@@ -86,7 +86,7 @@ def _fill(client: pulsar.Client, topics: Sequence[str], pushes: int) -> None:
 
 
 def _sent(result: pulsar.Result, message_id: object) -> None:
-    """What was not sent, `flush` tells."""
+    """Ignore the answer: `flush` raises when something was not sent."""
 
 
 def perf_rate(settings: Settings, names: Sequence[str], messages: int) -> float:

@@ -84,7 +84,6 @@ class Intake:
         now_s = time.monotonic()
         messages = [Message(one, now_s) for one in taken]
         inlet.last_seq = max(inlet.last_seq, *(message.last_seq for message in messages))
-        lane.came(sum(message.left for message in messages))
         if all(one.is_first for one in taken):
             inlet.add(messages)
             self._on_ready(lane)

@@ -139,7 +139,6 @@ class OpenLane:
     """
 
     __slots__ = (
-        "_doubts",
         "again_at_ms",
         "brimful",
         "crowded",
@@ -175,7 +174,6 @@ class OpenLane:
         self.deferred = 0
         self.unsettled = 0
         self.total = 0
-        self._doubts = 0
         self.crowded = False
         self.retired = False
 
@@ -232,24 +230,15 @@ class OpenLane:
         return taken
 
     def refill_wait_s(self) -> float:
-        """How long it is worth waiting for what is known to be on its way: by a reader, or since
-        the last push of the task has not come yet.
+        """Return for how long to wait for more, which a reader knows of, or of which the last push
+        of the task has not come yet. Another process may have that.
         """
         if not self._takes_due:
             return 0.0
         if self.brimful:
             return self.later.refill_wait_s()
-        has_more = self.main.last_seq < self.total and not self._doubts
-        more_s = _MORE_WAIT_S if has_more else 0.0
+        more_s = _MORE_WAIT_S if self.main.last_seq < self.total else 0.0
         return max(more_s, self.main.refill_wait_s(), self.later.refill_wait_s())
-
-    def waited_in_vain(self) -> None:
-        """Nothing came: another process may have the rest, until much has come here again."""
-        self._doubts = ROOM
-
-    def came(self, pushes: int) -> None:
-        """So many came off its reader."""
-        self._doubts = max(0, self._doubts - pushes)
 
     def let_go(self) -> list[LaneReader]:
         """Its readers, to be closed: what was given back goes to others with them."""

@@ -21,10 +21,12 @@ from dispatcher.roster import Roster
 from dispatcher.scheduler import Scheduler
 from dispatcher.settle import Settler
 from dispatcher.shares import Shares
+from lanes.task import Level
 
 _VOIDS_A_ROUND = 256
 _VOIDS_IN_A_ROW = 32
 _FIRST_LANES_S = 2.0
+_HASTY_S = 10.0
 
 
 class Loop:
@@ -55,6 +57,7 @@ class Loop:
         self._stopping = False
         self._refilling: OpenLane | None = None
         self._refill_by = 0.0
+        self._hasty_until_s: dict[Level, float] = {}  # of levels that were waited for in vain
 
     def stop(self) -> None:
         """Take no more; what is in flight goes on."""
@@ -138,7 +141,7 @@ class Loop:
         lane = self._refilling
         if lane is not None and (lane.fed or time.monotonic() >= self._refill_by):
             if not lane.fed:
-                lane.waited_in_vain()
+                self._hasty_until_s[lane.level] = time.monotonic() + _HASTY_S
             self._refilling = None
         return self._refilling is None and not self._settler.is_late
 
@@ -153,7 +156,9 @@ class Loop:
     def _starve(self, lane: OpenLane) -> bool:
         """The lane has nothing at hand. Whether its level should be waited for."""
         self._roster.starve(lane)
-        wait_s = 0.0 if self._scheduler.has_ready(lane.level) else lane.refill_wait_s()
+        is_hasty = time.monotonic() < self._hasty_until_s.get(lane.level, 0.0)
+        goes_on = is_hasty or self._scheduler.has_ready(lane.level)
+        wait_s = 0.0 if goes_on else lane.refill_wait_s()
         if wait_s:
             self._refilling = lane
             self._refill_by = time.monotonic() + wait_s

@@ -27,7 +27,7 @@ MOST_POOLED = 32
 _MOST_BYTES_READ = 2 * MOST_BYTES
 _MOST_FIELDS = 2**16 - 1
 _SEQ_BYTES = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}
-"""Of a whole number that is more than its first byte, by that."""
+"""The length of a whole number that has more than one byte, by its first."""
 
 _COUNT_BYTES = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # of a text that is not short, by its first byte
 
@@ -126,7 +126,7 @@ def is_bundle(message: bytes) -> bool:
 
 
 def open_bundle(message: bytes) -> Bundle:
-    """What is in a bundle; each push is looked at when it is asked for.
+    """Open a bundle; each push is looked at when it is asked for.
 
     Raises:
         UnknownFormat: it is of a format that came later.
@@ -259,7 +259,7 @@ def _array(count: int) -> bytes:
 
 
 def _header_bytes(body: bytes) -> int:
-    """Of the array that it is."""
+    """Return the length of the header of the array that a push is."""
     if body[0] & 0xF0 == 0x90:
         return 1
     return 3 if body[0] == 0xDC else 5

@@ -566,3 +566,30 @@ async def test_a_level_whose_store_is_about_to_refill_it_keeps_its_turn(tmp_path
 
         levels = Counter(delivery.level for delivery in sink.received[waiting : waiting + 60])
         assert levels == {Level.HIGH: 40, Level.MEDIUM: 20}
+
+
+async def test_a_level_that_was_waited_for_in_vain_holds_up_no_other_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def hardly(reader: RefillingReader) -> float:
+        asked.append(reader.lane)
+        return 0.001
+
+    monkeypatch.setattr(RefillingReader, "refill_wait_s", hardly)
+    async with backend_in(tmp_path) as (backend, settings):
+        high = await add_task(backend, Level.HIGH, 5, seal=False)
+        await add_task(backend, Level.MEDIUM, 200)
+        bodies = [encode(Push(high.id, seq, f"to-{seq}")) for seq in range(1, 6)]
+        broker = RefillingBroker(backend.broker, high.lane, bodies[:1])
+        sink = MemorySink()
+
+        async with dispatching(with_other(backend, broker=broker), sink, settings):
+            await sink.until(lambda: len(sink.received) == 201)
+            assert broker.reader is not None
+            for seq in range(2, 6):
+                broker.reader.refill(bodies[seq - 1 : seq])
+                await sink.until(lambda seq=seq: len(sink.pushes(high)) == seq)
+
+    assert len(asked) == 1

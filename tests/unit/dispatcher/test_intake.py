@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.hand import Message
 from dispatcher.intake import STALE_S, Intake
-from dispatcher.lane import ROOM, Inlet, OpenLane
+from dispatcher.lane import Inlet, OpenLane
 from dispatcher.stats import Stats
 from lanes.bundle import MOST_PUSHES, packed
 from lanes.errors import Unreachable
@@ -272,18 +272,6 @@ async def test_a_task_that_is_still_fed_is_not_waited_for() -> None:
     await scene.filled()
 
     assert scene.lane.refill_wait_s() == 0
-
-
-async def test_what_was_waited_for_in_vain_is_not_waited_for_until_much_has_come() -> None:
-    scene = Scene(Registry(), Reader("task-t", []))
-    scene.lane.total = 5_000
-
-    scene.lane.waited_in_vain()
-    scene.lane.came(ROOM - 1)
-    assert scene.lane.refill_wait_s() == 0
-
-    scene.lane.came(1)
-    assert scene.lane.refill_wait_s() > 0
 
 
 async def test_an_old_answer_does_not_count() -> None:
