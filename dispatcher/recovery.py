@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+import msgspec
+
 from dispatcher.backoff import for_each
 from lanes import life
 from lanes.backend import Backend
@@ -28,10 +30,21 @@ _RECONCILE_EVERY_MS = 60_000
 _AGAIN_MS = 2_000
 _LOOK_EVERY_MS = 2_000
 _LOOKS = 3
+_LEFT_AGAIN_MS = 30_000
 _PAGE = 200
 _AT_ONCE = 8
 _CLOCKS_APART_MS = 60_000
 _LOST = "counts were lost with Redis; nothing of it was left to send"
+
+
+class _Idle(msgspec.Struct):
+    """A task whose counts stand still: at how many, in how many looks nothing was left of it, and
+    when to look again, in Unix milliseconds.
+    """
+
+    finished: int
+    looks: int = 0
+    again_ms: int = 0
 
 
 class Recovery:
@@ -52,7 +65,7 @@ class Recovery:
         self._clock_ms = clock_ms
         self._active: dict[str, Task] = {}
         self._orphans: dict[str, int] = {}
-        self._idle: dict[str, tuple[int, int]] = {}
+        self._idle: dict[str, _Idle] = {}
         self._reconcile_at_ms = 0
         self._look_at_ms = 0
 
@@ -76,7 +89,7 @@ class Recovery:
             self._reconcile_at_ms = now + _RECONCILE_EVERY_MS
         if now >= self._look_at_ms:
             self._look_at_ms = now + _LOOK_EVERY_MS
-            await self._end_uncounted()
+            await self._end_uncounted(now)
 
     async def _reconcile(self, now: int) -> None:
         active = list(self._active.values())  # before the lanes: theirs were made earlier
@@ -150,32 +163,38 @@ class Recovery:
             extra={"action": "lane_reopened"},
         )
 
-    async def _end_uncounted(self) -> None:
-        """Tasks that cannot add up to their total any more, since counts were lost.
+    async def _end_uncounted(self, now: int) -> None:
+        """End tasks that cannot add up to their total any more, since counts were lost.
 
         One ends when its lanes have been empty, and its counts still, for several looks: what is
-        on its way to somewhere is on a lane, unacked, until it is counted.
+        on its way to somewhere is on a lane, unacked, until it is counted. Its lanes are asked
+        about only while its counts stand still, and seldom while something is left on them.
         """
         since_ms = await self._backend.registry.counted_since_ms()
         suspects = [task for task in self._active.values() if _may_lack_counts(task, since_ms)]
-        self._idle = {task.id: self._idle.get(task.id, (0, 0)) for task in suspects}
-        await for_each(suspects, self._end_if_idle, _AT_ONCE)
+        before, self._idle = self._idle, {}
+        due: list[Task] = []
+        for some in paged(suspects, _PAGE):
+            counts = await self._backend.registry.progress([task.id for task in some])
+            for task, progress in zip(some, counts, strict=True):
+                idle = before.get(task.id)
+                if idle is None or idle.finished != progress.finished:
+                    idle = _Idle(progress.finished)
+                elif now >= idle.again_ms:
+                    due.append(task)
+                self._idle[task.id] = idle
+        await for_each(due, lambda task: self._end_if_idle(task, now), _AT_ONCE)
 
-    async def _end_if_idle(self, task: Task) -> None:
-        finished, looks = await self._look(task)
-        self._idle[task.id] = (finished, looks)
-        if looks >= _LOOKS:
+    async def _end_if_idle(self, task: Task, now: int) -> None:
+        idle = self._idle[task.id]
+        for lane in _all_lanes_of(task):
+            if await self._backend.broker.backlog(lane):
+                idle.looks, idle.again_ms = 0, now + _LEFT_AGAIN_MS
+                return
+        idle.looks += 1
+        if idle.looks >= _LOOKS:
             await self._change(task, life.finish(State.DONE, _LOST))
             log.warning("task %s: %s", task.id, _LOST, extra={"action": "counts_lost"})
-
-    async def _look(self, task: Task) -> tuple[int, int]:
-        """How much of it is counted, and in how many looks running nothing was left or moved."""
-        [progress] = await self._backend.registry.progress([task.id])
-        backlogs = await asyncio.gather(*map(self._backend.broker.backlog, _all_lanes_of(task)))
-        finished_before, looks = self._idle[task.id]
-        if any(backlogs):
-            return progress.finished, 0
-        return progress.finished, looks + 1 if progress.finished == finished_before else 1
 
 
 def _missing(task: Task, lanes: set[str]) -> list[str]:

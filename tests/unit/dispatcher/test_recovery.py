@@ -23,6 +23,19 @@ class Forgetful(Wrapped):
         return life.now_ms()
 
 
+class Asking(Wrapped):
+    """A broker that remembers which lanes it was asked to measure."""
+
+    def __init__(self, real: Any) -> None:
+        super().__init__(real)
+        self.asked: list[str] = []
+
+    async def backlog(self, lane: str) -> int:
+        self.asked.append(lane)
+        count: int = await self._real.backlog(lane)
+        return count
+
+
 async def test_a_lane_that_no_task_knows_is_dropped_after_a_grace(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         orphan = own_lane(new_task_id())
@@ -137,6 +150,25 @@ async def test_one_that_still_makes_progress_goes_on(tmp_path: Path) -> None:
             await recovering.step(2_000)
 
         assert (await backend.registry.get(task.id)).state is State.RUNNING
+
+
+async def test_lanes_are_asked_about_only_while_counts_stand_still_and_then_seldom(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        asking = Asking(backend.broker)
+        task, recovering = await lost_counts(with_other(backend, broker=asking))
+        await backend.broker.publish(task.lane, [b"left"])
+        for seq in (5, 6, 7):
+            await recovering.step(2_000)
+            await backend.registry.record([Finished(task.id, Kind.DELIVERED, [seq])])
+        await recovering.step(2_000)
+        assert asking.asked == []
+
+        for _ in range(15):
+            await recovering.step(2_000)
+
+        assert asking.asked == [task.lane]
 
 
 async def test_a_store_that_keeps_its_counts_ends_nothing_early(tmp_path: Path) -> None:
