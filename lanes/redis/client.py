@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import hiredis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
@@ -144,6 +145,15 @@ class Client:
         await self.redis.aclose(close_connection_pool=True)
 
 
+class _Packing:
+    """Commands packed in C: redis-py's asyncio connections do it in Python, in five times as long."""
+
+    def pack_command(self, *args: str | bytes | int | float) -> list[bytes]:
+        name, *rest = args
+        parts = name.split() if isinstance(name, str | bytes) else [name]
+        return [hiredis.pack_command((*parts, *rest))]
+
+
 def _open(url: str, where: str) -> Redis:
     try:
         pool = BlockingConnectionPool.from_url(
@@ -158,4 +168,6 @@ def _open(url: str, where: str) -> Redis:
         raise BadInput(
             f"redis_url {where!r} is no URL of Redis; use one like redis://127.0.0.1:6379/0"
         ) from error
+    kind = pool.connection_class
+    pool.connection_class = type(f"Packing{kind.__name__}", (_Packing, kind), {})
     return Redis(connection_pool=pool)
