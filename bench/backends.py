@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.cleanup import remove_namespaces
 from bench.figures import say
-from cli import stack
-from lanes.settings import Settings, load
+from pushlane.cli import stack
+from pushlane.lanes.settings import Settings, load
 
 
 @contextmanager

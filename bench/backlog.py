@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.bundle import packed
-from lanes.naming import own_lane
-from lanes.ports import Source
-from lanes.push import Push, encode
-from lanes.task import Level, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import packed
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.task import Level, Task, new_task_id
 
 BUNDLE = 32
 _PUBLISH_AT_ONCE = 4_096

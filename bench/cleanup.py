@@ -11,9 +11,9 @@ from urllib.parse import quote
 from redis.asyncio import Redis
 
 from bench.figures import say
-from lanes.errors import PushlaneError
-from lanes.pulsar.admin import Admin
-from lanes.settings import Settings
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.pulsar.admin import Admin
+from pushlane.lanes.settings import Settings
 
 _AT_ONCE = 16
 _TRIES = 5

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bench.figures import say
-from cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import Arrival
 
 _LOST_TOLD = 20
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import uvloop
 
 from bench.counting import CountingSink, steady_rate
-from dispatcher import Dispatcher
-from lanes.backend import connect
-from lanes.settings import Settings
+from pushlane.dispatcher import Dispatcher
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
 
 _SHOWN = 20
 

@@ -21,14 +21,14 @@ import uvloop
 from bench.backends import anew, backend_settings
 from bench.fairness import judge, submit
 from bench.figures import Figure, say
-from cli.demo.arrivals import Follower
-from dispatcher import Dispatcher
-from dispatcher.sinks.log import LogSink
-from lanes.backend import connect
-from lanes.naming import task_of
-from lanes.ports import LaneReader, OnReady
-from lanes.settings import Settings
-from lanes.task import Level
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.sinks.log import LogSink
+from pushlane.lanes.backend import connect
+from pushlane.lanes.naming import task_of
+from pushlane.lanes.ports import LaneReader, OnReady
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
 
 RUNS = (("--broker", "pulsar"),)
 _BEAT_S = 0.001

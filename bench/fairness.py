@@ -19,10 +19,10 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fairness_of import jain, longest_gap, share_error
 from bench.figures import Figure, at_least, at_most, exactly
-from cli.demo.arrivals import Arrival, Follower
-from lanes.backend import connect
-from lanes.settings import Settings
-from lanes.task import Level, Weights
+from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Weights
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 

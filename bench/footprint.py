@@ -11,9 +11,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from lanes.embedded.worker import FILE_NAME
-from lanes.pulsar.admin import connect_admin, topic_path
-from lanes.settings import Settings
+from pushlane.lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.pulsar.admin import connect_admin, topic_path
+from pushlane.lanes.settings import Settings
 
 _COMPACTED_S = 120.0
 _LOOK_S = 0.5

@@ -25,14 +25,14 @@ from bench.figures import Figure, at_most, say
 from bench.footprint import journal_bytes, redis_keys, store_bytes
 from bench.singles import write_singles
 from bench.steps import Steps
-from dispatcher.service import Dispatcher
-from dispatcher.sinks.null import NullSink
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.naming import is_pool, pool_lane
-from lanes.search import TaskQuery
-from lanes.settings import Settings
-from lanes.task import Level, State, Task, new_task_id
+from pushlane.dispatcher.service import Dispatcher
+from pushlane.dispatcher.sinks.null import NullSink
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.naming import is_pool, pool_lane
+from pushlane.lanes.search import TaskQuery
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State, Task, new_task_id
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _OF_OWN = 40

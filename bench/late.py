@@ -14,16 +14,16 @@ from pathlib import Path
 
 from bench.dispatching import dispatching, drain
 from bench.figures import say
-from cli.demo.arrivals import Follower
-from cli.demo.files import Campaign
-from cli.demo.receiver import running
-from cli.demo.rival import Queues
-from lanes.backend import Backend, connect
-from lanes.errors import PushlaneError
-from lanes.settings import Settings
-from lanes.task import Level
-from producers.request import SubmitRequest
-from producers.submit import submit
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.cli.demo.files import Campaign
+from pushlane.cli.demo.receiver import running
+from pushlane.cli.demo.rival import Queues
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit import submit
 
 SLOTS = 100
 SINK_MS = 50.0

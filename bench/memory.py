@@ -17,12 +17,12 @@ from bench.backends import backend_settings
 from bench.backlog import BUNDLE, write_tasks
 from bench.dispatching import Dispatching, dispatching
 from bench.figures import Figure, at_most, say
-from lanes import life
-from lanes.backend import connect
-from lanes.errors import PushlaneError
-from lanes.naming import own_lane
-from lanes.settings import Settings
-from lanes.task import Level, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task, new_task_id
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _BACKLOGS = (10_000, 1_000_000)

@@ -19,14 +19,14 @@ import uvloop
 
 from bench.backends import anew, backend_settings
 from bench.figures import Figure, at_least
-from cli.demo.receiver import running
-from dispatcher import Dispatcher
-from dispatcher.sinks import open_sink
-from lanes.backend import connect
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, Level
-from producers.request import SubmitRequest
-from producers.submit import submit
+from pushlane.cli.demo.receiver import running
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.sinks import open_sink
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, Level
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit import submit
 
 RUNS = tuple(
     ("--broker", broker, "--sink", sink)

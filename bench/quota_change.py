@@ -25,11 +25,11 @@ from bench.dispatching import drain
 from bench.fairness_of import WINDOW
 from bench.figures import Figure, at_most, exactly, say
 from bench.late import SLOTS, arrived, sink
-from cli.demo.arrivals import Arrival, Follower
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.settings import Settings
-from lanes.task import Level, Weights
+from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Weights
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 OFF = 5

@@ -113,10 +113,10 @@ def _took_s(root: Path, name: str, question: Question) -> float:
 
 
 def _asking(root: Path, question: Question) -> Callable[[], object]:
-    from pipeline.reports.asking import Wish, counts_of, report_of, rows_of
-    from pipeline.reports.conditions import parse_where
-    from pipeline.reports.dimensions import parse_by
-    from pipeline.reports.query import Period, Query
+    from pushlane.pipeline.reports.asking import Wish, counts_of, report_of, rows_of
+    from pushlane.pipeline.reports.conditions import parse_where
+    from pushlane.pipeline.reports.dimensions import parse_by
+    from pushlane.pipeline.reports.query import Period, Query
 
     period = Period(_SINCE_MS, _SINCE_MS + (HOURS + 2) * HOUR_MS)
     query = Query(period, parse_by(question.by), parse_where([question.where]))

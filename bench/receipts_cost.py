@@ -18,12 +18,12 @@ import uvloop
 
 from bench.backends import anew, backend_settings
 from bench.backlog import write_task
-from cli.demo.receiver import running
-from dispatcher import Dispatcher
-from dispatcher.sinks import open_sink
-from lanes.backend import connect
-from lanes.settings import Settings
-from lanes.task import Level
+from pushlane.cli.demo.receiver import running
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.sinks import open_sink
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
 
 _PUSHES = {"null": 100_000, "webhook": 10_000}
 _ROUNDS = 3

@@ -15,9 +15,9 @@ import pyarrow as pa
 from datasketches import hll_sketch, tgt_hll_type
 
 from bench.figures import say
-from pipeline.store import Counts, StoreWriter
-from pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K
-from pipeline.store.writing import writing
+from pushlane.pipeline.store import Counts, StoreWriter
+from pushlane.pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K
+from pushlane.pipeline.store.writing import writing
 
 HOURS = 24
 HOUR_MS = 3_600_000

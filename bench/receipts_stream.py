@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import say
-from lanes.receipt import ReceiptBatch, TaskLabel, encode_receipts
-from lanes.settings import Settings, load
+from pushlane.lanes.receipt import ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.lanes.settings import Settings, load
 
 _TASKS = 20
 _IN_BODY = 250
@@ -30,8 +30,8 @@ def measure(receipts: int = 4_000_000, most_bodies: int = 4_000) -> dict[str, An
     Raises:
         AssertionError: the store does not count what the log was filled with.
     """
-    from pipeline.receipts.job import RunOptions, run_on
-    from pipeline.receipts.work import SessionOptions, opened
+    from pushlane.pipeline.receipts.job import RunOptions, run_on
+    from pushlane.pipeline.receipts.work import SessionOptions, opened
 
     with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
         settings = load({"data_dir": Path(folder), "broker": "embedded"})
@@ -64,7 +64,7 @@ class _Batches:
 
 def _fill(settings: Settings, receipts: int) -> int:
     """How many receipts are in the log, with those that are there twice."""
-    from pipeline.receipts.opened import OpenedLog
+    from pushlane.pipeline.receipts.opened import OpenedLog
 
     bodies: list[bytes] = []
     written = 0
@@ -116,7 +116,7 @@ def _body(number: int, count: int) -> bytes:
 def _check(settings: Settings, receipts: int) -> None:
     import pyarrow.parquet as pq
 
-    from pipeline.store import open_store, store_root
+    from pushlane.pipeline.store import open_store, store_root
 
     store = open_store(store_root(settings))
     counted = sum(sum(pq.read_table(path)["n"].to_pylist()) for path in store.counted())

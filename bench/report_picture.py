@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 from bench.receipts_store import HOUR_MS, HOURS, write_store
-from pipeline.reports.asking import Wish, report_of
-from pipeline.reports.plots import write_png
-from pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.asking import Wish, report_of
+from pushlane.pipeline.reports.plots import write_png
+from pushlane.pipeline.reports.query import Period, Query
 
 _DOCS = Path(__file__).parent.parent / "docs"
 _RECEIPTS = 300_000

@@ -21,11 +21,11 @@ from bench.backlog import BUNDLE, push_of
 from bench.counting import Mark, steady_rate
 from bench.peers.programs import APPS
 from bench.peers.venv import MissingPeer, peer_python
-from cli.stack import default_cache_dir, tools
-from lanes.backend import connect
-from lanes.errors import UserError
-from lanes.push import encode
-from lanes.settings import Settings
+from pushlane.cli.stack import default_cache_dir, tools
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.push import encode
+from pushlane.lanes.settings import Settings
 
 _TOPICS_AT_ONCE = 24
 _EVERY_SECOND = re.compile(

@@ -23,12 +23,12 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import Dispatching, dispatching, drain
 from bench.fairness_of import share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
-from cli.demo.arrivals import Arrival, Follower
-from cli.demo.receiver import running
-from lanes.backend import connect
-from lanes.errors import PushlaneError
-from lanes.settings import Settings
-from lanes.task import Level, Weights
+from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.receiver import running
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Weights
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

@@ -6,12 +6,12 @@ import asyncio
 from collections import defaultdict
 
 from bench.backlog import push_of
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.naming import pool_lane
-from lanes.push import encode
-from lanes.settings import Settings
-from lanes.task import Level, State, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.naming import pool_lane
+from pushlane.lanes.push import encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State, Task, new_task_id
 
 _AT_ONCE = 1_000
 

@@ -26,11 +26,11 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, exactly, say
-from cli.demo.arrivals import Arrival, Follower
-from cli.demo.receiver import running
-from lanes.backend import connect
-from lanes.settings import Settings
-from lanes.task import Level
+from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.receiver import running
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

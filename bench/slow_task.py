@@ -21,10 +21,10 @@ from bench.dispatching import dispatching, drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.late import arrived
-from cli.demo.arrivals import Arrival, Follower
-from lanes.backend import connect
-from lanes.settings import Settings
-from lanes.task import Level, Weights
+from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Weights
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50

@@ -21,10 +21,10 @@ from bench.backends import backend_settings, environment
 from bench.backlog import write_task
 from bench.dispatching import Dispatching
 from bench.figures import Figure, at_most, say
-from cli.demo.arrivals import Follower
-from lanes.backend import connect
-from lanes.settings import Settings
-from lanes.task import Level
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
 
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _RATIO = 2.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from cli.alerts_view import (
+from pushlane.cli.alerts_view import (
     COLUMNS,
     FOUND_COLUMNS,
     found_rows,
@@ -17,22 +17,22 @@ from cli.alerts_view import (
     rule_json,
     rule_row,
 )
-from cli.errors import note
-from cli.extras import pipeline_extra
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import print_fields, print_json, print_table
-from cli.run import on_backend
-from cli.signals import stop_on_signals
-from lanes.backend import Backend
-from lanes.errors import BadInput
-from lanes.life import now_ms
-from producers.times import parse_age
+from pushlane.cli.errors import note
+from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.run import on_backend
+from pushlane.cli.signals import stop_on_signals
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.life import now_ms
+from pushlane.producers.times import parse_age
 
 if TYPE_CHECKING:
-    from pipeline.alerts.book import AlertBook
-    from pipeline.alerts.law import State
-    from pipeline.alerts.rule import AlertRule
-    from pipeline.alerts.watch import Look
+    from pushlane.pipeline.alerts.book import AlertBook
+    from pushlane.pipeline.alerts.law import State
+    from pushlane.pipeline.alerts.rule import AlertRule
+    from pushlane.pipeline.alerts.watch import Look
 
 _LEAST_EVERY_S = 1.0
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def add(
 ) -> None:
     """Save an alert. It is looked after while `pushlane alerts run` runs."""
     with pipeline_extra():
-        from pipeline.alerts.rule import AlertRule, Threshold, parse_metric
+        from pushlane.pipeline.alerts.rule import AlertRule, Threshold, parse_metric
     rule = AlertRule(
         name=name,
         metric=parse_metric(metric),
@@ -139,9 +139,9 @@ def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Measure an alert now, without telling anybody or remembering it."""
     settings = flags.settings()
     with pipeline_extra():
-        from pipeline.alerts.book import AlertBook
-        from pipeline.alerts.measure import lag_of, measure
-        from pipeline.store import store_root
+        from pushlane.pipeline.alerts.book import AlertBook
+        from pushlane.pipeline.alerts.measure import lag_of, measure
+        from pushlane.pipeline.store import store_root
 
     root = store_root(settings)
 
@@ -173,8 +173,8 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pipeline.alerts.service import serve
-        from pipeline.store import store_root
+        from pushlane.pipeline.alerts.service import serve
+        from pushlane.pipeline.store import store_root
 
     async def work(backend: Backend) -> int:
         stop = asyncio.Event()
@@ -199,5 +199,5 @@ def _say(looks: list[Look]) -> None:
 
 def _in_book(flags: Flags, work: Callable[[AlertBook], Awaitable[T]]) -> T:
     with pipeline_extra():
-        from pipeline.alerts.book import AlertBook
+        from pushlane.pipeline.alerts.book import AlertBook
     return on_backend(flags.settings(), lambda backend: work(AlertBook(backend.shelf)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cli.render import Column
-from cli.times import time_text
+from pushlane.cli.render import Column
+from pushlane.cli.times import time_text
 
 if TYPE_CHECKING:
-    from pipeline.alerts.law import Group
-    from pipeline.alerts.measure import Measured
-    from pipeline.alerts.rule import AlertRule
-    from pipeline.alerts.watch import Look
+    from pushlane.pipeline.alerts.law import Group
+    from pushlane.pipeline.alerts.measure import Measured
+    from pushlane.pipeline.alerts.rule import AlertRule
+    from pushlane.pipeline.alerts.watch import Look
 
 COLUMNS = (
     Column("NAME", elastic=True),
@@ -69,7 +69,7 @@ def _group_text(group: Group) -> str:
 
 def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
     """What was measured, the alarming groups first."""
-    from pipeline.alerts.law import is_alarming
+    from pushlane.pipeline.alerts.law import is_alarming
 
     rows = [
         {

@@ -9,12 +9,12 @@ import asyncio
 
 import typer
 
-from cli.words import STATES
-from lanes import settings
-from lanes.backend import connect
-from lanes.errors import PushlaneError
-from lanes.search import pages
-from lanes.task import DeliveryMode, Level
+from pushlane.cli.words import STATES
+from pushlane.lanes import settings
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.search import pages
+from pushlane.lanes.task import DeliveryMode, Level
 
 
 def complete_level(incomplete: str) -> list[str]:

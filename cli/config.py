@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import Column, print_json, print_table
-from lanes.masking import MASK, masked
-from lanes.secret import Secret
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import Column, print_json, print_table
+from pushlane.lanes.masking import MASK, masked
+from pushlane.lanes.secret import Secret
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", elastic=True), Column("FROM"))
 

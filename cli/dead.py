@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from cli.completion import complete_task
-from cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
-from cli.errors import note
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import print_fields, print_json, print_table
-from cli.run import on_backend
-from lanes.backend import Backend
-from lanes.errors import BadInput, UserError
-from lanes.life import now_ms
-from lanes.push import DeadPush
-from lanes.settings import Settings
-from producers.dead import NO_TASK, DeadLetters, Found, Selection, task_of_push
-from producers.retry_dead import DeadRetry, Retried
-from producers.times import parse_age
+from pushlane.cli.completion import complete_task
+from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.run import on_backend
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.push import DeadPush
+from pushlane.lanes.settings import Settings
+from pushlane.producers.dead import NO_TASK, DeadLetters, Found, Selection, task_of_push
+from pushlane.producers.retry_dead import DeadRetry, Retried
+from pushlane.producers.times import parse_age
 
 _LISTED = 100
 _PREFETCH = 2_000

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from cli.render import Column
-from cli.times import age_text, time_text
-from lanes.errors import MalformedPush, UnknownFormat
-from lanes.push import DeadPush, Push, decode
-from producers.dead import NO_TASK, push_id
+from pushlane.cli.render import Column
+from pushlane.cli.times import age_text, time_text
+from pushlane.lanes.errors import MalformedPush, UnknownFormat
+from pushlane.lanes.push import DeadPush, Push, decode
+from pushlane.producers.dead import NO_TASK, push_id
 
 COLUMNS = (
     Column("PUSH"),

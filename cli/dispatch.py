@@ -14,15 +14,15 @@ import typer
 import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
-from cli.flags import Flags, with_flags
-from cli.logs import set_up_logs
-from cli.signals import at_latest, stop_on_signals, stop_with_stdin
-from cli.workers import Crew, run_crew
-from dispatcher import Dispatcher
-from dispatcher.sinks import open_sink
-from lanes.backend import connect
-from lanes.errors import BadInput
-from lanes.settings import Settings
+from pushlane.cli.flags import Flags, with_flags
+from pushlane.cli.logs import set_up_logs
+from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
+from pushlane.cli.workers import Crew, run_crew
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.sinks import open_sink
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.dispatch")
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import typer
 
-from lanes.errors import PushlaneError
+from pushlane.lanes.errors import PushlaneError
 
 INTERRUPTED = 130
 

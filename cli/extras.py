@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lanes.errors import BadInput
-
-_OURS = {"lanes", "dispatcher", "producers", "pipeline", "pushlane", "cli"}
+from pushlane.lanes.errors import BadInput
 
 
 @contextmanager
@@ -20,7 +18,7 @@ def pipeline_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if not missing or missing in _OURS:
+        if not missing or missing == "pushlane":
             raise
         raise BadInput(
             f"this needs the package {missing}, of the extra `pipeline`: "

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from cli.errors import INTERRUPTED, note
-from cli.extras import pipeline_extra
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.progress import SubmitBar
-from cli.render import print_json
-from cli.spark import Conf, Master, Memory
-from cli.task_view import task_fields
-from cli.words import parse_pairs, pushes_text
-from lanes.settings import Settings
+from pushlane.cli.errors import INTERRUPTED, note
+from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.progress import SubmitBar
+from pushlane.cli.render import print_json
+from pushlane.cli.spark import Conf, Master, Memory
+from pushlane.cli.task_view import task_fields
+from pushlane.cli.words import parse_pairs, pushes_text
+from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
-    from pipeline.fanout.request import Counts, FanoutRequest, FanoutResult
+    from pushlane.pipeline.fanout.request import Counts, FanoutRequest, FanoutResult
 
 Audience = Annotated[
     str, typer.Option(metavar="PATH|TABLE", help="Who may get it: anything that Spark reads.")
@@ -80,9 +80,9 @@ def fanout(
     Run again after whatever stopped it, it goes on, or does nothing more.
     """
     with pipeline_extra():
-        from pipeline.fanout.request import MEMORY, FanoutRequest
-        from pipeline.session import MASTER
-        from pipeline.spec import load_spec
+        from pushlane.pipeline.fanout.request import MEMORY, FanoutRequest
+        from pushlane.pipeline.session import MASTER
+        from pushlane.pipeline.spec import load_spec
 
     request = FanoutRequest(
         audience=audience,
@@ -109,7 +109,7 @@ def fanout(
 
 def _run(settings: Settings, request: FanoutRequest) -> FanoutResult:
     with pipeline_extra():
-        from pipeline.fanout.fan_out import fan_out
+        from pushlane.pipeline.fanout.fan_out import fan_out
     try:
         with SubmitBar() as bar:
             return asyncio.run(fan_out(settings, request, bar))

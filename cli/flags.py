@@ -14,9 +14,9 @@ from typing import Annotated, Any, Concatenate
 
 import typer
 
-from cli.errors import errors_told
-from lanes import settings
-from lanes.settings import Settings
+from pushlane.cli.errors import errors_told
+from pushlane.lanes import settings
+from pushlane.lanes.settings import Settings
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]

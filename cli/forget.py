@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from cli.completion import complete_task
-from cli.errors import note
-from cli.flags import Flags, with_flags
-from cli.run import on_backend
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import UserError
-from lanes.task import Task
-from producers.dead import DeadLetters, Selection
+from pushlane.cli.completion import complete_task
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, with_flags
+from pushlane.cli.run import on_backend
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.task import Task
+from pushlane.producers.dead import DeadLetters, Selection
 
 _LEAVE_S = 0.25
 _LEAVE_TRIES = 40

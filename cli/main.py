@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lanes.version import VERSION
+from pushlane.lanes.version import VERSION
 
 _COMMANDS = {
     "demo": ("demo",),
@@ -68,7 +68,7 @@ class _Commands(TyperGroup):
 def commands_of(module: str) -> dict[str, Any]:
     """The commands that a module of this package registers, by name."""
     app = _typer()
-    importlib.import_module(f"cli.{module}").register(app)
+    importlib.import_module(f"pushlane.cli.{module}").register(app)
     return dict(typer.main.get_group(app).commands)
 
 

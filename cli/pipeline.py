@@ -14,15 +14,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import note
-from cli.extras import pipeline_extra
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.pipeline_view import batch_line, status_fields, status_json
-from cli.render import print_fields, print_json
-from cli.spark import Conf, Master, Memory, session_options
-from cli.times import time_text
-from lanes.life import now_ms
-from producers.times import parse_age, parse_since
+from pushlane.cli.errors import note
+from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.pipeline_view import batch_line, status_fields, status_json
+from pushlane.cli.render import print_fields, print_json
+from pushlane.cli.spark import Conf, Master, Memory, session_options
+from pushlane.cli.times import time_text
+from pushlane.lanes.life import now_ms
+from pushlane.producers.times import parse_age, parse_since
 
 Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
@@ -63,7 +63,7 @@ def run(
     """
     settings = flags.settings()
     with pipeline_extra():
-        from pipeline.receipts.job import RunOptions, run
+        from pushlane.pipeline.receipts.job import RunOptions, run
     options = RunOptions(
         once=once,
         until_idle=until_idle,
@@ -89,7 +89,7 @@ def compact(
     Sampled batches get all their rows back first. A job that runs does all this when it is idle.
     """
     with pipeline_extra():
-        from pipeline.receipts.tidy import tidy
+        from pushlane.pipeline.receipts.tidy import tidy
     done = tidy(flags.settings(), session_options(master, memory, conf), note)
     if as_json:
         print_json(asdict(done))
@@ -113,7 +113,7 @@ def replay(
     """
     settings = flags.settings()
     with pipeline_extra():
-        from pipeline.receipts.replay import ReplayOptions, replay
+        from pushlane.pipeline.receipts.replay import ReplayOptions, replay
     options = ReplayOptions(
         since_ms=parse_since(since, now_ms()),
         session=session_options(master, memory, conf),
@@ -134,7 +134,7 @@ def replay(
 def status(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show how far the log of receipts was read, what is left, and what the store holds."""
     with pipeline_extra():
-        from pipeline.receipts.status import status
+        from pushlane.pipeline.receipts.status import status
     found = status(flags.settings())
     if as_json:
         print_json(status_json(found))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.times import age_text, time_text
-from lanes.life import now_ms
+from pushlane.cli.times import age_text, time_text
+from pushlane.lanes.life import now_ms
 
 if TYPE_CHECKING:
-    from pipeline.receipts.batch import BatchDone
-    from pipeline.receipts.status import Status
-    from pipeline.store import Gap
+    from pushlane.pipeline.receipts.batch import BatchDone
+    from pushlane.pipeline.receipts.status import Status
+    from pushlane.pipeline.store import Gap
 
 _GAPS = 8
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import note
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import Column, print_json, print_table
-from cli.run import on_backend
-from lanes.backend import Backend
-from lanes.naming import is_pool, pool_lanes
-from lanes.pool import pool_size, set_pool_size
-from lanes.search import listed
-from lanes.task import ACTIVE_STATES
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import Column, print_json, print_table
+from pushlane.cli.run import on_backend
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.naming import is_pool, pool_lanes
+from pushlane.lanes.pool import pool_size, set_pool_size
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import ACTIVE_STATES
 
 _COLUMNS = (Column("LANE"), Column("LEFT", number=True), Column("TASKS", number=True))
 _AT_ONCE = 32

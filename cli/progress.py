@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.progress import Task as Bar
 from rich.text import Text
 
-from producers.request import Stage, SubmitProgress
+from pushlane.producers.request import Stage, SubmitProgress
 
 _LABELS = {
     Stage.READING: "reading input",

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import INTERRUPTED, note
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import print_json
-from cli.run import on_backend
-from cli.task_view import task_fields
-from cli.tasks import TaskId
-from cli.words import pushes_text
-from lanes.backend import Backend
-from lanes.life import now_ms
-from lanes.settings import Settings
-from lanes.task import Task
-from producers import replay as replays
-from producers.replay import Begun, Replayed
-from producers.times import parse_since
+from pushlane.cli.errors import INTERRUPTED, note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import print_json
+from pushlane.cli.run import on_backend
+from pushlane.cli.task_view import task_fields
+from pushlane.cli.tasks import TaskId
+from pushlane.cli.words import pushes_text
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers import replay as replays
+from pushlane.producers.replay import Begun, Replayed
+from pushlane.producers.times import parse_since
 
 
 def register(app: typer.Typer) -> None:

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import report_view
-from cli.completion import complete_task
-from cli.errors import note
-from cli.extras import pipeline_extra
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import print_json
-from cli.run import on_backend
-from lanes.errors import BadInput, UnknownTask, Unreachable
-from lanes.life import now_ms
-from lanes.settings import Settings
-from lanes.task import Task
-from producers.times import parse_since
+from pushlane.cli import report_view
+from pushlane.cli.completion import complete_task
+from pushlane.cli.errors import note
+from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import print_json
+from pushlane.cli.run import on_backend
+from pushlane.lanes.errors import BadInput, UnknownTask, Unreachable
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.times import parse_since
 
 if TYPE_CHECKING:
-    from pipeline.reports.asking import Wish
-    from pipeline.reports.counts import Counts
-    from pipeline.reports.query import Query
-    from pipeline.reports.report import Report
-    from pipeline.reports.table import Table
+    from pushlane.pipeline.reports.asking import Wish
+    from pushlane.pipeline.reports.counts import Counts
+    from pushlane.pipeline.reports.query import Query
+    from pushlane.pipeline.reports.report import Report
+    from pushlane.pipeline.reports.table import Table
 
 _SINCE = "24h"
 _HOW = (
@@ -140,7 +140,7 @@ class _Form:
         return self.limit or (_MOST if self.as_csv or self.as_json else on_terminal)
 
     def wish(self) -> Wish:
-        from pipeline.reports.asking import Wish
+        from pushlane.pipeline.reports.asking import Wish
 
         return Wish(self.most(_MOST_SHOWN), self.recipients, self.latency)
 
@@ -157,9 +157,9 @@ class _Asked:
 
     def query(self, known: Task | None) -> tuple[Query, int | None]:
         """The question, and the task's total where that is what was submitted."""
-        from pipeline.reports.conditions import Condition, parse_where
-        from pipeline.reports.dimensions import Dimension, parse_by
-        from pipeline.reports.query import Period, Query
+        from pushlane.pipeline.reports.conditions import Condition, parse_where
+        from pushlane.pipeline.reports.dimensions import Dimension, parse_by
+        from pushlane.pipeline.reports.query import Period, Query
 
         now = now_ms()
         since_ms = parse_since(self.since or _SINCE, now) if self.since or not self.task else 0
@@ -218,8 +218,8 @@ def _registered(settings: Settings, word: str) -> _Registered:
 
 def _report(settings: Settings, query: Query, submitted: int | None, form: _Form) -> None:
     """The breakdown alone when one was asked for on a terminal or as CSV, else all of it."""
-    from pipeline.reports import asking
-    from pipeline.store import store_root
+    from pushlane.pipeline.reports import asking
+    from pushlane.pipeline.store import store_root
 
     root, wish = store_root(settings), form.wish()
     if not form.is_table:
@@ -259,12 +259,12 @@ def _remark(counts: Counts, notes: list[str]) -> None:
 
 def _write_pictures(made: Report, table: Table, form: _Form) -> None:
     if form.html:
-        from pipeline.reports.html import write_html
+        from pushlane.pipeline.reports.html import write_html
 
         with _writing(form.html):
             write_html(made, table, form.html)
     if form.png:
-        from pipeline.reports.plots import write_png
+        from pushlane.pipeline.reports.plots import write_png
 
         with _writing(form.png):
             write_png(made, form.png)
@@ -280,8 +280,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _rows(settings: Settings, query: Query, _submitted: int | None, form: _Form) -> None:
-    from pipeline.reports import asking
-    from pipeline.store import store_root
+    from pushlane.pipeline.reports import asking
+    from pushlane.pipeline.store import store_root
 
     found = asking.rows_of(store_root(settings), query, form.most(_MOST_SHOWN_ROWS))
     if form.as_json:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cli.render import Column, print_fields, print_table
+from pushlane.cli.render import Column, print_fields, print_table
 
 if TYPE_CHECKING:
-    from pipeline.reports.latency import Lateness
-    from pipeline.reports.report import Report
-    from pipeline.reports.table import Table
+    from pushlane.pipeline.reports.latency import Lateness
+    from pushlane.pipeline.reports.report import Report
+    from pushlane.pipeline.reports.table import Table
 
 _MINUTE_MS = 60_000
 _STAGES = ("wait", "delivery", "total")
@@ -64,7 +64,7 @@ def print_csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def print_csv_rows(rows: Sequence[dict[str, Any]]) -> None:
     """Single receipts; their attributes as one text."""
-    from pipeline.reports.rows import COLUMNS
+    from pushlane.pipeline.reports.rows import COLUMNS
 
     texts = ({**row, "attributes": _attributes_text(row["attributes"])} for row in rows)
     print_csv(COLUMNS, [[row[name] for name in COLUMNS] for row in texts])
@@ -146,7 +146,7 @@ def duration_text(ms: float) -> str:
 
 
 def _latency_json(each: Lateness) -> dict[str, Any]:
-    from pipeline.reports.latency import QUANTILES
+    from pushlane.pipeline.reports.latency import QUANTILES
 
     return {
         "level": each.key[0],
@@ -160,7 +160,7 @@ def _latency_json(each: Lateness) -> dict[str, Any]:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
-    from pipeline.reports.table import second_text
+    from pushlane.pipeline.reports.table import second_text
 
     return {
         **{name: str(value or "") for name, value in row.items()},

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import rules_run
-from cli.errors import note
-from cli.extras import pipeline_extra
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import print_fields, print_json, print_table
-from cli.run import on_backend
-from cli.spark import Conf, Master, Memory
-from cli.words import parse_pairs, pushes_text
-from lanes.backend import Backend
-from lanes.errors import UserError
-from lanes.life import now_ms
+from pushlane.cli import rules_run
+from pushlane.cli.errors import note
+from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.run import on_backend
+from pushlane.cli.spark import Conf, Master, Memory
+from pushlane.cli.words import parse_pairs, pushes_text
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.life import now_ms
 
 if TYPE_CHECKING:
-    from pipeline.rules.book import Page
-    from pipeline.rules.rule import Rule
+    from pushlane.pipeline.rules.book import Page
+    from pushlane.pipeline.rules.rule import Rule
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
 Target = Annotated[
@@ -126,7 +126,7 @@ def add(
     }
     settings = flags.settings()
     with pipeline_extra():
-        from pipeline.rules.file import build_rule, read_options, read_rule_file
+        from pushlane.pipeline.rules.file import build_rule, read_options, read_rule_file
     options = {name: value for name, value in given.items() if value is not None}
     base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
     built = build_rule({**base, **read_options(options)}, settings, now_ms())
@@ -139,8 +139,8 @@ def add(
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the rules, with when each runs next and how its last run ended."""
     with pipeline_extra():
-        from cli.rules_view import RULE_COLUMNS, rule_json, rule_row
-        from pipeline.rules.book import Book
+        from pushlane.cli.rules_view import RULE_COLUMNS, rule_json, rule_row
+        from pushlane.pipeline.rules.book import Book
     pages = on_backend(flags.settings(), lambda backend: Book(backend.shelf).pages())
     if as_json:
         print_json([rule_json(page) for page in pages])
@@ -153,7 +153,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Show a rule, without passwords, and when it runs next."""
     with pipeline_extra():
-        from cli.rules_view import rule_fields, rule_json
+        from pushlane.cli.rules_view import rule_fields, rule_json
     page = on_backend(flags.settings(), lambda backend: _page(backend, rule))
     if as_json:
         print_json(rule_json(page))
@@ -169,8 +169,8 @@ def history(
 ) -> None:
     """Show what became of the runs, the latest last."""
     with pipeline_extra():
-        from cli.rules_view import RUN_COLUMNS, run_json, run_row
-        from pipeline.rules.book import Book
+        from pushlane.cli.rules_view import RUN_COLUMNS, run_json, run_row
+        from pushlane.pipeline.rules.book import Book
 
     async def load(backend: Backend) -> list[Page]:
         return await Book(backend.shelf).pages() if rule is None else [await _page(backend, rule)]
@@ -205,7 +205,7 @@ def remove(
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
     with pipeline_extra():
-        from pipeline.rules.book import Book
+        from pushlane.pipeline.rules.book import Book
     page = on_backend(settings, lambda backend: _page(backend, rule))
     if not yes:
         _confirm(page)
@@ -214,13 +214,13 @@ def remove(
 
 
 async def _page(backend: Backend, name: str) -> Page:
-    from pipeline.rules.book import Book
+    from pushlane.pipeline.rules.book import Book
 
     return await Book(backend.shelf).page(name)
 
 
 async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
-    from pipeline.rules.book import Book
+    from pushlane.pipeline.rules.book import Book
 
     book = Book(backend.shelf)
     await (book.replace(rule) if replace else book.add(rule))
@@ -229,14 +229,14 @@ async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
 
 async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
     with pipeline_extra():
-        from pipeline.rules.book import Book
+        from pushlane.pipeline.rules.book import Book
     book = Book(backend.shelf)
     await book.change(name, lambda rule: rule.held(paused, now_ms()))
     return await book.page(name)
 
 
 def _tell(page: Page, verb: str, as_json: bool = False) -> None:
-    from cli.rules_view import changed_text, rule_json
+    from pushlane.cli.rules_view import changed_text, rule_json
 
     note(changed_text(page, verb))
     if as_json:

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from cli.errors import note
-from cli.extras import pipeline_extra
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.logs import set_up_logs
-from cli.progress import SubmitBar
-from cli.render import print_json
-from cli.run import on_backend
-from cli.signals import stop_on_signals
-from cli.spark import Conf, Master, Memory
-from cli.words import parse_pairs, pushes_text
-from lanes.backend import Backend, connect
-from lanes.errors import BadInput
-from lanes.life import now_ms
-from lanes.settings import Settings
+from pushlane.cli.errors import note
+from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.logs import set_up_logs
+from pushlane.cli.progress import SubmitBar
+from pushlane.cli.render import print_json
+from pushlane.cli.run import on_backend
+from pushlane.cli.signals import stop_on_signals
+from pushlane.cli.spark import Conf, Master, Memory
+from pushlane.cli.words import parse_pairs, pushes_text
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
-    from pipeline.rules.expand import SparkExpander
-    from pipeline.rules.history import Run
-    from pipeline.rules.rule import Rule
-    from pipeline.rules.scheduler import Scheduler
+    from pushlane.pipeline.rules.expand import SparkExpander
+    from pushlane.pipeline.rules.history import Run
+    from pushlane.pipeline.rules.rule import Rule
+    from pushlane.pipeline.rules.scheduler import Scheduler
 
 
 def register(group: typer.Typer) -> None:
@@ -102,15 +102,15 @@ def _expander(
     settings: Settings, master: str, memory: str, conf: list[str] | None, bar: SubmitBar | None
 ) -> SparkExpander:
     with pipeline_extra():
-        from pipeline.fanout.request import MEMORY
-        from pipeline.rules.expand import SparkExpander
-        from pipeline.session import MASTER
+        from pushlane.pipeline.fanout.request import MEMORY
+        from pushlane.pipeline.rules.expand import SparkExpander
+        from pushlane.pipeline.session import MASTER
     options = parse_pairs(conf, "--conf") if conf else {}
     return SparkExpander(settings, master or MASTER, memory or MEMORY, options, bar)
 
 
 def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
-    from pipeline.rules.book import Book
+    from pushlane.pipeline.rules.book import Book
 
     page = on_backend(settings, lambda backend: Book(backend.shelf).page(name))
     counts = asyncio.run(expander.count(page.rule))
@@ -120,11 +120,11 @@ def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
-    from pipeline.rules.asking import ask_again, ask_now, give_up, see_through
-    from pipeline.rules.book import Book
-    from pipeline.rules.clock import RealClock
-    from pipeline.rules.history import iso_utc
-    from pipeline.rules.scheduler import RunId
+    from pushlane.pipeline.rules.asking import ask_again, ask_now, give_up, see_through
+    from pushlane.pipeline.rules.book import Book
+    from pushlane.pipeline.rules.clock import RealClock
+    from pushlane.pipeline.rules.history import iso_utc
+    from pushlane.pipeline.rules.scheduler import RunId
 
     async with connect(settings) as backend:
         book, now = Book(backend.shelf), now_ms()
@@ -139,8 +139,8 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
 
 
 def _say(rule: str, run: Run, as_json: bool) -> None:
-    from cli.rules_view import run_json
-    from pipeline.rules.history import RunState
+    from pushlane.cli.rules_view import run_json
+    from pushlane.pipeline.rules.history import RunState
 
     if as_json:
         print_json(run_json(rule, run))
@@ -156,7 +156,7 @@ def _ending(run: Run) -> str:
 
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> None:
-    from pipeline.fanout.stage import remove_abandoned
+    from pushlane.pipeline.fanout.stage import remove_abandoned
 
     await asyncio.to_thread(remove_abandoned, settings)
     async with connect(settings) as backend:
@@ -172,11 +172,11 @@ async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> Non
 
 
 def _scheduler(backend: Backend, expander: SparkExpander) -> Scheduler:
-    from lanes.leader import Leader
-    from pipeline.rules.book import Book
-    from pipeline.rules.clock import RealClock
-    from pipeline.rules.runner import Runner
-    from pipeline.rules.scheduler import LEASE, Scheduler
+    from pushlane.lanes.leader import Leader
+    from pushlane.pipeline.rules.book import Book
+    from pushlane.pipeline.rules.clock import RealClock
+    from pushlane.pipeline.rules.runner import Runner
+    from pushlane.pipeline.rules.scheduler import LEASE, Scheduler
 
     book, clock = Book(backend.shelf), RealClock()
     runner = Runner(book, backend.registry, expander, clock.now_ms)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.render import Column
-from cli.times import time_text
-from cli.words import pushes_text
-from pipeline.rules.book import Page
-from pipeline.rules.due import next_due_ms
-from pipeline.rules.history import Run, iso_utc, run_key
+from pushlane.cli.render import Column
+from pushlane.cli.times import time_text
+from pushlane.cli.words import pushes_text
+from pushlane.pipeline.rules.book import Page
+from pushlane.pipeline.rules.due import next_due_ms
+from pushlane.pipeline.rules.history import Run, iso_utc, run_key
 
 RULE_COLUMNS = (
     Column("NAME", elastic=True),

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from lanes.backend import Backend, connect
-from lanes.settings import Settings
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.settings import Settings
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-from cli.errors import INTERRUPTED, note
-from lanes.errors import PushlaneError
+from pushlane.cli.errors import INTERRUPTED, note
+from pushlane.lanes.errors import PushlaneError
 
 
 def at_latest(stop: Callable[[], None], within_s: float, left: str) -> Callable[[], None]:

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cli.errors import note
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.render import Column, print_json, print_table
-from cli.words import pushes_text
-from producers import spooled
-from producers.spooled import Spooled, SpoolSent
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.render import Column, print_json, print_table
+from pushlane.cli.words import pushes_text
+from pushlane.producers import spooled
+from pushlane.producers.spooled import Spooled, SpoolSent
 
 _COLUMNS = (
     Column("TASK"),

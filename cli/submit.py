@@ -9,23 +9,29 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.completion import complete_delivery, complete_level
-from cli.errors import INTERRUPTED, note
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.progress import SubmitBar
-from cli.render import print_json
-from cli.run import on_backend
-from cli.task_view import task_fields
-from cli.times import time_text
-from cli.words import parse_dedupe, parse_delivery, parse_level, parse_on_unknown, pushes_text
-from lanes.errors import Unreachable
-from lanes.life import now_ms
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, Task
-from producers.handin import hand_in
-from producers.request import SubmitRequest, SubmitResult
-from producers.submit import submit as submit_rows
-from producers.times import parse_expiry, parse_retention, parse_start
+from pushlane.cli.completion import complete_delivery, complete_level
+from pushlane.cli.errors import INTERRUPTED, note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.progress import SubmitBar
+from pushlane.cli.render import print_json
+from pushlane.cli.run import on_backend
+from pushlane.cli.task_view import task_fields
+from pushlane.cli.times import time_text
+from pushlane.cli.words import (
+    parse_dedupe,
+    parse_delivery,
+    parse_level,
+    parse_on_unknown,
+    pushes_text,
+)
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, Task
+from pushlane.producers.handin import hand_in
+from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.submit import submit as submit_rows
+from pushlane.producers.times import parse_expiry, parse_retention, parse_start
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="CSV, JSON Lines or Parquet; - for stdin.")

@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
-from cli.completion import complete_level, complete_state, complete_task
-from cli.errors import note
-from cli.flags import Flags, JsonFlag, with_flags
-from cli.processes import resting_text, slow_text
-from cli.render import print_fields, print_json, print_table
-from cli.run import on_backend
-from cli.task_view import COLUMNS, TaskView, view_of, views_of
-from cli.words import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import BadInput, UserError
-from lanes.life import now_ms
-from lanes.presence import Process
-from lanes.search import TaskQuery, pages
-from lanes.task import ACTIVE_STATES, Level, State, Task, Weights
+from pushlane.cli.completion import complete_level, complete_state, complete_task
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.processes import resting_text, slow_text
+from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.run import on_backend
+from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
+from pushlane.cli.words import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.presence import Process
+from pushlane.lanes.search import TaskQuery, pages
+from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
 
 TaskId = Annotated[
     str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from producers.times import UNIT_S
+from pushlane.producers.times import UNIT_S
 
 
 def age_text(since_ms: int, now_ms: int) -> str:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cli import stack
-from cli.errors import errors_told, note
-from cli.flags import DebugFlag, JsonFlag
-from cli.render import print_json
-from lanes.errors import BadInput
+from pushlane.cli import stack
+from pushlane.cli.errors import errors_told, note
+from pushlane.cli.flags import DebugFlag, JsonFlag
+from pushlane.cli.render import print_json
+from pushlane.lanes.errors import BadInput
 
 CacheDir = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where it is kept; a cache folder of yours.")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
-from lanes.task import DeliveryMode, Level, OnUnknown, State, Task
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, State, Task
 
 SCHEDULED = "scheduled"
 STATES = (*(state.value for state in State), SCHEDULED)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.errors import INTERRUPTED
+from pushlane.cli.errors import INTERRUPTED
 
 log = logging.getLogger("pushlane.workers")
 
@@ -38,7 +38,7 @@ class Crew:
 
     def command(self, index: int) -> list[str]:
         """Settings travel in the environment: a command line shows passwords to everybody."""
-        command = [sys.executable, "-P", "-m", "cli", "dispatch", "--with-parent"]
+        command = [sys.executable, "-P", "-m", "pushlane", "dispatch", "--with-parent"]
         if self.metrics_port is not None:
             port = str(self.metrics_port + index)
             command += ["--metrics-host", self.metrics_host, "--metrics-port", port]

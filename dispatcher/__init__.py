@@ -4,6 +4,6 @@ Imports `lanes` only. Usable inside another service: no signal handlers, no glob
 those asked for.
 """
 
-from dispatcher.service import Dispatcher
+from pushlane.dispatcher.service import Dispatcher
 
 __all__ = ["Dispatcher"]

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dispatcher.deferral import due_ms, hop_s
-from dispatcher.hand import Held
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.order import Order
-from dispatcher.receipts import Receipts
-from dispatcher.roster import Roster
-from dispatcher.settle import Settler, dead_push
-from dispatcher.stats import Stats
-from lanes.errors import UnknownFormat
-from lanes.life import now_ms
-from lanes.push import Kind, Push
-from lanes.task import State, Task
+from pushlane.dispatcher.deferral import due_ms, hop_s
+from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.order import Order
+from pushlane.dispatcher.receipts import Receipts
+from pushlane.dispatcher.roster import Roster
+from pushlane.dispatcher.settle import Settler, dead_push
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.task import State, Task
 
 
 class Admission:

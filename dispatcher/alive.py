@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from dispatcher.reach import Reach
-from lanes.ports import ClaimResult, Ledger
-from lanes.push import Push
+from pushlane.dispatcher.reach import Reach
+from pushlane.lanes.ports import ClaimResult, Ledger
+from pushlane.lanes.push import Push
 
 MARK = Push("~alive", 1, "")
 _TTL_S = 60.0

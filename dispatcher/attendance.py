@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dispatcher.backoff import Backoff
-from lanes.backend import Backend
-from lanes.errors import PushlaneError, Unreachable
-from lanes.formats import format_to_write, require_format
-from lanes.presence import Process
-from lanes.push import FORMAT
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError, Unreachable
+from pushlane.lanes.formats import format_to_write, require_format
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import FORMAT
 
 log = logging.getLogger("pushlane.presence")
 

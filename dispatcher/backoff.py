@@ -14,7 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from lanes.errors import PushlaneError, Superseded
+from pushlane.lanes.errors import PushlaneError, Superseded
 
 _FIRST_S = 0.05
 _LONGEST_S = 2.0

@@ -38,7 +38,7 @@ from enum import Enum, StrEnum, auto
 
 import msgspec
 
-from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
+from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 
 PROBE_EVERY_S = (3.4, 4.0)
 LONGEST_REST_S = 60.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dispatcher.hand import Held
-from dispatcher.lane import OpenLane
-from lanes.push import Push
-from lanes.task import Task
+from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.lanes.push import Push
+from pushlane.lanes.task import Task
 
 Place = tuple[str, int]
 """Task id and seq: the same for every copy of a push."""

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from dispatcher.backoff import Backoff, whenever
-from lanes import life
-from lanes.errors import PushlaneError, UnknownFormat, UnknownTask
-from lanes.ports import Registry
-from lanes.task import Progress, State, Task
+from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.lanes import life
+from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownTask
+from pushlane.lanes.ports import Registry
+from pushlane.lanes.task import Progress, State, Task
 
 log = logging.getLogger("pushlane.completion")
 

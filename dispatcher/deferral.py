@@ -5,10 +5,10 @@ Pure. A push whose wait is longer than one hop surfaces in between and is sent t
 
 from __future__ import annotations
 
-from lanes.push import Push
-from lanes.quiet import parse_quiet, quiet_until_ms
-from lanes.task import Task
-from lanes.zones import UTC, known_zone
+from pushlane.lanes.push import Push
+from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
+from pushlane.lanes.task import Task
+from pushlane.lanes.zones import UTC, known_zone
 
 _HOP_S = 86_400.0
 

@@ -7,16 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from dispatcher.guard import Guard, Guards, admitted, concluded
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.outage import Outage, again
-from dispatcher.outcomes import Outcomes
-from dispatcher.shares import HeldSlots, Shares
-from dispatcher.stats import Stats
-from lanes.life import now_ms
-from lanes.ports import Delivery, Sink
-from lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
+from pushlane.dispatcher.guard import Guard, Guards, admitted, concluded
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.outage import Outage, again
+from pushlane.dispatcher.outcomes import Outcomes
+from pushlane.dispatcher.shares import HeldSlots, Shares
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import Delivery, Sink
+from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 
 log = logging.getLogger("pushlane.flights")
 

@@ -10,17 +10,17 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from dispatcher.backoff import for_each
-from lanes import life
-from lanes.backend import Backend
-from lanes.browse import Browser
-from lanes.errors import MalformedPush, UnknownFormat, UnknownLane
-from lanes.leader import Leader
-from lanes.naming import DEAD_LANE, DEAD_LEASE
-from lanes.ports import Taken
-from lanes.push import decode_dead
-from lanes.settings import Settings
-from lanes.task import Task
+from pushlane.dispatcher.backoff import for_each
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.browse import Browser
+from pushlane.lanes.errors import MalformedPush, UnknownFormat, UnknownLane
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import decode_dead
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.forgetting")
 

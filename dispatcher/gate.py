@@ -14,16 +14,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dispatcher.gathered import Gathered
-from dispatcher.job import Job, by_owner, parted
-from dispatcher.outcomes import Outcomes
-from dispatcher.reach import Reach
-from dispatcher.settle import Settler
-from dispatcher.stats import Stats
-from lanes.ports import ClaimResult, Ledger
-from lanes.push import Arrival, Kind, Outcome
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, OnUnknown, Task
+from pushlane.dispatcher.gathered import Gathered
+from pushlane.dispatcher.job import Job, by_owner, parted
+from pushlane.dispatcher.outcomes import Outcomes
+from pushlane.dispatcher.reach import Reach
+from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.ports import ClaimResult, Ledger
+from pushlane.lanes.push import Arrival, Kind, Outcome
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, OnUnknown, Task
 
 _DELIVERED_BEFORE = "delivered before"
 _LOST = "its dispatcher was lost during delivery; it may have arrived"

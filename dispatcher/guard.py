@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from dispatcher.job import Job
-from lanes.push import Outcome
+from pushlane.dispatcher.job import Job
+from pushlane.lanes.push import Outcome
 
 
 class Guard(Protocol):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from dispatcher.backoff import for_each
-from lanes import life
-from lanes.backend import Backend
-from lanes.naming import submit_lease
-from lanes.task import Task
+from pushlane.dispatcher.backoff import for_each
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.half_made")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from lanes.bundle import Bundle, is_bundle, open_bundle
-from lanes.errors import MalformedPush, PushlaneError, UnknownFormat
-from lanes.ports import Taken
-from lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
+from pushlane.lanes.bundle import Bundle, is_bundle, open_bundle
+from pushlane.lanes.errors import MalformedPush, PushlaneError, UnknownFormat
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
 
 
 class Message:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 
-from dispatcher.admission import Admission
-from dispatcher.intake import STALE_S, Intake
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.roster import Roster
-from dispatcher.scheduler import Scheduler
+from pushlane.dispatcher.admission import Admission
+from pushlane.dispatcher.intake import STALE_S, Intake
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.roster import Roster
+from pushlane.dispatcher.scheduler import Scheduler
 
 MOST_HEADS = 64
 _MOST_VOIDS = 256

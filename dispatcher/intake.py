@@ -17,13 +17,13 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from dispatcher.backoff import Backoff
-from dispatcher.hand import Message
-from dispatcher.lane import Inlet, OpenLane
-from dispatcher.settle import Settler
-from dispatcher.stats import Stats
-from lanes.ports import LaneReader, Registry
-from lanes.task import Span, Task
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.hand import Message
+from pushlane.dispatcher.lane import Inlet, OpenLane
+from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.ports import LaneReader, Registry
+from pushlane.lanes.task import Span, Task
 
 log = logging.getLogger("pushlane.intake")
 

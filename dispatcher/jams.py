@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.lane import ROOM, OpenLane
+from pushlane.dispatcher.lane import ROOM, OpenLane
 
 _STUCK_S = 0.3
 _MOST_ROOM = 10_000

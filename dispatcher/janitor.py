@@ -14,20 +14,20 @@ import asyncio
 import contextlib
 import logging
 
-from dispatcher.backoff import Backoff, for_each
-from dispatcher.due import Due
-from dispatcher.forgetting import Forgetting
-from dispatcher.half_made import HalfMade
-from dispatcher.passed import CLOCKS_APART_MS, Passed
-from dispatcher.recovery import Recovery
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import Superseded, UnknownFormat, UnknownTask
-from lanes.leader import Leader
-from lanes.naming import later_lane, own_lane
-from lanes.search import TaskQuery, pages
-from lanes.settings import Settings
-from lanes.task import TERMINAL_STATES, State, Task
+from pushlane.dispatcher.backoff import Backoff, for_each
+from pushlane.dispatcher.due import Due
+from pushlane.dispatcher.forgetting import Forgetting
+from pushlane.dispatcher.half_made import HalfMade
+from pushlane.dispatcher.passed import CLOCKS_APART_MS, Passed
+from pushlane.dispatcher.recovery import Recovery
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import Superseded, UnknownFormat, UnknownTask
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.lanes.search import TaskQuery, pages
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import TERMINAL_STATES, State, Task
 
 log = logging.getLogger("pushlane.janitor")
 

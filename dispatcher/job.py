@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from dispatcher.breaker import Flight
-from dispatcher.hand import Held
-from dispatcher.lane import OpenLane
-from lanes.push import Push
-from lanes.task import DeliveryMode, Task
+from pushlane.dispatcher.breaker import Flight
+from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.lanes.push import Push
+from pushlane.lanes.task import DeliveryMode, Task
 
 
 class Job(msgspec.Struct, gc=False):

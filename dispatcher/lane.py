@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from dispatcher.hand import Held, Message
-from lanes.naming import is_pool, later_lane
-from lanes.ports import LaneReader, Taken
-from lanes.task import Level
+from pushlane.dispatcher.hand import Held, Message
+from pushlane.lanes.naming import is_pool, later_lane
+from pushlane.lanes.ports import LaneReader, Taken
+from pushlane.lanes.task import Level
 
 ROOM = 1_000
 _ANSWER_WAIT_S = 0.1

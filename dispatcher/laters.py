@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from lanes.backend import Backend
-from lanes.errors import UnknownTask
-from lanes.task import Task
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.task import Task
 
 
 class Laters:

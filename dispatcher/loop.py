@@ -10,18 +10,18 @@ import asyncio
 import contextlib
 import time
 
-from dispatcher.admission import Admission
-from dispatcher.flights import Flights
-from dispatcher.heads import Heads
-from dispatcher.intake import STALE_S, Intake
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.outage import Outage
-from dispatcher.roster import Roster
-from dispatcher.scheduler import Scheduler
-from dispatcher.settle import Settler
-from dispatcher.shares import Shares
-from lanes.task import Level
+from pushlane.dispatcher.admission import Admission
+from pushlane.dispatcher.flights import Flights
+from pushlane.dispatcher.heads import Heads
+from pushlane.dispatcher.intake import STALE_S, Intake
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.outage import Outage
+from pushlane.dispatcher.roster import Roster
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.shares import Shares
+from pushlane.lanes.task import Level
 
 _VOIDS_A_ROUND = 256
 _VOIDS_IN_A_ROW = 32

@@ -13,17 +13,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from dispatcher.backoff import Backoff
-from dispatcher.chains import Chains, Parked, Place, Verdict
-from dispatcher.hand import Held
-from dispatcher.jams import Jams
-from dispatcher.lane import OpenLane
-from dispatcher.settle import Settler
-from dispatcher.stats import Stats
-from lanes.errors import Unreachable
-from lanes.ports import Registry
-from lanes.push import Push
-from lanes.task import Task
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.chains import Chains, Parked, Place, Verdict
+from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.jams import Jams
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.ports import Registry
+from pushlane.lanes.push import Push
+from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.order")
 

@@ -21,12 +21,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from dispatcher.breaker import Breaker, Restraint, View, restraints
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.outcomes import Outcomes
-from dispatcher.stats import Stats
-from lanes.push import DELIVERED, Kind, Outcome
+from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.outcomes import Outcomes
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.push import DELIVERED, Kind, Outcome
 
 log = logging.getLogger("pushlane.outage")
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from dispatcher.job import Job
-from dispatcher.receipts import Receipt, Receipts
-from dispatcher.settle import Settler, dead_push
-from dispatcher.stats import Stats
-from lanes.life import now_ms
-from lanes.push import Kind, Outcome, encode
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.receipts import Receipt, Receipts
+from pushlane.dispatcher.settle import Settler, dead_push
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.push import Kind, Outcome, encode
 
 _WAIT_LONGEST_S = 86_400.0  # whatever a sink asks for
 _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got through

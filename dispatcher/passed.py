@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from dispatcher.backoff import for_each
-from lanes.backend import Backend
-from lanes.life import now_ms
-from lanes.naming import is_pool, later_lane
-from lanes.task import Task
+from pushlane.dispatcher.backoff import for_each
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import is_pool, later_lane
+from pushlane.lanes.task import Task
 
 CLOCKS_APART_MS = 600_000
 _KIND = "passed-lane"

@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from dispatcher.backoff import Backoff, whenever
-from lanes.backend import Backend
-from lanes.errors import InvalidChange, UnknownFormat, UnknownTask
-from lanes.task import State, Task
+from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
+from pushlane.lanes.task import State, Task
 
 log = logging.getLogger("pushlane.pauses")
 

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from dispatcher.backoff import Backoff
-from dispatcher.stats import Stats
-from lanes.errors import PushlaneError
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.errors import PushlaneError
 
 log = logging.getLogger("pushlane.ledger")
 

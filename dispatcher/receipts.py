@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dispatcher.backoff import Backoff
-from dispatcher.deferral import due_ms
-from dispatcher.hand import Held
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.stats import Stats
-from dispatcher.veil import Hasher, masked
-from lanes.life import now_ms
-from lanes.ports import ReceiptLog
-from lanes.push import Kind, Push
-from lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
-from lanes.settings import Settings
-from lanes.task import Level, Task
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.deferral import due_ms
+from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.veil import Hasher, masked
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
 
 T = TypeVar("T")
 

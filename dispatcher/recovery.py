@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
-from dispatcher.backoff import for_each
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import UnknownFormat
-from lanes.naming import is_dead, later_lane, task_of
-from lanes.paging import paged
-from lanes.task import State, Task
+from pushlane.dispatcher.backoff import for_each
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.naming import is_dead, later_lane, task_of
+from pushlane.lanes.paging import paged
+from pushlane.lanes.task import State, Task
 
 log = logging.getLogger("pushlane.recovery")
 

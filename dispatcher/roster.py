@@ -14,18 +14,18 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from dispatcher.backoff import Backoff, Backoffs, for_each, raise_first, whenever
-from dispatcher.hand import Held
-from dispatcher.lane import Inlet, OpenLane
-from dispatcher.schedule import Schedule
-from dispatcher.scheduler import Scheduler
-from lanes.backend import Backend
-from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
-from lanes.life import now_ms
-from lanes.naming import is_later, is_pool, own_lane, pool_lanes, task_of
-from lanes.paging import paged
-from lanes.ports import Changes, LaneReader, OnReady
-from lanes.task import Level, State, Task
+from pushlane.dispatcher.backoff import Backoff, Backoffs, for_each, raise_first, whenever
+from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.lane import Inlet, OpenLane
+from pushlane.dispatcher.schedule import Schedule
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import is_later, is_pool, own_lane, pool_lanes, task_of
+from pushlane.lanes.paging import paged
+from pushlane.lanes.ports import Changes, LaneReader, OnReady
+from pushlane.lanes.task import Level, State, Task
 
 log = logging.getLogger("pushlane.roster")
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from lanes.task import Level, Weights
+from pushlane.lanes.task import Level, Weights
 
 LaneT = TypeVar("LaneT", bound=Hashable)
 

@@ -19,43 +19,43 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dispatcher.admission import Admission
-from dispatcher.attendance import Attendance
-from dispatcher.breaker import Breaker, Restraint
-from dispatcher.brim import Brim
-from dispatcher.chains import Place
-from dispatcher.completion import Completion
-from dispatcher.flights import Flights
-from dispatcher.gate import Gate
-from dispatcher.guard import Guards
-from dispatcher.intake import Intake
-from dispatcher.janitor import Janitor
-from dispatcher.lane import OpenLane
-from dispatcher.laters import Laters
-from dispatcher.loop import Loop
-from dispatcher.order import Order
-from dispatcher.outage import Outage
-from dispatcher.outcomes import Outcomes, backoff
-from dispatcher.pauses import Pauses
-from dispatcher.receipts import Receipts
-from dispatcher.roster import Roster
-from dispatcher.scheduler import Scheduler
-from dispatcher.settle import Settler
-from dispatcher.shares import Shares
-from dispatcher.sieve import Sieve
-from dispatcher.stats import Gauges, Stats, StatsCollector
-from dispatcher.suspects import Suspects
-from lanes.backend import Backend
-from lanes.errors import PushlaneError
-from lanes.life import now_ms
-from lanes.naming import DEAD_LANE
-from lanes.pool import pool_size
-from lanes.ports import Sink
-from lanes.presence import Process, Resting, SlowLane
-from lanes.push import FORMAT
-from lanes.settings import Settings
-from lanes.task import Level, State, Task
-from lanes.version import VERSION
+from pushlane.dispatcher.admission import Admission
+from pushlane.dispatcher.attendance import Attendance
+from pushlane.dispatcher.breaker import Breaker, Restraint
+from pushlane.dispatcher.brim import Brim
+from pushlane.dispatcher.chains import Place
+from pushlane.dispatcher.completion import Completion
+from pushlane.dispatcher.flights import Flights
+from pushlane.dispatcher.gate import Gate
+from pushlane.dispatcher.guard import Guards
+from pushlane.dispatcher.intake import Intake
+from pushlane.dispatcher.janitor import Janitor
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.laters import Laters
+from pushlane.dispatcher.loop import Loop
+from pushlane.dispatcher.order import Order
+from pushlane.dispatcher.outage import Outage
+from pushlane.dispatcher.outcomes import Outcomes, backoff
+from pushlane.dispatcher.pauses import Pauses
+from pushlane.dispatcher.receipts import Receipts
+from pushlane.dispatcher.roster import Roster
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.shares import Shares
+from pushlane.dispatcher.sieve import Sieve
+from pushlane.dispatcher.stats import Gauges, Stats, StatsCollector
+from pushlane.dispatcher.suspects import Suspects
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import DEAD_LANE
+from pushlane.lanes.pool import pool_size
+from pushlane.lanes.ports import Sink
+from pushlane.lanes.presence import Process, Resting, SlowLane
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State, Task
+from pushlane.lanes.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
 

@@ -19,19 +19,19 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from dispatcher.backoff import Backoff, Backoffs
-from dispatcher.hand import Held, Message
-from dispatcher.job import Job
-from dispatcher.lane import OpenLane
-from dispatcher.laters import Laters
-from dispatcher.receipts import Receipt, Receipts
-from lanes.backend import Backend
-from lanes.errors import PushlaneError, UnknownFormat, UnknownLane
-from lanes.life import now_ms
-from lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
-from lanes.ports import Taken
-from lanes.push import DeadPush, Kind, Push, encode_dead
-from lanes.task import Finished, Moved, Progress
+from pushlane.dispatcher.backoff import Backoff, Backoffs
+from pushlane.dispatcher.hand import Held, Message
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.laters import Laters
+from pushlane.dispatcher.receipts import Receipt, Receipts
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
+from pushlane.lanes.task import Finished, Moved, Progress
 
 log = logging.getLogger("pushlane.settle")
 

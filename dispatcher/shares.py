@@ -14,9 +14,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from dispatcher.dwell import Mean, Read, Stopwatch
-from dispatcher.scheduler import Scheduler
-from lanes.task import Level
+from pushlane.dispatcher.dwell import Mean, Read, Stopwatch
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.lanes.task import Level
 
 _LOOK_EVERY_S = 0.05
 _STOPPED_S = 5.0

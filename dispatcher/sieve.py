@@ -11,16 +11,16 @@ import itertools
 import secrets
 from collections.abc import Sequence
 
-from dispatcher.gathered import Gathered
-from dispatcher.job import Job, by_owner, parted
-from dispatcher.outcomes import Outcomes
-from dispatcher.reach import Reach
-from dispatcher.settle import Settler
-from dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
-from lanes.marks import Mark, collapse_mark, dedupe_mark
-from lanes.ports import Marks, Turn
-from lanes.push import Kind, Outcome
-from lanes.settings import Settings
+from pushlane.dispatcher.gathered import Gathered
+from pushlane.dispatcher.job import Job, by_owner, parted
+from pushlane.dispatcher.outcomes import Outcomes
+from pushlane.dispatcher.reach import Reach
+from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
+from pushlane.lanes.marks import Mark, collapse_mark, dedupe_mark
+from pushlane.lanes.ports import Marks, Turn
+from pushlane.lanes.push import Kind, Outcome
+from pushlane.lanes.settings import Settings
 
 _BUSY_AGAIN_S = 1.0
 

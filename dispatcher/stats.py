@@ -17,10 +17,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from dispatcher.breaker import Restraint, State
-from lanes.ports import ClaimResult
-from lanes.push import Kind, Scope
-from lanes.task import Level
+from pushlane.dispatcher.breaker import Restraint, State
+from pushlane.lanes.ports import ClaimResult
+from pushlane.lanes.push import Kind, Scope
+from pushlane.lanes.task import Level
 
 BUCKETS_S = (
     0.001,

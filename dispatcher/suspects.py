@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from dispatcher.alive import Alive
-from dispatcher.gathered import Gathered
-from dispatcher.job import Job, by_owner, parted
-from dispatcher.outcomes import Outcomes
-from dispatcher.reach import Reach
-from dispatcher.stats import Stats
-from lanes.ports import ClaimResult, Ledger
-from lanes.push import Outcome, Push
-from lanes.settings import Settings
+from pushlane.dispatcher.alive import Alive
+from pushlane.dispatcher.gathered import Gathered
+from pushlane.dispatcher.job import Job, by_owner, parted
+from pushlane.dispatcher.outcomes import Outcomes
+from pushlane.dispatcher.reach import Reach
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.ports import ClaimResult, Ledger
+from pushlane.lanes.push import Outcome, Push
+from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.suspects")
 

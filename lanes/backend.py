@@ -14,17 +14,27 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.bundle import MOST_POOLED, MOST_PUSHES
-from lanes.errors import UnknownTask
-from lanes.formats import format_to_write
-from lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
-from lanes.pool import pool_size
-from lanes.ports import Broker, Fence, Lease, Ledger, Marks, Presence, ReceiptLog, Registry, Shelf
-from lanes.push import FORMAT
-from lanes.search import TaskQuery
-from lanes.settings import Settings
-from lanes.task import ACTIVE_STATES, Level, Task
+from pushlane.lanes import life
+from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
+from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.formats import format_to_write
+from pushlane.lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
+from pushlane.lanes.pool import pool_size
+from pushlane.lanes.ports import (
+    Broker,
+    Fence,
+    Lease,
+    Ledger,
+    Marks,
+    Presence,
+    ReceiptLog,
+    Registry,
+    Shelf,
+)
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.search import TaskQuery
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import ACTIVE_STATES, Level, Task
 
 _LOOKED_AT = 64
 _NEAR = 4  # messages
@@ -142,11 +152,11 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         Unreachable: a service does not answer; names its URL.
     """
     if settings.broker == "embedded":
-        from lanes.embedded import connect_embedded
+        from pushlane.lanes.embedded import connect_embedded
 
         adapters = connect_embedded(settings)
     else:
-        from lanes.pulsar import connect_pulsar
+        from pushlane.lanes.pulsar import connect_pulsar
 
         adapters = connect_pulsar(settings)
     async with adapters as backend:
@@ -161,11 +171,11 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
         Unreachable: the service that holds it does not answer; names its URL.
     """
     if settings.broker == "embedded":
-        from lanes.embedded import connect_embedded_receipts
+        from pushlane.lanes.embedded import connect_embedded_receipts
 
         opening: AbstractAsyncContextManager[ReceiptLog] = connect_embedded_receipts(settings)
     else:
-        from lanes.pulsar import connect_pulsar_receipts
+        from pushlane.lanes.pulsar import connect_pulsar_receipts
 
         opening = connect_pulsar_receipts(settings)
     async with opening as receipts:

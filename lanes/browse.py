@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-from lanes.errors import Unreachable
-from lanes.ports import Broker, LaneReader, Taken
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.ports import Broker, LaneReader, Taken
 
 MOST_HELD = 40_000
 _PAGE = 1_000

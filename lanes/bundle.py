@@ -14,8 +14,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from lanes.errors import MalformedPush
-from lanes.push import FORMAT, MAX_SEQ, Seq, decode, require_known
+from pushlane.lanes.errors import MalformedPush
+from pushlane.lanes.push import FORMAT, MAX_SEQ, Seq, decode, require_known
 
 MOST_PUSHES = 512
 MOST_BYTES = 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 MOST_BYTES = 64 * 1024
 LONGEST_NAME = 200

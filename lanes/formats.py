@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import msgspec
 
-from lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
-from lanes.ports import Document, Presence, Registry, Shelf
-from lanes.presence import Process
-from lanes.push import FORMAT
-from lanes.search import TaskQuery
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
+from pushlane.lanes.ports import Document, Presence, Registry, Shelf
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.search import TaskQuery
 
 _KIND = "format"
 _NAME = "min"

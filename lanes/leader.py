@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from lanes.errors import PushlaneError
-from lanes.ports import Fence, Lease
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.ports import Fence, Lease
 
 TTL_S = 10.0
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from lanes.errors import InvalidChange
-from lanes.naming import own_lane
-from lanes.task import MAX_QUOTA, Level, State, Task
+from pushlane.lanes.errors import InvalidChange
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
 
 Edit = Callable[[Task], Task]
 

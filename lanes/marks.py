@@ -8,7 +8,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
-from lanes.push import Push
+from pushlane.lanes.push import Push
 
 _BYTES = 16
 

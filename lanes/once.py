@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lanes.errors import UnknownFormat
+from pushlane.lanes.errors import UnknownFormat
 
 
 class Once:

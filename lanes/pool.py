@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from lanes.errors import BadInput, TaskConflict, UnknownFormat
-from lanes.ports import Shelf
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.ports import Shelf
 
 MOST = 1024
 _KIND = "pool"

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from lanes.marks import Mark
-from lanes.presence import Process
-from lanes.push import Outcome, Push
-from lanes.search import PAGE, TaskPage, TaskQuery
-from lanes.task import Finished, Level, Moved, Progress, Span, Task, Weights
+from pushlane.lanes.marks import Mark
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import Outcome, Push
+from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
+from pushlane.lanes.task import Finished, Level, Moved, Progress, Span, Task, Weights
 
 
 class Taken(msgspec.Struct, gc=False):

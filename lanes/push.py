@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from lanes.errors import MalformedPush, UnknownFormat
+from pushlane.lanes.errors import MalformedPush, UnknownFormat
 
 FORMAT = 2
 """The highest format of messages on a lane that this version reads: 1 is a push, 2 a bundle."""

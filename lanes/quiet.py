@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 _DAY_S = 86_400
 _FORM = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-4]):([0-5]\d)")

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from lanes.errors import MalformedReceipts, UnknownFormat
-from lanes.push import require_known
+from pushlane.lanes.errors import MalformedReceipts, UnknownFormat
+from pushlane.lanes.push import require_known
 
 VERSION = 1
 _WHAT = "a batch of the receipts log"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from lanes.task import Level, State, Task
+from pushlane.lanes.task import Level, State, Task
 
 if TYPE_CHECKING:
-    from lanes.ports import Registry
+    from pushlane.lanes.ports import Registry
 
 PAGE = 200  # read and decoded in two or three ms
 

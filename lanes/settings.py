@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import fields, force_setattr, replace
 
-from lanes.errors import BadInput
-from lanes.masking import masked
-from lanes.nearest import did_you_mean
-from lanes.secret import Secret
-from lanes.task import MAX_ATTEMPTS
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.masking import masked
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.secret import Secret
+from pushlane.lanes.task import MAX_ATTEMPTS
 
 CONFIG_FILE = "pushlane.toml"
 _TASKS_KEPT_S = 7_776_000.0

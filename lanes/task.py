@@ -13,9 +13,9 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from lanes.errors import BadInput
-from lanes.naming import is_pool
-from lanes.push import Kind
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import is_pool
+from pushlane.lanes.push import Kind
 
 MAX_WEIGHT = 1000
 MAX_QUOTA = 10_000

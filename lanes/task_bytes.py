@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from lanes.errors import UnknownFormat
-from lanes.once import Once
-from lanes.task import TERMINAL_STATES, Task
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.once import Once
+from pushlane.lanes.task import TERMINAL_STATES, Task
 
 log = logging.getLogger("pushlane.tasks")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
 
 UTC = ZoneInfo("UTC")
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-from lanes.errors import BadInput, PushlaneError
-from lanes.nearest import did_you_mean
-from pipeline.traces import cause_of
+from pushlane.lanes.errors import BadInput, PushlaneError
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.pipeline.traces import cause_of
 
 _MOST_COLUMNS = 40
 _MOST_CHARACTERS = 300

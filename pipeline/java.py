@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 _LEAST = 17
 _DEADLINE_S = 30.0

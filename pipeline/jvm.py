@@ -20,9 +20,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from pipeline.errors import PipelineFailed
-from pipeline.interrupt import interrupt_waits
-from pipeline.traces import without_data
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.interrupt import interrupt_waits
+from pushlane.pipeline.traces import without_data
 
 _ENDS_WITHIN_S = 20.0
 _MOST_CHARACTERS = 300

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 
 class TooMany(BadInput):

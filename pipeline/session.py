@@ -20,11 +20,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lanes.errors import BadInput, PushlaneError, Unreachable
-from pipeline.errors import PipelineFailed
-from pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
-from pipeline.java import require_java
-from pipeline.jvm import Jvm, jvm
+from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
+from pushlane.pipeline.java import require_java
+from pushlane.pipeline.jvm import Jvm, jvm
 
 MASTER = "local[*]"
 _TRIES = 4  # of a task, as on a cluster: this machine's own masters try once

@@ -13,14 +13,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from lanes.errors import BadInput
-from lanes.life import now_ms
-from lanes.nearest import did_you_mean
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, Level, OnUnknown
-from producers.newtask import new_task
-from producers.request import SubmitRequest
-from producers.times import parse_expiry, parse_retention, parse_start
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
+from pushlane.producers.newtask import new_task
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.times import parse_expiry, parse_retention, parse_start
 
 _NOT_HERE = {
     "ordered_by": "an audience has no order; submit an ordered task from a file",

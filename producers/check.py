@@ -9,17 +9,17 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from lanes.task import Task
-from producers.ahead import ahead
-from producers.chunks import chunk_size, chunks
-from producers.encoder import Encoder, shown_columns
-from producers.input import InputFile, OnProgress
-from producers.newtask import describe, feed
-from producers.rejects import RejectsFile, Stop
-from producers.request import Stage, SubmitProgress, SubmitRequest
-from producers.rows import RowSource
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.ahead import ahead
+from pushlane.producers.chunks import chunk_size, chunks
+from pushlane.producers.encoder import Encoder, shown_columns
+from pushlane.producers.input import InputFile, OnProgress
+from pushlane.producers.newtask import describe, feed
+from pushlane.producers.rejects import RejectsFile, Stop
+from pushlane.producers.request import Stage, SubmitProgress, SubmitRequest
+from pushlane.producers.rows import RowSource
 
 
 @dataclass(frozen=True)

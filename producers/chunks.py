@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from lanes.errors import BadInput
-from producers.encoder import EncodeRow
-from producers.rows import BadRow, RowSource, Wanted
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.encoder import EncodeRow
+from pushlane.producers.rows import BadRow, RowSource, Wanted
 
 _CHUNK_ROWS = 4_096
 

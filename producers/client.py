@@ -9,19 +9,19 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.errors import PushlaneError
-from lanes.presence import Process
-from lanes.search import listed
-from lanes.settings import Settings, load
-from lanes.task import Level, Progress, State, Task, Weights, settled
-from producers.events.event import PushEvent
-from producers.events.record import record_events
-from producers.input import OnProgress
-from producers.replay import Replayed, clone, replay
-from producers.request import SubmitRequest, SubmitResult
-from producers.submit import submit
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.presence import Process
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.task import Level, Progress, State, Task, Weights, settled
+from pushlane.producers.events.event import PushEvent
+from pushlane.producers.events.record import record_events
+from pushlane.producers.input import OnProgress
+from pushlane.producers.replay import Replayed, clone, replay
+from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.submit import submit
 
 
 class Client:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lanes.errors import BadInput, MalformedPush, OversizedPush
-from lanes.life import now_ms
-from lanes.push import MAX_PUSH_BYTES, Push, decode, encode
-from producers.feed.buffer import Encode
-from producers.labels import checked
+from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from pushlane.producers.feed.buffer import Encode
+from pushlane.producers.labels import checked
 
 
 class Content(NamedTuple):

@@ -9,9 +9,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lanes.errors import BadInput
-from producers.lines import bounded_lines
-from producers.rows import BadRow, Row, Wanted
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.lines import bounded_lines
+from pushlane.producers.rows import BadRow, Row, Wanted
 
 if TYPE_CHECKING:
     from _csv import Reader

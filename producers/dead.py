@@ -14,13 +14,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from lanes.backend import Backend
-from lanes.browse import MOST_HELD, Browser
-from lanes.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
-from lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
-from lanes.ports import Taken
-from lanes.push import DeadPush, decode_dead
-from producers.hold import Hold
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.browse import MOST_HELD, Browser
+from pushlane.lanes.errors import BadInput, MalformedPush, UnknownFormat, UnknownLane
+from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import DeadPush, decode_dead
+from pushlane.producers.hold import Hold
 
 log = logging.getLogger("pushlane.dead")
 

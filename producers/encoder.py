@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lanes.errors import BadInput, OversizedPush
-from lanes.nearest import did_you_mean
-from lanes.push import MAX_PUSH_BYTES, Push, encode
-from lanes.task import Task
-from producers.labels import Labels, read_labels
-from producers.order import Predecessors
-from producers.request import SubmitRequest
-from producers.row_times import RowTimes, read_times, time_columns
-from producers.rows import BadRow, RowSource, Wanted
-from producers.template import Template, text_of
+from pushlane.lanes.errors import BadInput, OversizedPush
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
+from pushlane.lanes.task import Task
+from pushlane.producers.labels import Labels, read_labels
+from pushlane.producers.order import Predecessors
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.row_times import RowTimes, read_times, time_columns
+from pushlane.producers.rows import BadRow, RowSource, Wanted
+from pushlane.producers.template import Template, text_of
 
 EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from lanes.errors import BadInput, TaskConflict
-from lanes.settings import Settings
-from lanes.task import Task
-from producers.check import CheckedRows, check_rows, fingerprint
-from producers.chunks import chunks
-from producers.feed.batch import Batch
-from producers.feed.folder import Header, SpoolFolder
-from producers.input import OnProgress, as_file
-from producers.newtask import new_task
-from producers.request import SubmitRequest, SubmitResult
-from producers.sources import open_source
+from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.check import CheckedRows, check_rows, fingerprint
+from pushlane.producers.chunks import chunks
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.folder import Header, SpoolFolder
+from pushlane.producers.input import OnProgress, as_file
+from pushlane.producers.newtask import new_task
+from pushlane.producers.request import SubmitRequest, SubmitResult
+from pushlane.producers.sources import open_source
 
 
 async def hand_in(

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from lanes.errors import TaskConflict, Unreachable
-from lanes.ports import Lease
+from pushlane.lanes.errors import TaskConflict, Unreachable
+from pushlane.lanes.ports import Lease
 
 Result = TypeVar("Result")
 Sleep = Callable[[float], Awaitable[None]]

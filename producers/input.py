@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from lanes.errors import BadInput
-from producers.ahead import ahead
-from producers.request import Stage, SubmitProgress, SubmitRequest
-from producers.sources import format_of
-from producers.spool import copy_rows, copy_stream, spool_file, standard_input
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.ahead import ahead
+from pushlane.producers.request import Stage, SubmitProgress, SubmitRequest
+from pushlane.producers.sources import format_of
+from pushlane.producers.spool import copy_rows, copy_stream, spool_file, standard_input
 
 OnProgress = Callable[[SubmitProgress], None]
 

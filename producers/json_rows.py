@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from producers.lines import bounded_lines
-from producers.rows import BadRow, Row, Wanted
+from pushlane.producers.lines import bounded_lines
+from pushlane.producers.rows import BadRow, Row, Wanted
 
 
 class JsonRows:

@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lanes.errors import BadInput
-from lanes.push import MAX_ATTRIBUTE_NAME, MAX_ATTRIBUTE_VALUE, MAX_ATTRIBUTES, MAX_TRACE_ID
-from producers.request import SubmitRequest
-from producers.rows import BadRow
-from producers.template import text_of
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.push import (
+    MAX_ATTRIBUTE_NAME,
+    MAX_ATTRIBUTE_VALUE,
+    MAX_ATTRIBUTES,
+    MAX_TRACE_ID,
+)
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.rows import BadRow
+from pushlane.producers.template import text_of
 
 
 class Labels(NamedTuple):

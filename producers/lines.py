@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import AnyStr
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 MAX_LINE = 1 << 20
 

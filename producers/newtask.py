@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lanes.errors import BadInput
-from lanes.life import now_ms
-from lanes.naming import own_lane, pool_lane
-from lanes.nearest import did_you_mean
-from lanes.quiet import parse_quiet
-from lanes.settings import Settings
-from lanes.task import (
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.quiet import parse_quiet
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import (
     MAX_ATTEMPTS,
     MAX_QUOTA,
     DeliveryMode,
@@ -24,9 +24,9 @@ from lanes.task import (
     Task,
     new_task_id,
 )
-from producers.labels import check_names
-from producers.request import SubmitRequest
-from producers.when import validate_times
+from pushlane.producers.labels import check_names
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.when import validate_times
 
 if TYPE_CHECKING:
     from hashlib import _Hash

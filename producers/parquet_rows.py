@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lanes.errors import BadInput
-from producers.rows import Row, Wanted
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.rows import Row, Wanted
 
 _BATCH_ROWS = 8_192
 _BROKEN = (pa.ArrowException, UnicodeDecodeError, OSError)

@@ -6,8 +6,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from lanes.errors import StorageFull, Unreachable
-from producers.hold import Sleep
+from pushlane.lanes.errors import StorageFull, Unreachable
+from pushlane.producers.hold import Sleep
 
 Result = TypeVar("Result")
 

@@ -16,19 +16,19 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
-from lanes.errors import BadInput, PushlaneError, Unreachable
-from lanes.nearest import did_you_mean
-from lanes.settings import Settings, load
-from lanes.task import DeliveryMode, Level, OnUnknown, Task
-from producers.content import Content, encoder
-from producers.feed.background import Background
-from producers.feed.buffer import Encode
-from producers.feed.folder import Header, SpooledStream, SpoolFolder, Stream
-from producers.feed.options import ProducerOptions
-from producers.feed.stats import ProducerCollector, ProducerStats
-from producers.feed.store import MemoryStore
-from producers.newtask import new_task
-from producers.request import SubmitRequest
+from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
+from pushlane.producers.content import Content, encoder
+from pushlane.producers.feed.background import Background
+from pushlane.producers.feed.buffer import Encode
+from pushlane.producers.feed.folder import Header, SpooledStream, SpoolFolder, Stream
+from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.feed.stats import ProducerCollector, ProducerStats
+from pushlane.producers.feed.store import MemoryStore
+from pushlane.producers.newtask import new_task
+from pushlane.producers.request import SubmitRequest
 
 
 class Producer:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.bundle import Packed, bodies_of, packed
-from lanes.errors import TaskConflict, UnknownLane
-from lanes.marks import collapse_mark
-from lanes.naming import is_pool
-from lanes.ports import Source
-from lanes.push import decode
-from lanes.task import Task
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import Packed, bodies_of, packed
+from pushlane.lanes.errors import TaskConflict, UnknownLane
+from pushlane.lanes.marks import collapse_mark
+from pushlane.lanes.naming import is_pool
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import decode
+from pushlane.lanes.task import Task
 
 _SUBMIT_AGAIN = "to send the rest, submit it under a new key"
 

@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import BadInput
-from lanes.task import Task
-from producers.ahead import ahead
-from producers.check import CheckedRows
-from producers.chunks import Chunk, chunks
-from producers.hold import Sleep
-from producers.input import OnProgress
-from producers.patience import patiently
-from producers.publish import Publication
-from producers.reconcile import reached
-from producers.request import Stage, SubmitProgress
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.task import Task
+from pushlane.producers.ahead import ahead
+from pushlane.producers.check import CheckedRows
+from pushlane.producers.chunks import Chunk, chunks
+from pushlane.producers.hold import Sleep
+from pushlane.producers.input import OnProgress
+from pushlane.producers.patience import patiently
+from pushlane.producers.publish import Publication
+from pushlane.producers.reconcile import reached
+from pushlane.producers.request import Stage, SubmitProgress
 
 Result = TypeVar("Result")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lanes.backend import Backend
-from lanes.bundle import open_message
-from lanes.errors import MalformedPush, TaskConflict
-from lanes.naming import later_lane, own_lane
-from lanes.task import Task
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import open_message
+from pushlane.lanes.errors import MalformedPush, TaskConflict
+from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.lanes.task import Task
 
 _ASK_AT_ONCE = 10_000
 

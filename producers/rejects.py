@@ -10,8 +10,8 @@ from typing import IO
 
 import msgspec
 
-from lanes.errors import BadInput
-from producers.rows import BadRow, RowSource
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.rows import BadRow, RowSource
 
 
 class Stop:

@@ -16,18 +16,18 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from lanes.backend import Backend
-from lanes.bundle import bodies_of
-from lanes.errors import InvalidChange, MalformedPush
-from lanes.life import now_ms
-from lanes.naming import is_pool, own_lane, submit_lease
-from lanes.push import Push, decode, encode
-from lanes.settings import Settings
-from lanes.task import State, Task, new_task_id
-from producers.chunks import chunk_size
-from producers.hold import Hold, Sleep
-from producers.patience import patiently
-from producers.publish import Publication
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.errors import InvalidChange, MalformedPush
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import is_pool, own_lane, submit_lease
+from pushlane.lanes.push import Push, decode, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import State, Task, new_task_id
+from pushlane.producers.chunks import chunk_size
+from pushlane.producers.hold import Hold, Sleep
+from pushlane.producers.patience import patiently
+from pushlane.producers.publish import Publication
 
 Result = TypeVar("Result")
 Begun = Callable[[Task], None]

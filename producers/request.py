@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from lanes.task import DeliveryMode, Level, OnUnknown, Task
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
 
 RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.browse import Browser
-from lanes.errors import (
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.browse import Browser
+from pushlane.lanes.errors import (
     BadInput,
     MalformedPush,
     UnknownFormat,
@@ -26,13 +26,13 @@ from lanes.errors import (
     UnknownTask,
     UserError,
 )
-from lanes.naming import RETRIED_LANE, own_lane
-from lanes.ports import Taken
-from lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
-from lanes.settings import Settings
-from lanes.task import Task, new_task_id
-from producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
-from producers.publish import Ended, Publication
+from pushlane.lanes.naming import RETRIED_LANE, own_lane
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task, new_task_id
+from pushlane.producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
+from pushlane.producers.publish import Ended, Publication
 
 _Id = tuple[str, int, int]
 

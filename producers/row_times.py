@@ -13,11 +13,11 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-from lanes.nearest import nearest
-from lanes.zones import UTC, find_zone, known_zone
-from producers.request import SubmitRequest
-from producers.rows import BadRow
-from producers.when import LAST_MS
+from pushlane.lanes.nearest import nearest
+from pushlane.lanes.zones import UTC, find_zone, known_zone
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.rows import BadRow
+from pushlane.producers.when import LAST_MS
 
 _FIRST_MS = 978_307_200_000  # the year 2001: a number below it is no time in seconds
 _SECONDS = re.compile(r"\d+(\.\d+)?")

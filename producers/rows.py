@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 
 class BadRow(msgspec.Struct, frozen=True):

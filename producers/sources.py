@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
-from producers.csv_rows import CsvRows
-from producers.json_rows import JsonRows
-from producers.rows import RowSource
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.producers.csv_rows import CsvRows
+from pushlane.producers.json_rows import JsonRows
+from pushlane.producers.rows import RowSource
 
 
 def _parquet(path: Path, name: str) -> RowSource:
-    from producers.parquet_rows import ParquetRows  # with pyarrow, which takes long to load
+    from pushlane.producers.parquet_rows import ParquetRows  # with pyarrow: that takes long
 
     return ParquetRows(path, name)
 

@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 _BLOCK_BYTES = 1 << 20
 _PATIENCE_S = 0.2

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanes.backend import connect
-from lanes.errors import BadInput, TaskConflict, UnknownFormat
-from lanes.settings import Settings
-from lanes.task import Task
-from producers.feed.batch import Batch
-from producers.feed.folder import SpooledStream, SpoolFolder
-from producers.feed.sender import Sender
-from producers.publish import Ended
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.folder import SpooledStream, SpoolFolder
+from pushlane.producers.feed.sender import Sender
+from pushlane.producers.publish import Ended
 
 Tell = Callable[[str], None]
 

@@ -12,22 +12,22 @@ from dataclasses import replace as with_other
 
 from msgspec.structs import replace
 
-from lanes.backend import Backend
-from lanes.errors import TaskConflict
-from lanes.life import now_ms
-from lanes.naming import submit_lease
-from lanes.settings import Settings
-from lanes.task import Task
-from producers.check import CheckedRows, check_rows, fingerprint
-from producers.chunks import chunk_size
-from producers.hold import Hold, Sleep
-from producers.input import InputFile, OnProgress, as_file
-from producers.newtask import new_task
-from producers.publish import refuse_ended
-from producers.publish_rows import RowsPublisher
-from producers.request import Stage, SubmitProgress, SubmitRequest, SubmitResult
-from producers.rows import RowSource
-from producers.sources import open_source
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.check import CheckedRows, check_rows, fingerprint
+from pushlane.producers.chunks import chunk_size
+from pushlane.producers.hold import Hold, Sleep
+from pushlane.producers.input import InputFile, OnProgress, as_file
+from pushlane.producers.newtask import new_task
+from pushlane.producers.publish import refuse_ended
+from pushlane.producers.publish_rows import RowsPublisher
+from pushlane.producers.request import Stage, SubmitProgress, SubmitRequest, SubmitResult
+from pushlane.producers.rows import RowSource
+from pushlane.producers.sources import open_source
 
 
 async def submit(

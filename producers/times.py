@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(\d{1,9}[dhms])+")

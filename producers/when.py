@@ -5,10 +5,10 @@ These are the times of a whole task; those of single rows are read in row_times.
 
 from __future__ import annotations
 
-from lanes.errors import BadInput
-from lanes.quiet import parse_quiet
-from lanes.zones import find_zone
-from producers.request import SubmitRequest
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.quiet import parse_quiet
+from pushlane.lanes.zones import find_zone
+from pushlane.producers.request import SubmitRequest
 
 LAST_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 

@@ -1,39 +1,70 @@
 """What a program that uses pushlane imports: `Client` to submit and steer tasks, `Producer` to push
 one by one, `Dispatcher` to deliver, and the values that they work with.
 
-Re-exports only; everything else is private and may move.
+Re-exports only; everything else is private and may move. A name is loaded when it is first used, so
+that a part of pushlane loads nothing but what it needs.
 """
 
-from dispatcher import Dispatcher
-from dispatcher.sinks import open_sink
-from dispatcher.sinks.processor import batch
-from lanes.backend import Backend, connect
-from lanes.errors import (
-    BadInput,
-    BufferFull,
-    InvalidChange,
-    OversizedPush,
-    PushlaneError,
-    StorageFull,
-    TaskConflict,
-    UnknownFormat,
-    UnknownTask,
-    Unreachable,
-    UserError,
-)
-from lanes.ports import Delivery, Sink
-from lanes.presence import Process, Resting
-from lanes.push import Arrival, Kind, Outcome, Push, Scope
-from lanes.receipt import Event
-from lanes.settings import Settings
-from lanes.settings import load as load_settings
-from lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
-from producers.client import Client
-from producers.events.event import PushEvent
-from producers.feed.options import ProducerOptions
-from producers.feed.stats import ProducerStats
-from producers.producer import Producer
-from producers.request import SubmitProgress, SubmitRequest, SubmitResult
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pushlane.dispatcher import Dispatcher
+    from pushlane.dispatcher.sinks import open_sink
+    from pushlane.dispatcher.sinks.processor import batch
+    from pushlane.lanes.backend import Backend, connect
+    from pushlane.lanes.errors import (
+        BadInput,
+        BufferFull,
+        InvalidChange,
+        OversizedPush,
+        PushlaneError,
+        StorageFull,
+        TaskConflict,
+        UnknownFormat,
+        UnknownTask,
+        Unreachable,
+        UserError,
+    )
+    from pushlane.lanes.ports import Delivery, Sink
+    from pushlane.lanes.presence import Process, Resting
+    from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
+    from pushlane.lanes.receipt import Event
+    from pushlane.lanes.settings import Settings
+    from pushlane.lanes.settings import load as load_settings
+    from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
+    from pushlane.producers.client import Client
+    from pushlane.producers.events.event import PushEvent
+    from pushlane.producers.feed.options import ProducerOptions
+    from pushlane.producers.feed.stats import ProducerStats
+    from pushlane.producers.producer import Producer
+    from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult
+
+_PLACES = {
+    "dispatcher": "Dispatcher",
+    "dispatcher.sinks": "open_sink",
+    "dispatcher.sinks.processor": "batch",
+    "lanes.backend": "Backend connect",
+    "lanes.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
+    "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
+    "lanes.ports": "Delivery Sink",
+    "lanes.presence": "Process Resting",
+    "lanes.push": "Arrival Kind Outcome Push Scope",
+    "lanes.receipt": "Event",
+    "lanes.settings": "Settings",
+    "lanes.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
+    "producers.client": "Client",
+    "producers.events.event": "PushEvent",
+    "producers.feed.options": "ProducerOptions",
+    "producers.feed.stats": "ProducerStats",
+    "producers.producer": "Producer",
+    "producers.request": "SubmitProgress SubmitRequest SubmitResult",
+}
+_RENAMED = {"load_settings": ("lanes.settings", "load")}
+_WHERE = {name: (place, name) for place, names in _PLACES.items() for name in names.split()}
+_WHERE |= _RENAMED
 
 __all__ = [
     "Arrival",
@@ -80,3 +111,15 @@ __all__ = [
     "load_settings",
     "open_sink",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place, known_as = _WHERE[name]
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{place}"), known_as)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,6 @@
 Apart from the rest, since it loads PySpark (the extra `pipeline`).
 """
 
-from pipeline.fanout.source import PushlaneDataSource
+from pushlane.pipeline.fanout.source import PushlaneDataSource
 
 __all__ = ["PushlaneDataSource"]

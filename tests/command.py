@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from cli.main import build
+from pushlane.cli.main import build
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from lanes.backend import Backend, connect
-from lanes.bundle import bodies_of
-from lanes.push import Push, decode, encode
-from lanes.settings import Settings
-from lanes.task import Task
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.push import Push, decode, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
 
 _END = "end"
 

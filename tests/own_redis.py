@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from cli.stack import health, tools
-from cli.stack.free_ports import free_port
-from lanes.errors import UserError
+from pushlane.cli.stack import health, tools
+from pushlane.cli.stack.free_ports import free_port
+from pushlane.lanes.errors import UserError
 
 _DEADLINE_S = 60.0
 

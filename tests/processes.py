@@ -23,8 +23,8 @@ from unittest import mock
 
 import pytest
 
-from cli.demo.arrivals import Follower
-from cli.demo.receiver import running
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.cli.demo.receiver import running
 from tests.command import Ran, run_here
 
 ROOT = Path(__file__).parents[1]
@@ -197,7 +197,7 @@ class Pushlane:
                 process.kill()
 
     def _command(self, *arguments: str | Path) -> list[str]:
-        return [sys.executable, "-m", "cli", *map(str, arguments)]
+        return [sys.executable, "-m", "pushlane", *map(str, arguments)]
 
 
 class Received(Follower):

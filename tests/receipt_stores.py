@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasketches import hll_sketch, tgt_hll_type
 
-from pipeline.store import Counts, StoreWriter
-from pipeline.store.schema import DETAIL, EVENTS, LATENCY_BASE, MINUTES, SKETCH_LG_K
-from pipeline.store.writing import writing
+from pushlane.pipeline.store import Counts, StoreWriter
+from pushlane.pipeline.store.schema import DETAIL, EVENTS, LATENCY_BASE, MINUTES, SKETCH_LG_K
+from pushlane.pipeline.store.writing import writing
 
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 12 * 3_600_000
 MINUTE_MS = 60_000

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.reports.conditions import parse_where
-from pipeline.reports.counts import Counts, count
-from pipeline.reports.dimensions import parse_by
-from pipeline.reports.engine import Engine
-from pipeline.reports.query import Period, Query
-from pipeline.store import open_store
+from pushlane.pipeline.reports.conditions import parse_where
+from pushlane.pipeline.reports.counts import Counts, count
+from pushlane.pipeline.reports.dimensions import parse_by
+from pushlane.pipeline.reports.engine import Engine
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.store import open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS
 
 PERIOD = Period(NOON_MS, NOON_MS + 120 * MINUTE_MS)

@@ -13,15 +13,15 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from lanes.backend import Backend
-from lanes.leader import Leader
-from lanes.naming import own_lane
-from lanes.task import Level, Task, new_task_id
-from pipeline.rules.book import Book
-from pipeline.rules.history import History
-from pipeline.rules.rule import Rule, make_rule
-from pipeline.rules.runner import Expand, Expanded, Order, Runner
-from pipeline.rules.scheduler import LEASE, Scheduler
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.rules.history import History
+from pushlane.pipeline.rules.rule import Rule, make_rule
+from pushlane.pipeline.rules.runner import Expand, Expanded, Order, Runner
+from pushlane.pipeline.rules.scheduler import LEASE, Scheduler
 
 PATIENCE_S = 0.2  # a busy machine takes as long until it tells of a run that has ended
 TASK = {"level": "low", "body": "Hello"}

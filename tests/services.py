@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import pytest
 
-from cli.stack import Ports, default_cache_dir, docker, health
-from cli.stack.broker_conf import ENVIRONMENT, container_command
-from cli.stack.free_ports import settle
-from cli.stack.local import LocalWay
-from cli.stack.lock import alone
-from cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
-from lanes.errors import Unreachable, UserError
-from lanes.settings import Settings
+from pushlane.cli.stack import Ports, default_cache_dir, docker, health
+from pushlane.cli.stack.broker_conf import ENVIRONMENT, container_command
+from pushlane.cli.stack.free_ports import settle
+from pushlane.cli.stack.local import LocalWay
+from pushlane.cli.stack.lock import alone
+from pushlane.cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
+from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ OPTIONS = {
 def java() -> None:
     """For a test that starts Spark by itself, in a process of its own."""
     try:
-        from pipeline.java import require_java
+        from pushlane.pipeline.java import require_java
 
         require_java()
     except (BadInput, ImportError) as reason:
@@ -42,7 +42,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """What the pipeline's own code finds running, and so uses too."""
-    from pipeline.session import spark_session
+    from pushlane.pipeline.session import spark_session
 
     with spark_session("tests", MASTER, OPTIONS, driver_memory=DRIVER_MEMORY) as session:
         yield session

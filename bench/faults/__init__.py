@@ -24,7 +24,7 @@ from bench.faults.feed import Mode
 from bench.faults.row import measure
 from bench.faults.verdict import Row
 from bench.faults.world import EMBEDDED, PULSAR, SMALL_DISK, SYNCED, Skipped, worlds
-from lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput
 
 _WIDTH = 160
 _BROKERS = {

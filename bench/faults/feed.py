@@ -14,14 +14,14 @@ from itertools import cycle
 from typing import TypeVar
 
 from bench.backlog import BUNDLE
-from lanes import life
-from lanes.backend import Backend
-from lanes.bundle import packed
-from lanes.errors import Unreachable
-from lanes.naming import own_lane, pool_lane
-from lanes.ports import Source
-from lanes.push import Push, encode
-from lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import packed
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
 
 _AGAIN_S = 0.1
 _PUBLISH_AT_ONCE = 500

@@ -16,7 +16,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-_WARM = ["cli.main", "dispatcher.sinks.webhook", "lanes.embedded", "lanes.pulsar", "lanes.redis"]
+_WARM = [
+    "pushlane.cli.main",
+    "pushlane.dispatcher.sinks.webhook",
+    "pushlane.lanes.embedded",
+    "pushlane.lanes.pulsar",
+    "pushlane.lanes.redis",
+]
 _KILL_PATIENCE_S = 10.0
 
 
@@ -91,7 +97,7 @@ class Nursery:
 def _dispatch(
     leash: Connection, command: Sequence[str], environment: Mapping[str, str], log: Path
 ) -> None:
-    from cli.main import main
+    from pushlane.cli.main import main
 
     os.dup2(leash.fileno(), 0)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it lives as long as the process

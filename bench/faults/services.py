@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.proxy import Proxy, Way, proxies
-from cli.stack import Ports, StackUrls, default_cache_dir, health
-from cli.stack.free_ports import settle
-from cli.stack.local import LocalWay
-from cli.stack.values import HOST
-from lanes.errors import Unreachable
+from pushlane.cli.stack import Ports, StackUrls, default_cache_dir, health
+from pushlane.cli.stack.free_ports import settle
+from pushlane.cli.stack.local import LocalWay
+from pushlane.cli.stack.values import HOST
+from pushlane.lanes.errors import Unreachable
 
 _BEHIND = "127.0.0.2"
 _START_DEADLINE_S = 120.0

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from bench.faults.services import Services, own_services
-from lanes.errors import UserError
-from lanes.settings import Settings, load
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.settings import Settings, load
 
 EMBEDDED = ("embedded",)
 SMALL_DISK = ("embedded on a small disk",)

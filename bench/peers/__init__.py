@@ -20,8 +20,8 @@ from bench.peers.play import play
 from bench.peers.show import console, markdown, picture
 from bench.peers.venv import MissingPeer
 from bench.peers.workload import CHANGE_AT_S, END_AT_S, Times, backlog
-from cli.demo.arrivals import Follower
-from lanes.errors import PushlaneError
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.lanes.errors import PushlaneError
 
 RUNS = ((),)
 _FULL_LIMIT_S = 90.0

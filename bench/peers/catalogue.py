@@ -18,12 +18,12 @@ from bench.peers import programs
 from bench.peers.peer import Peer, Reweigh
 from bench.peers.venv import peer_python
 from bench.peers.workload import LATE, SLOTS, backlog
-from cli.stack import Ports, default_cache_dir, health
-from cli.stack.free_ports import free_port
-from cli.stack.local import LocalWay
-from lanes.backend import connect
-from lanes.pulsar.reader import SUBSCRIPTION
-from lanes.settings import Settings
+from pushlane.cli.stack import Ports, default_cache_dir, health
+from pushlane.cli.stack.free_ports import free_port
+from pushlane.cli.stack.local import LocalWay
+from pushlane.lanes.backend import connect
+from pushlane.lanes.pulsar.reader import SUBSCRIPTION
+from pushlane.lanes.settings import Settings
 
 _ROOT = Path(__file__).parents[2]
 _REDIS_DEADLINE_S = 20.0

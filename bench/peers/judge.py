@@ -22,9 +22,9 @@ from bench.peers.workload import (
     Order,
     Times,
 )
-from cli.demo.arrivals import Arrival
-from lanes.errors import Unreachable
-from lanes.task import Level, Weights
+from pushlane.cli.demo.arrivals import Arrival
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.task import Level, Weights
 
 _WARM_UP_S = 1.0
 _SEEN_IN = 50

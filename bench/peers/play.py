@@ -18,8 +18,8 @@ from bench.peers.workload import (
     Times,
     backlog,
 )
-from cli.demo.arrivals import Follower
-from lanes.errors import Unreachable
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.lanes.errors import Unreachable
 
 _START_DEADLINE_S = 60.0
 _LOOK_EVERY_S = 0.02

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from bench.figures import say
-from cli.stack import default_cache_dir
-from cli.stack.lock import alone
+from pushlane.cli.stack import default_cache_dir
+from pushlane.cli.stack.lock import alone
 
 _PINS = Path(__file__).parent
 _REASON_LINES = 3

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from cli.errors import errors_told
-from lanes.errors import BadInput
+from pushlane.cli.errors import errors_told
+from pushlane.lanes.errors import BadInput
 
 
 def register(app: typer.Typer) -> None:
@@ -34,10 +34,10 @@ def demo(
 def _run(out: Path, as_json: bool) -> None:
     if importlib.util.find_spec("uvicorn") is None:
         raise BadInput("the demo's webhook receiver needs uvicorn: pip install 'pushlane[demo]'")
-    from cli.demo.plot import draw
-    from cli.demo.report import report
-    from cli.demo.scenario import play
-    from cli.demo.screen import Screen, print_report
+    from pushlane.cli.demo.plot import draw
+    from pushlane.cli.demo.report import report
+    from pushlane.cli.demo.scenario import play
+    from pushlane.cli.demo.screen import Screen, print_report
 
     notes = Console(stderr=True)
     screen = Screen(notes)

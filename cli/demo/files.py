@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanes.task import Level
+from pushlane.lanes.task import Level
 
 LARGE = 100_000
 MIDDLE = 20_000

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.demo.arrivals import Arrival
-from cli.demo.files import BACKLOG, LATE_TASK
-from cli.demo.report import entitled
-from cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
-from lanes.task import Level
+from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.files import BACKLOG, LATE_TASK
+from pushlane.cli.demo.report import entitled
+from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
+from pushlane.lanes.task import Level
 
 _BIN_S = 0.25
 _COLOURS = {Level.HIGH: "#c0392b", Level.MEDIUM: "#2471a3", Level.LOW: "#7f8c8d"}

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from cli.demo.arrivals import Arrival
-from cli.demo.files import BACKLOG, LATE_TASK
-from cli.demo.scenario import QUOTA_TASK, Played
-from lanes.task import Level, Weights
+from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.files import BACKLOG, LATE_TASK
+from pushlane.cli.demo.scenario import QUOTA_TASK, Played
+from pushlane.lanes.task import Level, Weights
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cli.demo.files import BACKLOG, LATE_TASK, Campaign
-from lanes import life
-from lanes.backend import Backend
-from lanes.push import Push, encode
-from lanes.task import Task, new_task_id
+from pushlane.cli.demo.files import BACKLOG, LATE_TASK, Campaign
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.task import Task, new_task_id
 
 _AT_ONCE = 8_192
 

@@ -15,16 +15,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.demo.arrivals import Follower
-from cli.demo.files import BACKLOG, LATE_TASK, Campaign, write_all
-from cli.demo.receiver import running
-from cli.demo.rival import write_queues
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.settings import Settings, load
-from lanes.task import Task
-from producers.request import SubmitRequest
-from producers.submit import submit
+from pushlane.cli.demo.arrivals import Follower
+from pushlane.cli.demo.files import BACKLOG, LATE_TASK, Campaign, write_all
+from pushlane.cli.demo.receiver import running
+from pushlane.cli.demo.rival import write_queues
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.task import Task
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit import submit
 
 SLOTS = 100
 SINK_MS = 20.0
@@ -172,7 +172,7 @@ async def _dispatcher(
     settings: Settings, sink: str, *more: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """`pushlane dispatch` as a user would run it; stopped gently in the end."""
-    command = ["-m", "cli", "dispatch", "--sink", sink, "--slots", str(settings.slots), *more]
+    command = ["-m", "pushlane", "dispatch", "--sink", sink, "--slots", str(settings.slots), *more]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--data-dir", str(settings.data_dir), "--broker", "embedded"
     )

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cli.demo.arrivals import Arrival, Follower
-from cli.demo.files import BACKLOG, LATE_TASK
-from cli.demo.report import Report, entitled
-from cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
-from lanes.task import Level
+from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.files import BACKLOG, LATE_TASK
+from pushlane.cli.demo.report import Report, entitled
+from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
+from pushlane.lanes.task import Level
 
 _WINDOW_S = 2.0
 

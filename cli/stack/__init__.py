@@ -6,8 +6,8 @@ touches a service that it did not start itself.
 
 from __future__ import annotations
 
-from cli.stack.control import default_cache_dir, down, status, temporary, up
-from cli.stack.values import Ports, Prefer, StackStatus, StackUrls
+from pushlane.cli.stack.control import default_cache_dir, down, status, temporary, up
+from pushlane.cli.stack.values import Ports, Prefer, StackStatus, StackUrls
 
 __all__ = [
     "Ports",

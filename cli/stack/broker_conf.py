@@ -6,7 +6,7 @@ A later line wins over an earlier one of the same name. journalSyncData stays wh
 
 from __future__ import annotations
 
-from cli.stack.values import HOST, Ports
+from pushlane.cli.stack.values import HOST, Ports
 
 MEMORY = "-Xms512m -Xmx1g -XX:MaxDirectMemorySize=1g"
 GARBAGE_COLLECTOR = "-XX:+UseG1GC"

@@ -13,12 +13,21 @@ from pathlib import Path
 
 import msgspec
 
-from cli.stack import docker, free_ports, health
-from cli.stack.docker import DockerWay
-from cli.stack.local import LocalWay
-from cli.stack.lock import alone
-from cli.stack.values import OnStep, Ports, Prefer, StackStatus, StackUrls, State, Way, state_file
-from lanes.errors import UserError
+from pushlane.cli.stack import docker, free_ports, health
+from pushlane.cli.stack.docker import DockerWay
+from pushlane.cli.stack.local import LocalWay
+from pushlane.cli.stack.lock import alone
+from pushlane.cli.stack.values import (
+    OnStep,
+    Ports,
+    Prefer,
+    StackStatus,
+    StackUrls,
+    State,
+    Way,
+    state_file,
+)
+from pushlane.lanes.errors import UserError
 
 START_DEADLINE_S = 120.0
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.stack import broker_conf
-from cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE, OnStep, Ports
-from lanes.errors import Unreachable
+from pushlane.cli.stack import broker_conf
+from pushlane.cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE, OnStep, Ports
+from pushlane.lanes.errors import Unreachable
 
 ASK_TIMEOUT_S = 15.0
 STOP_PATIENCE_S = 20

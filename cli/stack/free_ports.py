@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack
 
-from cli.stack.values import HOST, Ports
-from lanes.errors import UserError
+from pushlane.cli.stack.values import HOST, Ports
+from pushlane.lanes.errors import UserError
 
 
 def settle(wanted: Ports) -> Ports:

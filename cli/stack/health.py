@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from lanes.errors import Unreachable
+from pushlane.lanes.errors import Unreachable
 
 ASK_TIMEOUT_S = 5.0
 POLL_S = 0.2

@@ -10,10 +10,10 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli.stack import broker_conf, tools
-from cli.stack.free_ports import free_port
-from cli.stack.processes import Processes
-from cli.stack.values import HOST, OnStep, Ports
+from pushlane.cli.stack import broker_conf, tools
+from pushlane.cli.stack.free_ports import free_port
+from pushlane.cli.stack.processes import Processes
+from pushlane.cli.stack.values import HOST, OnStep, Ports
 
 
 class LocalWay:

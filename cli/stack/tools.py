@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cli.stack.lock import alone
-from cli.stack.values import PULSAR_VERSION, OnStep
-from lanes.errors import UserError
+from pushlane.cli.stack.lock import alone
+from pushlane.cli.stack.values import PULSAR_VERSION, OnStep
+from pushlane.lanes.errors import UserError
 
 OLDEST_JAVA = 17
 HOME_VARIABLE = "PUSHLANE_PULSAR_HOME"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lanes.errors import BadInput
-from lanes.masking import masked
-from lanes.nearest import did_you_mean
-from lanes.ports import Sink
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.masking import masked
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.ports import Sink
 
 _KINDS = ("null", "log", "webhook", "webhook+h2c")
 _FUNCTION = re.compile(r"[\w.]+")
@@ -31,20 +31,20 @@ def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool =
     if spec.startswith(("http://", "https://")):
         kind, target = "webhook", spec
     if kind == "null" and not target:
-        from dispatcher.sinks.null import NullSink
+        from pushlane.dispatcher.sinks.null import NullSink
 
         return NullSink()
     if kind == "log" and target:
-        from dispatcher.sinks.log import LogSink
+        from pushlane.dispatcher.sinks.log import LogSink
 
         return LogSink(Path(target))
     if kind in ("webhook", "webhook+h2c") and target:
-        from dispatcher.sinks.webhook import WebhookSink
+        from pushlane.dispatcher.sinks.webhook import WebhookSink
 
         only_http2 = kind == "webhook+h2c"
         return WebhookSink(target, slots, timeout_s, retry_timeouts, only_http2=only_http2)
     if kind not in _KINDS and _FUNCTION.fullmatch(target):
-        from dispatcher.sinks.processor import ProcessorSink, load
+        from pushlane.dispatcher.sinks.processor import ProcessorSink, load
 
         return ProcessorSink(load(spec), slots, timeout_s, retry_timeouts)
     hint = "" if kind in _KINDS else did_you_mean(kind, _KINDS)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from lanes.errors import BadInput
-from lanes.life import now_ms
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Arrival, Outcome
 
 
 class _Line(msgspec.Struct, gc=False):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Outcome
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome
 
 
 class NullSink:

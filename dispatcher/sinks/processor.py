@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dispatcher.sinks.threads import Raised, Threads
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.dispatcher.sinks.threads import Raised, Threads
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Arrival, Outcome
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

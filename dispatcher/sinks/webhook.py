@@ -40,9 +40,9 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 from pyreqwest.response import Response
 
-from lanes.errors import BadInput
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
 
 MAX_RETRY_AFTER_S = 3600.0
 _MAX_ANSWER_BYTES = 64 * 1024

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from lanes.backend import Backend
-from lanes.embedded.broker import EmbeddedBroker
-from lanes.embedded.database import Database
-from lanes.embedded.lease import EmbeddedLease
-from lanes.embedded.ledger import EmbeddedLedger
-from lanes.embedded.marks import EmbeddedMarks
-from lanes.embedded.presence import EmbeddedPresence
-from lanes.embedded.receipts import EmbeddedReceiptLog
-from lanes.embedded.registry import EmbeddedRegistry
-from lanes.embedded.shelf import EmbeddedShelf
-from lanes.settings import Settings
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.embedded.broker import EmbeddedBroker
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.lease import EmbeddedLease
+from pushlane.lanes.embedded.ledger import EmbeddedLedger
+from pushlane.lanes.embedded.marks import EmbeddedMarks
+from pushlane.lanes.embedded.presence import EmbeddedPresence
+from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
+from pushlane.lanes.embedded.registry import EmbeddedRegistry
+from pushlane.lanes.embedded.shelf import EmbeddedShelf
+from pushlane.lanes.settings import Settings
 
 
 @asynccontextmanager

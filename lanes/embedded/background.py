@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from lanes.errors import PushlaneError, Unreachable
+from pushlane.lanes.errors import PushlaneError, Unreachable
 
 RETRY_S = 1.0
 

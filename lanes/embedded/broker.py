@@ -14,15 +14,15 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from lanes.embedded import claims, messages, replay
-from lanes.embedded.background import Background
-from lanes.embedded.beats import BEAT_S, Beat, Watch, beat
-from lanes.embedded.database import Database
-from lanes.embedded.feeder import Feeder
-from lanes.embedded.owners import Owner, forget
-from lanes.embedded.reader import EmbeddedReader
-from lanes.life import now_ms
-from lanes.ports import OnReady, Source, Taken
+from pushlane.lanes.embedded import claims, messages, replay
+from pushlane.lanes.embedded.background import Background
+from pushlane.lanes.embedded.beats import BEAT_S, Beat, Watch, beat
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.feeder import Feeder
+from pushlane.lanes.embedded.owners import Owner, forget
+from pushlane.lanes.embedded.reader import EmbeddedReader
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import OnReady, Source, Taken
 
 HOUSEKEEPING_S = 0.5
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lanes.embedded import messages
-from lanes.embedded.beats import Beat, find_frozen, last_beats
-from lanes.embedded.owners import is_alive
-from lanes.embedded.schema import LANE_SHIFT, bump
-from lanes.ports import Taken
+from pushlane.lanes.embedded import messages
+from pushlane.lanes.embedded.beats import Beat, find_frozen, last_beats
+from pushlane.lanes.embedded.owners import is_alive
+from pushlane.lanes.embedded.schema import LANE_SHIFT, bump
+from pushlane.lanes.ports import Taken
 
 _NUMBER = (1 << LANE_SHIFT) - 1
 

@@ -12,9 +12,9 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lanes.embedded.fading import fade, has_faded
-from lanes.push import Kind
-from lanes.task import Finished, Moved, Progress, Span
+from pushlane.lanes.embedded.fading import fade, has_faded
+from pushlane.lanes.push import Kind
+from pushlane.lanes.task import Finished, Moved, Progress, Span
 
 PAGE_SEQS = 8192
 """Seqs a page: 1 KiB at most, which SQLite keeps in one place; stored as far as it is used."""

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lanes.embedded.background import Background
-from lanes.embedded.translate import translated
-from lanes.embedded.worker import Need, Ticket, Worker
-from lanes.errors import Unreachable
+from pushlane.lanes.embedded.background import Background
+from pushlane.lanes.embedded.translate import translated
+from pushlane.lanes.embedded.worker import Need, Ticket, Worker
+from pushlane.lanes.errors import Unreachable
 
 POLL_S = 0.02
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from lanes.life import now_ms
+from pushlane.lanes.life import now_ms
 
 KEPT_MS = 24 * 3600 * 1000
 _A_SWEEP = 16

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from lanes.embedded.database import Database
-from lanes.errors import Superseded
-from lanes.life import now_ms
-from lanes.ports import Fence
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.errors import Superseded
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import Fence
 
 _KEPT_MS = 24 * 3600 * 1000
 _SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"

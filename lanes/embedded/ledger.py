@@ -11,10 +11,10 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from lanes.embedded.database import Database
-from lanes.life import now_ms
-from lanes.ports import ClaimResult
-from lanes.push import Push
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import ClaimResult
+from pushlane.lanes.push import Push
 
 # Pushes come as the seqs of each task: less to read than a pair for each.
 _NEW = """

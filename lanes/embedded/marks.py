@@ -10,10 +10,10 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from lanes.embedded.database import Database
-from lanes.life import now_ms
-from lanes.marks import Mark
-from lanes.ports import Turn
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.marks import Mark
+from pushlane.lanes.ports import Turn
 
 _FIRST = """
 INSERT INTO marks (key, token, holder, until_ms, forget_at_ms)

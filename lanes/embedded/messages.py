@@ -13,9 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
-from lanes.errors import UnknownLane
-from lanes.ports import Source
+from pushlane.lanes.embedded.schema import DELAYED, LANE_SHIFT, bump
+from pushlane.lanes.errors import UnknownLane
+from pushlane.lanes.ports import Source
 
 DROP_CHUNK = 5000
 _INSERT_CHUNK = 4096  # SQLite takes at most 1 GB at once

@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from lanes.embedded.translate import translated
+from pushlane.lanes.embedded.translate import translated
 
 FOLDER = "owners"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from lanes.embedded.database import Database
-from lanes.life import now_ms
-from lanes.presence import Process, decode_all, encode
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.presence import Process, decode_all, encode
 
 
 class EmbeddedPresence:

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from lanes.embedded.claims import Haul
-from lanes.life import now_ms
-from lanes.ports import OnReady, Taken
+from pushlane.lanes.embedded.claims import Haul
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import OnReady, Taken
 
 REFILL_WAIT_S = 0.2
 

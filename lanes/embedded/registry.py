@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from lanes.embedded import counts, tasks
-from lanes.embedded.database import Database
-from lanes.embedded.lease import check_fence
-from lanes.embedded.schema import note_ended
-from lanes.life import Edit
-from lanes.ports import Changes, Fence, FoundTasks
-from lanes.search import PAGE, TaskPage, TaskQuery
-from lanes.task import Finished, Moved, Progress, Span, Task, Weights
-from lanes.task_bytes import Understood
+from pushlane.lanes.embedded import counts, tasks
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.lease import check_fence
+from pushlane.lanes.embedded.schema import note_ended
+from pushlane.lanes.life import Edit
+from pushlane.lanes.ports import Changes, Fence, FoundTasks
+from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
+from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
+from pushlane.lanes.task_bytes import Understood
 
 T = TypeVar("T")
 

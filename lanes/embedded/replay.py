@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
-from lanes.embedded.messages import span
-from lanes.embedded.schema import DELAYED
+from pushlane.lanes.embedded.messages import span
+from pushlane.lanes.embedded.schema import DELAYED
 
 PAGE = 1_000
 

@@ -14,9 +14,9 @@ import re
 import sqlite3
 from pathlib import Path
 
-from lanes.errors import Unreachable
-from lanes.task import TERMINAL_STATES
-from lanes.task_bytes import glimpse
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.task import TERMINAL_STATES
+from pushlane.lanes.task_bytes import glimpse
 
 LANE_SHIFT = 35
 """Bits of a message id under its lane: 17 billion messages a lane, 268 million lanes."""

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from lanes.embedded.fading import fade, sweep, tell
-from lanes.embedded.schema import bump, current
-from lanes.life import Edit, check_forgettable
-from lanes.naming import publishers_of
-from lanes.nearest import ambiguous_task, unknown_task
-from lanes.ports import Changes, FoundTasks
-from lanes.search import TaskPage, TaskQuery
-from lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
-from lanes.task_bytes import Understood, decode, encode
+from pushlane.lanes.embedded.fading import fade, sweep, tell
+from pushlane.lanes.embedded.schema import bump, current
+from pushlane.lanes.life import Edit, check_forgettable
+from pushlane.lanes.naming import publishers_of
+from pushlane.lanes.nearest import ambiguous_task, unknown_task
+from pushlane.lanes.ports import Changes, FoundTasks
+from pushlane.lanes.search import TaskPage, TaskQuery
+from pushlane.lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
+from pushlane.lanes.task_bytes import Understood, decode, encode
 
 _NEAREST_OF = 2000
 _BEHIND_ALL = 1 << 62

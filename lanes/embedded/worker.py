@@ -18,9 +18,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lanes.embedded.schema import prepare
-from lanes.embedded.translate import code_of, translate, translated
-from lanes.errors import Unreachable
+from pushlane.lanes.embedded.schema import prepare
+from pushlane.lanes.embedded.translate import code_of, translate, translated
+from pushlane.lanes.errors import Unreachable
 
 FILE_NAME = "pushlane.db"
 _RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from lanes.backend import Backend
-from lanes.pulsar.admin import connect_admin
-from lanes.pulsar.broker import PulsarBroker
-from lanes.pulsar.journal import PulsarJournal
-from lanes.pulsar.link import connect_link
-from lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
-from lanes.pulsar.receipts import PulsarReceiptLog
-from lanes.redis import connect_redis
-from lanes.settings import Settings
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.pulsar.admin import connect_admin
+from pushlane.lanes.pulsar.broker import PulsarBroker
+from pushlane.lanes.pulsar.journal import PulsarJournal
+from pushlane.lanes.pulsar.link import connect_link
+from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
+from pushlane.lanes.pulsar.receipts import PulsarReceiptLog
+from pushlane.lanes.redis import connect_redis
+from pushlane.lanes.settings import Settings
 
 __all__ = ["PulsarBroker", "PulsarJournal", "connect_pulsar", "connect_pulsar_receipts"]
 

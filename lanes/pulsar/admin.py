@@ -18,11 +18,11 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from lanes.masking import masked
-from lanes.pulsar.failures import garbled, refusal, unanswered
-from lanes.secret import Secret
-from lanes.settings import Settings
+from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
+from pushlane.lanes.masking import masked
+from pushlane.lanes.pulsar.failures import garbled, refusal, unanswered
+from pushlane.lanes.secret import Secret
+from pushlane.lanes.settings import Settings
 
 _API = "/admin/v2"
 _TIMEOUT_S = 15

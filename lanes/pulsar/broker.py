@@ -11,15 +11,15 @@ from typing import Any
 import _pulsar
 import msgspec
 
-from lanes.errors import UnknownLane
-from lanes.ports import Broker, LaneReader, OnReady, Source, Taken
-from lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
-from lanes.pulsar.link import Link
-from lanes.pulsar.producers import COMPRESSIONS, Producers
-from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.reader import SUBSCRIPTION, Subscriber
-from lanes.pulsar.replay import replayed, retained_since_ms
-from lanes.settings import Settings
+from pushlane.lanes.errors import UnknownLane
+from pushlane.lanes.ports import Broker, LaneReader, OnReady, Source, Taken
+from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
+from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.producers import COMPRESSIONS, Producers
+from pushlane.lanes.pulsar.publisher import Publisher
+from pushlane.lanes.pulsar.reader import SUBSCRIPTION, Subscriber
+from pushlane.lanes.pulsar.replay import replayed, retained_since_ms
+from pushlane.lanes.settings import Settings
 
 _KNOWN_LANES = 65_536
 _INTERNAL = "__"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import _pulsar
 
-from lanes.errors import (
+from pushlane.lanes.errors import (
     BadInput,
     OversizedPush,
     PushlaneError,

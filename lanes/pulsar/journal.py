@@ -11,11 +11,11 @@ import time
 
 import _pulsar
 
-from lanes.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
-from lanes.ports import Journal
-from lanes.pulsar.admin import Admin, make_subscription, topic_path
-from lanes.pulsar.failures import failure
-from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
+from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
+from pushlane.lanes.ports import Journal
+from pushlane.lanes.pulsar.admin import Admin, make_subscription, topic_path
+from pushlane.lanes.pulsar.failures import failure
+from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 _TOPIC = "tasks"
 _COMPACTION = "__compaction"  # as the broker calls it

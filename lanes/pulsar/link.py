@@ -16,9 +16,9 @@ import _pulsar
 import certifi
 import pulsar
 
-from lanes.errors import BadInput, UnknownLane, Unreachable
-from lanes.pulsar.failures import failure
-from lanes.settings import Settings
+from pushlane.lanes.errors import BadInput, UnknownLane, Unreachable
+from pushlane.lanes.pulsar.failures import failure
+from pushlane.lanes.settings import Settings
 
 OPERATION_TIMEOUT_S = 10
 _ANSWER_S = 1.0

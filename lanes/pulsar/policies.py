@@ -10,9 +10,9 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from lanes.errors import BadInput
-from lanes.pulsar.admin import Admin
-from lanes.settings import Settings
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.pulsar.admin import Admin
+from pushlane.lanes.settings import Settings
 
 DELAY_TICK_MS = 100
 _MIB = 1024 * 1024

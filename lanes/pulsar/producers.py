@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import _pulsar
 
-from lanes.errors import PushlaneError, TaskConflict, Unreachable
-from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
+from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
+from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
 
 MAX_PRODUCERS = 1024
 MAX_IN_FLIGHT = 64

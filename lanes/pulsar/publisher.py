@@ -9,11 +9,11 @@ from functools import partial
 
 import _pulsar
 
-from lanes.ports import Source
-from lanes.pulsar.failures import failure
-from lanes.pulsar.link import Link, wake
-from lanes.pulsar.policies import DELAY_TICK_MS
-from lanes.pulsar.producers import OpenProducer, ProducerKey, Producers
+from pushlane.lanes.ports import Source
+from pushlane.lanes.pulsar.failures import failure
+from pushlane.lanes.pulsar.link import Link, wake
+from pushlane.lanes.pulsar.policies import DELAY_TICK_MS
+from pushlane.lanes.pulsar.producers import OpenProducer, ProducerKey, Producers
 
 
 class Publisher:

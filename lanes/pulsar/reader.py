@@ -13,10 +13,10 @@ from functools import partial
 
 import _pulsar
 
-from lanes.errors import PushlaneError
-from lanes.ports import OnReady, Taken
-from lanes.pulsar.link import Link, ignore, wake
-from lanes.pulsar.recent import Recent
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.ports import OnReady, Taken
+from pushlane.lanes.pulsar.link import Link, ignore, wake
+from pushlane.lanes.pulsar.recent import Recent
 
 SUBSCRIPTION = "pushlane"
 _LOOK_EVERY_S = 0.3

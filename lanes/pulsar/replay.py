@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import _pulsar
 
-from lanes.errors import UnknownLane
-from lanes.pulsar.failures import failure
-from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from pushlane.lanes.errors import UnknownLane
+from pushlane.lanes.pulsar.failures import failure
+from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
 
 PAGE = 1_000
 

@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from lanes.ports import Journal
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.redis.lease import RedisLease
-from lanes.redis.ledger import RedisLedger
-from lanes.redis.marks import RedisMarks
-from lanes.redis.presence import RedisPresence
-from lanes.redis.rebuild import Rebuild
-from lanes.redis.registry import RedisRegistry
-from lanes.redis.shelf import RedisShelf
+from pushlane.lanes.ports import Journal
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.lease import RedisLease
+from pushlane.lanes.redis.ledger import RedisLedger
+from pushlane.lanes.redis.marks import RedisMarks
+from pushlane.lanes.redis.presence import RedisPresence
+from pushlane.lanes.redis.rebuild import Rebuild
+from pushlane.lanes.redis.registry import RedisRegistry
+from pushlane.lanes.redis.shelf import RedisShelf
 
 __all__ = [
     "OnRedis",

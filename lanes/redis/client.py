@@ -20,8 +20,8 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from lanes.errors import BadInput, Unreachable
-from lanes.masking import masked
+from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.masking import masked
 
 CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3.0
@@ -146,7 +146,7 @@ class Client:
 
 
 class _Packing:
-    """Commands packed in C: redis-py's asyncio connections do it in Python, in five times as long."""
+    """Packs commands in C: redis-py's asyncio connections take five times as long, in Python."""
 
     def pack_command(self, *args: str | bytes | int | float) -> list[bytes]:
         name, *rest = args

@@ -5,8 +5,8 @@ The holder is told by the server's clock alone. It never takes a lease away from
 
 from __future__ import annotations
 
-from lanes.redis.client import Client, numbers_only
-from lanes.redis.keys import Keys
+from pushlane.lanes.redis.client import Client, numbers_only
+from pushlane.lanes.redis.keys import Keys
 
 # A fence is never below the server's time in ms: it keeps growing even when Redis has lost
 # everything, or was set back to an older state; so the last one need not be kept for ever.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lanes.ports import ClaimResult
-from lanes.push import Push
-from lanes.redis.client import Client, Read, words
-from lanes.redis.keys import Keys
+from pushlane.lanes.ports import ClaimResult
+from pushlane.lanes.push import Push
+from pushlane.lanes.redis.client import Client, Read, words
+from pushlane.lanes.redis.keys import Keys
 
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 

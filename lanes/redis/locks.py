@@ -12,8 +12,8 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 
-from lanes.errors import TaskConflict, Unreachable
-from lanes.redis.client import Client
+from pushlane.lanes.errors import TaskConflict, Unreachable
+from pushlane.lanes.redis.client import Client
 
 LOCK_MS = 10_000
 PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lanes.marks import Mark
-from lanes.ports import Turn
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
+from pushlane.lanes.marks import Mark
+from pushlane.lanes.ports import Turn
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
 
 MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 

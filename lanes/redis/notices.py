@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from redis.asyncio.client import PubSub
 
-from lanes.errors import Unreachable
-from lanes.redis.client import Client
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.redis.client import Client
 
 RECHECK_S = 0.5  # a lost notice delays a change by this much
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanes.presence import Process, decode_all, encode
-from lanes.redis.client import Client, words
-from lanes.redis.keys import Keys
+from pushlane.lanes.presence import Process, decode_all, encode
+from pushlane.lanes.redis.client import Client, words
+from pushlane.lanes.redis.keys import Keys
 
 _PRUNE = """
 local time = redis.call('TIME')

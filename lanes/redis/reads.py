@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lanes.errors import UnknownTask
-from lanes.nearest import ambiguous_task, unknown_task
-from lanes.paging import paged
-from lanes.ports import FoundTasks
-from lanes.redis.client import Client, bodies_only, words
-from lanes.redis.keys import Keys
-from lanes.search import TaskPage, TaskQuery
-from lanes.task import Task
-from lanes.task_bytes import Understood, decode
+from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.nearest import ambiguous_task, unknown_task
+from pushlane.lanes.paging import paged
+from pushlane.lanes.ports import FoundTasks
+from pushlane.lanes.redis.client import Client, bodies_only, words
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.search import TaskPage, TaskQuery
+from pushlane.lanes.task import Task
+from pushlane.lanes.task_bytes import Understood, decode
 
 TASKS_A_CALL = 200  # so many are read without a pause: two or three ms
 NEAREST_AMONG = 1_000

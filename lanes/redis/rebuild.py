@@ -13,12 +13,12 @@ import time
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import Any
 
-from lanes.errors import Unreachable
-from lanes.paging import paged
-from lanes.ports import Journal
-from lanes.redis.client import Client, words
-from lanes.redis.keys import Keys
-from lanes.redis.stored import (
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.paging import paged
+from pushlane.lanes.ports import Journal
+from pushlane.lanes.redis.client import Client, words
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.stored import (
     INDEX,
     KEPT_MS,
     READY,
@@ -31,7 +31,7 @@ from lanes.redis.stored import (
     store_args,
     tally_keys,
 )
-from lanes.task_bytes import glimpse
+from pushlane.lanes.task_bytes import glimpse
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
 SHELF_KEY = ":shelf:"

@@ -9,17 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
-from lanes.redis.client import Client, numbers_only
-from lanes.redis.keys import Keys
-from lanes.redis.notices import Notices
-from lanes.redis.reads import Reads
-from lanes.redis.rebuild import Rebuild
-from lanes.redis.stored import READY
-from lanes.redis.tallies import Tallies
-from lanes.redis.writes import Writes
-from lanes.search import PAGE, TaskPage, TaskQuery
-from lanes.task import Finished, Moved, Progress, Span, Task, Weights
+from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
+from pushlane.lanes.redis.client import Client, numbers_only
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.notices import Notices
+from pushlane.lanes.redis.reads import Reads
+from pushlane.lanes.redis.rebuild import Rebuild
+from pushlane.lanes.redis.stored import READY
+from pushlane.lanes.redis.tallies import Tallies
+from pushlane.lanes.redis.writes import Writes
+from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
+from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
 
 _VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1])"
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanes.document import check_body, check_place
-from lanes.ports import Document, Journal
-from lanes.redis.client import Client, numbers_only, turn, words
-from lanes.redis.keys import Keys
-from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from lanes.redis.rebuild import SHELF_KEY, Rebuild
-from lanes.redis.stored import READY, SHELVE
+from pushlane.lanes.document import check_body, check_place
+from pushlane.lanes.ports import Document, Journal
+from pushlane.lanes.redis.client import Client, numbers_only, turn, words
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
+from pushlane.lanes.redis.rebuild import SHELF_KEY, Rebuild
+from pushlane.lanes.redis.stored import READY, SHELVE
 
 _A_PAGE = 100
 _ANY = "any"

@@ -5,8 +5,8 @@ Used by whatever writes tasks; never decides whether a write may happen.
 
 from __future__ import annotations
 
-from lanes.redis.keys import Keys
-from lanes.task_bytes import glimpse
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.task_bytes import glimpse
 
 # Which seqs were counted, once nothing can bring them again; and what is counted of no task.
 KEPT_MS = 24 * 3600 * 1000

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from lanes.errors import BadInput
-from lanes.redis.client import Client, words
-from lanes.redis.keys import Keys
-from lanes.redis.stored import KEPT_MS, READY
-from lanes.task import Finished, Moved, Progress, Span
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.redis.client import Client, words
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.stored import KEPT_MS, READY
+from pushlane.lanes.task import Finished, Moved, Progress, Span
 
 MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else

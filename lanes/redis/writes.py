@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from lanes.errors import Superseded
-from lanes.life import check_forgettable
-from lanes.ports import Edit, Fence, Journal
-from lanes.redis.client import Client, turn
-from lanes.redis.keys import Keys
-from lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
-from lanes.redis.stored import (
+from pushlane.lanes.errors import Superseded
+from pushlane.lanes.life import check_forgettable
+from pushlane.lanes.ports import Edit, Fence, Journal
+from pushlane.lanes.redis.client import Client, turn
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
+from pushlane.lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
+from pushlane.lanes.redis.stored import (
     ANNOUNCE,
     KEPT_MS,
     READY,
@@ -31,8 +31,8 @@ from lanes.redis.stored import (
     store_args,
     tally_keys,
 )
-from lanes.task import Task, Weights
-from lanes.task_bytes import decode, encode
+from pushlane.lanes.task import Task, Weights
+from pushlane.lanes.task_bytes import decode, encode
 
 # An add that died after it began is carried on with the task it began with: its id may already be
 # in the journal, and a second id for one key must not get there.

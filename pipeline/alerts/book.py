@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from lanes.errors import BadInput, TaskConflict, UnknownFormat
-from lanes.nearest import did_you_mean
-from lanes.once import Once
-from lanes.ports import Shelf
-from pipeline.alerts.law import State
-from pipeline.alerts.rule import AlertRule, decode_rule
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.once import Once
+from pushlane.lanes.ports import Shelf
+from pushlane.pipeline.alerts.law import State
+from pushlane.pipeline.alerts.rule import AlertRule, decode_rule
 
 log = logging.getLogger("pushlane.shelf")
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pipeline.alerts.measure import Measured
-from pipeline.alerts.rule import AlertRule
-from pipeline.reports.counts import Key
+from pushlane.pipeline.alerts.measure import Measured
+from pushlane.pipeline.alerts.rule import AlertRule
+from pushlane.pipeline.reports.counts import Key
 
 MOST_KEPT = 100
 """Groups of a rule that are remembered; the first to fire keep their places."""

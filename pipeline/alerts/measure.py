@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanes.errors import BadInput, ReceiptsGone
-from lanes.ports import ReceiptLog
-from pipeline.alerts.rule import AlertRule, Metric
-from pipeline.reports import shares, tasks
-from pipeline.reports.asking import ask
-from pipeline.reports.conditions import Condition
-from pipeline.reports.counts import Count, Key, count
-from pipeline.reports.dimensions import Dimension
-from pipeline.reports.engine import Engine
-from pipeline.reports.latency import QUANTILES, lateness
-from pipeline.reports.query import Period, Query
-from pipeline.reports.shares import Sent, Share
-from pipeline.store import CorruptStore, Store, open_store
+from pushlane.lanes.errors import BadInput, ReceiptsGone
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.pipeline.alerts.rule import AlertRule, Metric
+from pushlane.pipeline.reports import shares, tasks
+from pushlane.pipeline.reports.asking import ask
+from pushlane.pipeline.reports.conditions import Condition
+from pushlane.pipeline.reports.counts import Count, Key, count
+from pushlane.pipeline.reports.dimensions import Dimension
+from pushlane.pipeline.reports.engine import Engine
+from pushlane.pipeline.reports.latency import QUANTILES, lateness
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.shares import Sent, Share
+from pushlane.pipeline.store import CorruptStore, Store, open_store
 
 MINUTE_MS = 60_000
 MOST_GROUPS = 10_000

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from lanes.errors import BadInput, UnknownFormat
-from lanes.nearest import did_you_mean
-from pipeline.reports.conditions import Condition, parse_where
-from pipeline.reports.dimensions import Dimension, parse_by
+from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.pipeline.reports.conditions import Condition, parse_where
+from pushlane.pipeline.reports.dimensions import Dimension, parse_by
 
 _WHEN = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(%|x)?")
 _LONGEST_WINDOW_S = 86_400

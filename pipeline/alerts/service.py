@@ -7,13 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from lanes.backend import Backend
-from lanes.errors import Unreachable
-from lanes.life import now_ms
-from pipeline.alerts.book import AlertBook
-from pipeline.alerts.measure import lag_of
-from pipeline.alerts.watch import Look, Watch
-from pipeline.alerts.webhook import Webhook
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.life import now_ms
+from pushlane.pipeline.alerts.book import AlertBook
+from pushlane.pipeline.alerts.measure import lag_of
+from pushlane.pipeline.alerts.watch import Look, Watch
+from pushlane.pipeline.alerts.webhook import Webhook
 
 
 async def serve(

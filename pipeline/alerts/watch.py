@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanes.errors import PushlaneError
-from pipeline.alerts import law
-from pipeline.alerts.book import AlertBook, Known
-from pipeline.alerts.law import Message
-from pipeline.alerts.measure import Measured, measure
-from pipeline.alerts.rule import AlertRule
-from pipeline.reports.counts import Key
+from pushlane.lanes.errors import PushlaneError
+from pushlane.pipeline.alerts import law
+from pushlane.pipeline.alerts.book import AlertBook, Known
+from pushlane.pipeline.alerts.law import Message
+from pushlane.pipeline.alerts.measure import Measured, measure
+from pushlane.pipeline.alerts.rule import AlertRule
+from pushlane.pipeline.reports.counts import Key
 
 Tell = Callable[[str, Message], Awaitable[str]]
 

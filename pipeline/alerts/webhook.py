@@ -15,7 +15,7 @@ import msgspec
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
-from pipeline.alerts.law import Message
+from pushlane.pipeline.alerts.law import Message
 
 _TIMEOUT_S = 10.0
 _WAITS_S = (1.0, 4.0)

@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
-from pipeline.errors import shown, spark_errors
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.pipeline.errors import shown, spark_errors
 
 _FORMATS = {
     ".parquet": "parquet",

@@ -13,26 +13,26 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.errors import TaskConflict, UnknownTask
-from lanes.naming import fanout_lease, submit_lease
-from lanes.settings import Settings
-from lanes.task import Task
-from pipeline.errors import PipelineFailed
-from pipeline.fanout.freeze import changed, count, freeze
-from pipeline.fanout.publishing import publish
-from pipeline.fanout.reconcile import forgotten, reconcile
-from pipeline.fanout.request import FanoutRequest, FanoutResult
-from pipeline.fanout.sessions import Sessions, sessions
-from pipeline.fanout.stage import Frozen, Manifest, Part, Stage, remove_abandoned
-from producers.hold import Hold
-from producers.input import OnProgress
-from producers.newtask import new_task
-from producers.patience import patiently
-from producers.publish import Ended, Publication, refuse_ended
-from producers.request import Stage as Step
-from producers.request import SubmitProgress
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import TaskConflict, UnknownTask
+from pushlane.lanes.naming import fanout_lease, submit_lease
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.fanout.freeze import changed, count, freeze
+from pushlane.pipeline.fanout.publishing import publish
+from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
+from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
+from pushlane.pipeline.fanout.sessions import Sessions, sessions
+from pushlane.pipeline.fanout.stage import Frozen, Manifest, Part, Stage, remove_abandoned
+from pushlane.producers.hold import Hold
+from pushlane.producers.input import OnProgress
+from pushlane.producers.newtask import new_task
+from pushlane.producers.patience import patiently
+from pushlane.producers.publish import Ended, Publication, refuse_ended
+from pushlane.producers.request import Stage as Step
+from pushlane.producers.request import SubmitProgress
 
 _LOOK_S = 0.5
 

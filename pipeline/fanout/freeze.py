@@ -14,26 +14,33 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from lanes.errors import BadInput
-from lanes.life import now_ms
-from lanes.push import MAX_SEQ
-from lanes.settings import Settings
-from lanes.task import Task
-from pipeline.errors import spark_errors
-from pipeline.fanout.audience import (
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.pipeline.errors import spark_errors
+from pushlane.pipeline.fanout.audience import (
     EXCLUDED,
     Audience,
     marked,
     read_audience,
     recipient_text,
 )
-from pipeline.fanout.pack import RECIPIENT, SCHEMA, from_rendered, packing, row_encoder, templates
-from pipeline.fanout.render import rendered
-from pipeline.fanout.request import Counts, FanoutRequest
-from pipeline.fanout.signature import Signature, difference, signature
-from pipeline.fanout.stage import FORMAT, Frozen, Manifest, Stage
-from pipeline.refusals import Nobody, TooMany
-from producers.request import SubmitRequest
+from pushlane.pipeline.fanout.pack import (
+    RECIPIENT,
+    SCHEMA,
+    from_rendered,
+    packing,
+    row_encoder,
+    templates,
+)
+from pushlane.pipeline.fanout.render import rendered
+from pushlane.pipeline.fanout.request import Counts, FanoutRequest
+from pushlane.pipeline.fanout.signature import Signature, difference, signature
+from pushlane.pipeline.fanout.stage import FORMAT, Frozen, Manifest, Stage
+from pushlane.pipeline.refusals import Nobody, TooMany
+from pushlane.producers.request import SubmitRequest
 
 _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lanes.bundle import fields_of, fits, unnumbered
-from lanes.push import MAX_SEQ
-from lanes.task import Task
-from producers.encoder import Encoder
-from producers.request import SubmitRequest
-from producers.rows import BadRow, Row, Wanted
-from producers.template import Template
+from pushlane.lanes.bundle import fields_of, fits, unnumbered
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.lanes.task import Task
+from pushlane.producers.encoder import Encoder
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.rows import BadRow, Row, Wanted
+from pushlane.producers.template import Template
 
 RECIPIENT = "__recipient"
 _RENDERED = {"title": "__title", "body": "__body", "collapse": "__collapse"}

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lanes.settings import Settings
-from pipeline.errors import spark_errors
-from pipeline.fanout.source import NAME, bound
-from pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Manifest, Part
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.errors import spark_errors
+from pushlane.pipeline.fanout.source import NAME, bound
+from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Manifest, Part
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from lanes.backend import Backend
-from lanes.settings import Settings
-from lanes.task import Task
-from pipeline.fanout.stage import Frozen, Manifest, Part
-from producers.reconcile import reached
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.pipeline.fanout.stage import Frozen, Manifest, Part
+from pushlane.producers.reconcile import reached
 
 
 def forgotten(manifest: Manifest, frozen: Frozen, settings: Settings) -> list[Part]:

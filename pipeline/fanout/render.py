@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     StringType,
 )
 
-from lanes.errors import BadInput
-from producers.template import Template, text_of
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.template import Template, text_of
 
 _ALIKE = (ByteType, ShortType, IntegerType, LongType, BooleanType, DateType)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lanes.settings import Settings
-from lanes.task import Task
-from pipeline.session import MASTER
-from pipeline.spec import TaskSpec
-from producers.newtask import describe
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.pipeline.session import MASTER
+from pushlane.pipeline.spec import TaskSpec
+from pushlane.producers.newtask import describe
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")

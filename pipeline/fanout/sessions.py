@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineFailed
-from pipeline.fanout.request import FanoutRequest
-from pipeline.session import spark_session
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.fanout.request import FanoutRequest
+from pushlane.pipeline.session import spark_session
 
 T = TypeVar("T")
 

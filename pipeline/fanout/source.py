@@ -21,20 +21,20 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from lanes import life
-from lanes.backend import connect
-from lanes.bundle import Packed, numbered, open_bundle, packed
-from lanes.errors import BadInput, TaskConflict
-from lanes.push import MAX_SEQ
-from lanes.settings import Settings, load
-from lanes.task import Task
-from pipeline.fanout.pack import row_encoder, values
-from pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
-from pipeline.spec import load_spec
-from producers.newtask import describe, new_task
-from producers.publish import Publication, refuse_ended
-from producers.request import SubmitRequest
-from producers.rows import BadRow
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.bundle import Packed, numbered, open_bundle, packed
+from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.task import Task
+from pushlane.pipeline.fanout.pack import row_encoder, values
+from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
+from pushlane.pipeline.spec import load_spec
+from pushlane.producers.newtask import describe, new_task
+from pushlane.producers.publish import Publication, refuse_ended
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.rows import BadRow
 
 NAME = "pushlane"
 

@@ -19,12 +19,12 @@ import msgspec
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lanes.durable import write_durably
-from lanes.errors import BadInput, UnknownFormat
-from lanes.settings import Settings
-from lanes.task import Task
-from pipeline.fanout.request import Counts
-from pipeline.fanout.signature import Signature
+from pushlane.lanes.durable import write_durably
+from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.pipeline.fanout.request import Counts
+from pushlane.pipeline.fanout.signature import Signature
 
 FORMAT = 2
 _IS_STAGE = re.compile(r"[0-9a-f]{24}")

@@ -14,15 +14,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from functools import partial
 from pathlib import Path
 
-from lanes.backend import Backend, connect
-from lanes.bundle import Packed
-from lanes.errors import BadInput, TaskConflict
-from lanes.naming import submit_lease
-from lanes.settings import Settings
-from producers.ahead import ahead
-from producers.hold import Hold, Sleep
-from producers.patience import patiently
-from producers.publish import Ended, Publication
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import Packed
+from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.settings import Settings
+from pushlane.producers.ahead import ahead
+from pushlane.producers.hold import Hold, Sleep
+from pushlane.producers.patience import patiently
+from pushlane.producers.publish import Ended, Publication
 
 _CHUNK_PUSHES = 131_072
 _CHUNK_BYTES = 16 * 1024 * 1024

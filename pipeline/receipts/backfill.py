@@ -13,16 +13,16 @@ import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from lanes.errors import ReceiptsGone
-from lanes.life import now_ms
-from pipeline.receipts import tables
-from pipeline.receipts.batch import BatchFiles, repeats_frame
-from pipeline.receipts.identity import Only, bitmaps, examine, read_seen
-from pipeline.receipts.opened import OpenedLog
-from pipeline.receipts.reading import read_marks
-from pipeline.receipts.source import read_range
-from pipeline.store import FileEntry, Interval, StoreWriter
-from pipeline.store.layout import batch_of
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.life import now_ms
+from pushlane.pipeline.receipts import tables
+from pushlane.pipeline.receipts.batch import BatchFiles, repeats_frame
+from pushlane.pipeline.receipts.identity import Only, bitmaps, examine, read_seen
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.reading import read_marks
+from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
+from pushlane.pipeline.store.layout import batch_of
 
 
 @dataclass

@@ -17,16 +17,16 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from lanes.life import now_ms
-from lanes.settings import Settings
-from pipeline.errors import PipelineFailed
-from pipeline.receipts import tables
-from pipeline.receipts.identity import Numbers, Seen, as_rows, examine
-from pipeline.receipts.opened import OpenedLog
-from pipeline.receipts.reading import Reading, read_marks
-from pipeline.receipts.sampling import Mode, Pace, choose
-from pipeline.store import Counts, Interval, StoreWriter
-from pipeline.store.layout import local_uri
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.receipts import tables
+from pushlane.pipeline.receipts.identity import Numbers, Seen, as_rows, examine
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.reading import Reading, read_marks
+from pushlane.pipeline.receipts.sampling import Mode, Pace, choose
+from pushlane.pipeline.store import Counts, Interval, StoreWriter
+from pushlane.pipeline.store.layout import local_uri
 
 
 @dataclass(frozen=True)

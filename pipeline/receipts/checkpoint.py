@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.receipts.source import as_positions
+from pushlane.pipeline.receipts.source import as_positions
 
 
 def set_aside_if_unfit(checkpoint: Path, positions: Sequence[str]) -> str:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lanes.errors import MalformedReceipts
-from lanes.push import Kind
-from lanes.receipt import VERSION, Event, ReceiptBatch, decode_receipts
+from pushlane.lanes.errors import MalformedReceipts
+from pushlane.lanes.push import Kind
+from pushlane.lanes.receipt import VERSION, Event, ReceiptBatch, decode_receipts
 
 FINISHED = 0
 DISPLAYED = 1

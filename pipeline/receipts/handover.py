@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from lanes.secret import Secret
-from lanes.settings import Settings, made
+from pushlane.lanes.secret import Secret
+from pushlane.lanes.settings import Settings, made
 
 _PREFIX = ".settings-"
 

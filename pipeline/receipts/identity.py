@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.store import CorruptStore
-from pipeline.store.schema import SEEN
+from pushlane.pipeline.store import CorruptStore
+from pushlane.pipeline.store.schema import SEEN
 
 SEQ_BITS = 15
 _IN_BUCKET = (1 << SEQ_BITS) - 1

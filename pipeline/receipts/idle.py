@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lanes.settings import Settings
-from pipeline.receipts.backfill import fill_next
-from pipeline.receipts.compaction.run import compact
-from pipeline.receipts.opened import OpenedLog
-from pipeline.store import StoreWriter
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.backfill import fill_next
+from pushlane.pipeline.receipts.compaction.run import compact
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.store import StoreWriter
 
 COMPACT_AFTER = 64
 OVERDUE_AFTER = 512

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lanes.errors import ReceiptsGone
-from lanes.settings import Settings
-from pipeline.receipts.batch import BatchDone, Batches
-from pipeline.receipts.checkpoint import set_aside_if_unfit
-from pipeline.receipts.idle import Idle
-from pipeline.receipts.missing import go_on
-from pipeline.receipts.stream import Gate, start_stream, stop_stream
-from pipeline.receipts.work import SessionOptions, Work, as_ours, opened
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.batch import BatchDone, Batches
+from pushlane.pipeline.receipts.checkpoint import set_aside_if_unfit
+from pushlane.pipeline.receipts.idle import Idle
+from pushlane.pipeline.receipts.missing import go_on
+from pushlane.pipeline.receipts.stream import Gate, start_stream, stop_stream
+from pushlane.pipeline.receipts.work import SessionOptions, Work, as_ours, opened
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2

@@ -10,9 +10,9 @@ import shutil
 from itertools import zip_longest
 from pathlib import Path
 
-from lanes.life import now_ms
-from pipeline.receipts.opened import OpenedLog
-from pipeline.store import Gap, State, StoreWriter
+from pushlane.lanes.life import now_ms
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.store import Gap, State, StoreWriter
 
 
 def go_on(writer: StoreWriter, log: OpenedLog) -> tuple[list[str], str]:

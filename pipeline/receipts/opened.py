@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from lanes.backend import connect_receipts
-from lanes.ports import ReceiptLog
-from lanes.settings import Settings
-from pipeline.receipts.handover import taken_over
+from pushlane.lanes.backend import connect_receipts
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.handover import taken_over
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, MARK, QUARANTINED
-from pipeline.store.schema import QUARANTINE
+from pushlane.pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, MARK, QUARANTINED
+from pushlane.pipeline.store.schema import QUARANTINE
 
 _COLUMNS = (
     "row_id",

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lanes.errors import ReceiptsGone
-from lanes.life import now_ms
-from lanes.settings import Settings
-from pipeline.receipts.batch import BatchDone, Batches
-from pipeline.receipts.columns import identities_of
-from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
-from pipeline.receipts.identity import (
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.batch import BatchDone, Batches
+from pushlane.pipeline.receipts.columns import identities_of
+from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
+from pushlane.pipeline.receipts.identity import (
     Bits,
     Group,
     Seen,
@@ -34,10 +34,10 @@ from pipeline.receipts.identity import (
     united,
     without,
 )
-from pipeline.receipts.opened import OpenedLog
-from pipeline.receipts.source import read_range
-from pipeline.receipts.work import SessionOptions, Tools, session_and_log
-from pipeline.store import (
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.work import SessionOptions, Tools, session_and_log
+from pushlane.pipeline.store import (
     CorruptStore,
     Counts,
     FileEntry,
@@ -48,17 +48,17 @@ from pipeline.store import (
     open_store,
     store_root,
 )
-from pipeline.store.durable import sync_below
-from pipeline.store.layout import (
+from pushlane.pipeline.store.durable import sync_below
+from pushlane.pipeline.store.layout import (
     batch_of,
     current,
     make_current,
     new_batch_name,
     next_generation,
 )
-from pipeline.store.manifest import write_checkpoint
-from pipeline.store.schema import TIME_COLUMN
-from pipeline.store.writing import locked, written_file
+from pushlane.pipeline.store.manifest import write_checkpoint
+from pushlane.pipeline.store.schema import TIME_COLUMN
+from pushlane.pipeline.store.writing import locked, written_file
 
 _BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")

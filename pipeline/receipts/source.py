@@ -25,8 +25,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from pipeline.receipts.columns import ROWS, rows_of
-from pipeline.receipts.opened import log_of_process
+from pushlane.pipeline.receipts.columns import ROWS, rows_of
+from pushlane.pipeline.receipts.opened import log_of_process
 
 NAME = "pushlane_receipts"
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lanes.settings import Settings
-from pipeline.receipts.opened import OpenedLog
-from pipeline.store import Snapshot, open_store, store_root
-from pipeline.store.writing import is_locked
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.store import Snapshot, open_store, store_root
+from pushlane.pipeline.store.writing import is_locked
 
 
 @dataclass(frozen=True)

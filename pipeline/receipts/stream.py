@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.receipts.batch import BatchDone, Batches
-from pipeline.receipts.source import NAME
-from pipeline.store.layout import local_uri
+from pushlane.pipeline.receipts.batch import BatchDone, Batches
+from pushlane.pipeline.receipts.source import NAME
+from pushlane.pipeline.store.layout import local_uri
 
 OnBatch = Callable[[BatchDone], None]
 

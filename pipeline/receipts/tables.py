@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, RETRIED
-from pipeline.store.schema import (
+from pushlane.pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, RETRIED
+from pushlane.pipeline.store.schema import (
     ATTRIBUTES,
     DETAIL,
     EVENTS,

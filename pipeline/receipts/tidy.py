@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lanes.settings import Settings
-from pipeline.receipts.compaction.run import Compacted, compact
-from pipeline.receipts.idle import Idle
-from pipeline.receipts.work import SessionOptions, opened
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.compaction.run import Compacted, compact
+from pushlane.pipeline.receipts.idle import Idle
+from pushlane.pipeline.receipts.work import SessionOptions, opened
 
 
 def tidy(settings: Settings, session: SessionOptions, on_note: Callable[[str], None]) -> Compacted:

@@ -12,16 +12,16 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
-from lanes.errors import PushlaneError, ReceiptsGone
-from lanes.settings import Settings
-from pipeline.errors import PipelineFailed
-from pipeline.receipts.handover import handed_over
-from pipeline.receipts.opened import OpenedLog
-from pipeline.receipts.source import register_source
-from pipeline.session import MASTER, spark_session
-from pipeline.store import CorruptStore, StoreWriter, store_root
-from pipeline.store.writing import writing
-from pipeline.traces import OURS, cause_of, trace_of
+from pushlane.lanes.errors import PushlaneError, ReceiptsGone
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.receipts.handover import handed_over
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.source import register_source
+from pushlane.pipeline.session import MASTER, spark_session
+from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
+from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.traces import OURS, cause_of, trace_of
 
 DRIVER_MEMORY = "2g"
 _SPARK = {

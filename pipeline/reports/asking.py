@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.reports import edges, sampling, tasks
-from pipeline.reports.counts import Counts, count
-from pipeline.reports.engine import Engine, FilesMoved
-from pipeline.reports.latency import lateness
-from pipeline.reports.query import Period, Query
-from pipeline.reports.recipients import recipients
-from pipeline.reports.report import Report, make
-from pipeline.reports.rows import Rows, last_rows
-from pipeline.reports.table import Table, table
-from pipeline.store import Store, open_store
+from pushlane.pipeline.reports import edges, sampling, tasks
+from pushlane.pipeline.reports.counts import Counts, count
+from pushlane.pipeline.reports.engine import Engine, FilesMoved
+from pushlane.pipeline.reports.latency import lateness
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports.report import Report, make
+from pushlane.pipeline.reports.rows import Rows, last_rows
+from pushlane.pipeline.reports.table import Table, table
+from pushlane.pipeline.store import Store, open_store
 
 _MOST_TRIES = 3
 T = TypeVar("T")

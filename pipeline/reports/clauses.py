@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.reports.conditions import Condition
-from pipeline.reports.dimensions import ATTRIBUTE, Dimension
-from pipeline.reports.engine import Sql
-from pipeline.reports.query import Query
+from pushlane.pipeline.reports.conditions import Condition
+from pushlane.pipeline.reports.dimensions import ATTRIBUTE, Dimension
+from pushlane.pipeline.reports.engine import Sql
+from pushlane.pipeline.reports.query import Query
 
 
 def expression(query: Query, dimension: Dimension) -> str:

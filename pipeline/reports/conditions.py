@@ -7,8 +7,8 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lanes.errors import BadInput
-from pipeline.reports.dimensions import Dimension, parse_dimension
+from pushlane.lanes.errors import BadInput
+from pushlane.pipeline.reports.dimensions import Dimension, parse_dimension
 
 _MOST_CONDITIONS = 20
 

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.reports import clauses
-from pipeline.reports.dimensions import Dimension
-from pipeline.reports.engine import Engine, Sql
-from pipeline.reports.query import Query
-from pipeline.reports.sources import OUTCOMES, counted
+from pushlane.pipeline.reports import clauses
+from pushlane.pipeline.reports.dimensions import Dimension
+from pushlane.pipeline.reports.engine import Engine, Sql
+from pushlane.pipeline.reports.query import Query
+from pushlane.pipeline.reports.sources import OUTCOMES, counted
 
 _NORMAL_95 = 1.96
 Key = tuple[Any, ...]

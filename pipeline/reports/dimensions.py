@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
 
 MOST_DIMENSIONS = 8
 ATTRIBUTE = "attribute"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.reports.engine import ROLLED_UP_MS, Files
-from pipeline.reports.query import Period
-from pipeline.reports.sampling import utc_text
+from pushlane.pipeline.reports.engine import ROLLED_UP_MS, Files
+from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.sampling import utc_text
 
 
 def notes(store: Files, period: Period) -> list[str]:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import duckdb
 
-from lanes.errors import BadInput, PushlaneError
-from pipeline.reports.dimensions import TIMES_MS
-from pipeline.reports.query import Period
-from pipeline.store.errors import CorruptStore
-from pipeline.store.schema import TABLES
+from pushlane.lanes.errors import BadInput, PushlaneError
+from pushlane.pipeline.reports.dimensions import TIMES_MS
+from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.store.errors import CorruptStore
+from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"
 """The table of all counts, at whatever step of time they are kept by."""

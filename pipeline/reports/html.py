@@ -16,11 +16,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pipeline.reports.latency import QUANTILES, STAGES
-from pipeline.reports.plots import PLAIN_TEXT, Plot, plots
-from pipeline.reports.report import Report
-from pipeline.reports.sampling import utc_text
-from pipeline.reports.table import Table
+from pushlane.pipeline.reports.latency import QUANTILES, STAGES
+from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
+from pushlane.pipeline.reports.report import Report
+from pushlane.pipeline.reports.sampling import utc_text
+from pushlane.pipeline.reports.table import Table
 
 _INK = "#010203"
 """Stands for the reader's own text colour until the page is put together."""
@@ -45,7 +45,7 @@ def write_html(report: Report, table: Table, path: Path) -> None:
 
 def page(report: Report, table: Table) -> str:
     environment = Environment(
-        loader=PackageLoader("pipeline.reports"),
+        loader=PackageLoader("pushlane.pipeline.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

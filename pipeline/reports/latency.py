@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipeline.reports import clauses
-from pipeline.reports.counts import Key
-from pipeline.reports.engine import Engine, Sql
-from pipeline.reports.query import Query
-from pipeline.reports.sources import bound, finished_rows, with_minute, within
-from pipeline.store.schema import LATENCY_BASE
+from pushlane.pipeline.reports import clauses
+from pushlane.pipeline.reports.counts import Key
+from pushlane.pipeline.reports.engine import Engine, Sql
+from pushlane.pipeline.reports.query import Query
+from pushlane.pipeline.reports.sources import bound, finished_rows, with_minute, within
+from pushlane.pipeline.store.schema import LATENCY_BASE
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 STAGES = {

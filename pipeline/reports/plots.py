@@ -15,10 +15,10 @@ import matplotlib as mpl
 import matplotlib.dates
 from matplotlib.figure import Figure
 
-from pipeline.reports.latency import QUANTILES
-from pipeline.reports.report import Report
-from pipeline.reports.sampling import utc_text
-from pipeline.reports.shares import Share
+from pushlane.pipeline.reports.latency import QUANTILES
+from pushlane.pipeline.reports.report import Report
+from pushlane.pipeline.reports.sampling import utc_text
+from pushlane.pipeline.reports.shares import Share
 
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
 _OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")

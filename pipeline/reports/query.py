@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lanes.errors import BadInput
-from pipeline.reports.conditions import Condition
-from pipeline.reports.dimensions import Dimension, attributes_of
+from pushlane.lanes.errors import BadInput
+from pushlane.pipeline.reports.conditions import Condition
+from pushlane.pipeline.reports.dimensions import Dimension, attributes_of
 
 _MINUTE_MS = 60_000
 

@@ -11,12 +11,12 @@ from collections import defaultdict
 
 from datasketches import hll_sketch, hll_union
 
-from pipeline.reports import clauses
-from pipeline.reports.counts import Key
-from pipeline.reports.engine import COUNTED, Engine, Sql
-from pipeline.reports.query import Query
-from pipeline.reports.sources import NO_EVENT, bound, finished_rows, with_minute, within
-from pipeline.store.schema import SKETCH_LG_K
+from pushlane.pipeline.reports import clauses
+from pushlane.pipeline.reports.counts import Key
+from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
+from pushlane.pipeline.reports.query import Query
+from pushlane.pipeline.reports.sources import NO_EVENT, bound, finished_rows, with_minute, within
+from pushlane.pipeline.store.schema import SKETCH_LG_K
 
 _PAGE = 10_000
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.reports import clauses, edges, sampling, shares, tasks
-from pipeline.reports.conditions import Condition
-from pipeline.reports.counts import Count, Counts, count
-from pipeline.reports.dimensions import Dimension
-from pipeline.reports.engine import COUNTED, Engine, Sql
-from pipeline.reports.funnel import Funnel, funnel
-from pipeline.reports.latency import Lateness, lateness
-from pipeline.reports.query import Period, Query
-from pipeline.reports.recipients import recipients
-from pipeline.reports.shares import Share
-from pipeline.reports.sources import within
-from pipeline.store import Store
+from pushlane.pipeline.reports import clauses, edges, sampling, shares, tasks
+from pushlane.pipeline.reports.conditions import Condition
+from pushlane.pipeline.reports.counts import Count, Counts, count
+from pushlane.pipeline.reports.dimensions import Dimension
+from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
+from pushlane.pipeline.reports.funnel import Funnel, funnel
+from pushlane.pipeline.reports.latency import Lateness, lateness
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports.shares import Share
+from pushlane.pipeline.reports.sources import within
+from pushlane.pipeline.store import Store
 
 MOST_REASONS = 12
 _MOST_TASKS = 8

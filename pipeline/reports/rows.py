@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.reports import clauses
-from pipeline.reports.engine import Engine, Sql
-from pipeline.reports.query import Period, Query
-from pipeline.reports.sources import bound, detailed, with_minute
+from pushlane.pipeline.reports import clauses
+from pushlane.pipeline.reports.engine import Engine, Sql
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.sources import bound, detailed, with_minute
 
 COLUMNS = (
     "at_ms",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from pipeline.reports.query import Period
-from pipeline.store import Interval, Store
-from pipeline.store.reading import ADDITIVE
+from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.store import Interval, Store
+from pushlane.pipeline.store.reading import ADDITIVE
 
 DAY_MS = 86_400_000
 _MOST_SHOWN = 5

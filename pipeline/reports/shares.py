@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.reports import clauses
-from pipeline.reports.dimensions import TIMES_MS
-from pipeline.reports.engine import COUNTED, Engine, Sql
-from pipeline.reports.query import Period, Query
-from pipeline.reports.sources import bound, within
+from pushlane.pipeline.reports import clauses
+from pushlane.pipeline.reports.dimensions import TIMES_MS
+from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.sources import bound, within
 
 TRIED = ("delivered", "retry", "dead")
 _MOST_STEPS = 120

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lanes.push import Kind
-from lanes.receipt import Event
-from pipeline.reports import clauses
-from pipeline.reports.conditions import Condition
-from pipeline.reports.dimensions import TIMES_MS
-from pipeline.reports.engine import COUNTED, Engine, Sql
-from pipeline.reports.query import Query
+from pushlane.lanes.push import Kind
+from pushlane.lanes.receipt import Event
+from pushlane.pipeline.reports import clauses
+from pushlane.pipeline.reports.conditions import Condition
+from pushlane.pipeline.reports.dimensions import TIMES_MS
+from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
+from pushlane.pipeline.reports.query import Query
 
 EVENTS = tuple(event.value for event in Event)
 OUTCOMES = (*(kind.value for kind in Kind), *EVENTS)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pipeline.reports.counts import Count, Counts, Key
-from pipeline.reports.dimensions import Dimension
-from pipeline.reports.latency import QUANTILES, STAGES, Lateness
-from pipeline.reports.sources import OUTCOMES
+from pushlane.pipeline.reports.counts import Count, Counts, Key
+from pushlane.pipeline.reports.dimensions import Dimension
+from pushlane.pipeline.reports.latency import QUANTILES, STAGES, Lateness
+from pushlane.pipeline.reports.sources import OUTCOMES
 
 _SHOWN_QUANTILES = (0.5, 0.99)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lanes.errors import UnknownTask
-from lanes.nearest import ambiguous_task, did_you_mean
-from pipeline.reports.conditions import Condition
-from pipeline.reports.engine import COUNTED, Engine, Sql
-from pipeline.reports.query import Query
+from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.nearest import ambiguous_task, did_you_mean
+from pushlane.pipeline.reports.conditions import Condition
+from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
+from pushlane.pipeline.reports.query import Query
 
 Names = dict[str, str]
 

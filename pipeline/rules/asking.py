@@ -6,16 +6,16 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
-from lanes.backend import Backend
-from lanes.errors import BadInput
-from lanes.leader import Leader
-from pipeline.rules.book import Book
-from pipeline.rules.clock import Clock
-from pipeline.rules.course import ask, withdraw
-from pipeline.rules.history import History, Run, RunState, iso_utc
-from pipeline.rules.rule import Rule
-from pipeline.rules.runner import Expand, Runner
-from pipeline.rules.scheduler import LEASE, RunId, Scheduler
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.leader import Leader
+from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.rules.clock import Clock
+from pushlane.pipeline.rules.course import ask, withdraw
+from pushlane.pipeline.rules.history import History, Run, RunState, iso_utc
+from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.runner import Expand, Runner
+from pushlane.pipeline.rules.scheduler import LEASE, RunId, Scheduler
 
 _LOOK_S = 1.0
 

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lanes.errors import BadInput, TaskConflict, UnknownFormat
-from lanes.nearest import did_you_mean
-from lanes.once import Once
-from lanes.ports import Shelf
-from pipeline.rules.history import History, decode_history
-from pipeline.rules.rule import Rule, decode_rule
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.once import Once
+from pushlane.lanes.ports import Shelf
+from pushlane.pipeline.rules.history import History, decode_history
+from pushlane.pipeline.rules.rule import Rule, decode_rule
 
 log = logging.getLogger("pushlane.shelf")
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Protocol
 
-from lanes import life
+from pushlane.lanes import life
 
 
 class Clock(Protocol):

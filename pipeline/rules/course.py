@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lanes.errors import BadInput, Superseded
-from pipeline.rules.due import overdue
-from pipeline.rules.history import MOST_OPEN, History, Run, RunState
-from pipeline.rules.rule import Rule
+from pushlane.lanes.errors import BadInput, Superseded
+from pushlane.pipeline.rules.due import overdue
+from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState
+from pushlane.pipeline.rules.rule import Rule
 
 MOST_FAILURES = 4
 MOST_BEGUN = 20

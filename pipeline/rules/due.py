@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.rules.history import MOST_OPEN, History, Run, RunState, iso_utc
-from pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState, iso_utc
+from pushlane.pipeline.rules.rule import Rule
 
 ON_TIME_MS = 60_000
 """Noticed later than this, a due time was missed."""

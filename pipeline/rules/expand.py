@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lanes.settings import Settings
-from pipeline.fanout.request import MEMORY, Counts, FanoutRequest
-from pipeline.rules.file import rule_spec
-from pipeline.rules.rule import Rule
-from pipeline.rules.runner import Expanded, Order
-from pipeline.session import MASTER
-from producers.input import OnProgress
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.fanout.request import MEMORY, Counts, FanoutRequest
+from pushlane.pipeline.rules.file import rule_spec
+from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.runner import Expanded, Order
+from pushlane.pipeline.session import MASTER
+from pushlane.producers.input import OnProgress
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SparkExpander:
     on_progress: OnProgress | None = None
 
     async def __call__(self, order: Order) -> Expanded:
-        from pipeline.fanout.fan_out import fan_out
+        from pushlane.pipeline.fanout.fan_out import fan_out
 
         request = self._request(order.rule, order.key, most=order.most, frozen=True)
         result = await fan_out(self.settings, request, self.on_progress)
@@ -41,7 +41,7 @@ class SparkExpander:
         Raises:
             BadInput: the rule cannot be expanded: its SQL, audience, task or rows.
         """
-        from pipeline.fanout.fan_out import fan_out
+        from pushlane.pipeline.fanout.fan_out import fan_out
 
         request = self._request(rule, f"rule-{rule.name}", most=rule.budget_run, dry_run=True)
         result = await fan_out(self.settings, request, self.on_progress)

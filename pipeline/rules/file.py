@@ -11,11 +11,11 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from pipeline.rules.rule import Rule, make_rule
-from pipeline.spec import TaskSpec, load_spec, parse_spec
-from producers.times import parse_age
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.rules.rule import Rule, make_rule
+from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec
+from pushlane.producers.times import parse_age
 
 
 def read_rule_file(path: Path) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lanes.document import MOST_BYTES
-from lanes.errors import UnknownFormat
-from pipeline.rules.rule import Rule
+from pushlane.lanes.document import MOST_BYTES
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.pipeline.rules.rule import Rule
 
 MOST_OPEN = 50
 MOST_ENDED = 100

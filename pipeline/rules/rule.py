@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lanes.errors import BadInput, UnknownFormat
-from lanes.masking import MASK, masked
-from lanes.nearest import did_you_mean
-from pipeline.rules.schedule import Schedule, parse_schedule
+from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.masking import MASK, masked
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.pipeline.rules.schedule import Schedule, parse_schedule
 
 CatchUp = Literal["latest", "all", "skip"]
 MOST_BYTES = 24 * 1024

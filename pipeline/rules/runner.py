@@ -10,13 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
-from lanes.ports import Registry
-from pipeline.refusals import Nobody, TooMany
-from pipeline.rules.book import Book
-from pipeline.rules.course import MOST_FAILURES, Edit, begin, end, try_again
-from pipeline.rules.history import Run, RunState, iso_utc, run_key
-from pipeline.rules.rule import Rule
+from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
+from pushlane.lanes.ports import Registry
+from pushlane.pipeline.refusals import Nobody, TooMany
+from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.rules.course import MOST_FAILURES, Edit, begin, end, try_again
+from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
+from pushlane.pipeline.rules.rule import Rule
 
 log = logging.getLogger("pushlane.rules")
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 from cronsim import CronSim, CronSimError
 
-from lanes.errors import BadInput
-from lanes.zones import find_zone
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.zones import find_zone
 
 _FIELDS = 5
 _HOW = "use five fields: minute hour day month weekday, like '0 9 * * MON' (Mondays at 9)"

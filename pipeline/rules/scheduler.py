@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from lanes.errors import PushlaneError, Superseded, Unreachable
-from lanes.leader import Leader
-from lanes.ports import Fence
-from pipeline.rules.book import Book, Page
-from pipeline.rules.clock import Clock
-from pipeline.rules.due import next_due_ms, note_due
-from pipeline.rules.history import Run, RunState
-from pipeline.rules.runner import Runner
+from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.ports import Fence
+from pushlane.pipeline.rules.book import Book, Page
+from pushlane.pipeline.rules.clock import Clock
+from pushlane.pipeline.rules.due import next_due_ms, note_due
+from pushlane.pipeline.rules.history import Run, RunState
+from pushlane.pipeline.rules.runner import Runner
 
 log = logging.getLogger("pushlane.rules")
 

@@ -4,11 +4,11 @@ Plain Python and JSON, without Spark: `open_store` for who reads, `StoreWriter` 
 writes. A reader sees one moment, however long it reads.
 """
 
-from pipeline.store.errors import CorruptStore, StoreBusy
-from pipeline.store.layout import Generation
-from pipeline.store.manifest import Counts, FileEntry, Gap, Interval, Manifest, State
-from pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root
-from pipeline.store.writing import StoreWriter, written_files
+from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.layout import Generation
+from pushlane.pipeline.store.manifest import Counts, FileEntry, Gap, Interval, Manifest, State
+from pushlane.pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root
+from pushlane.pipeline.store.writing import StoreWriter, written_files
 
 __all__ = [
     "CorruptStore",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lanes.errors import PushlaneError
+from pushlane.lanes.errors import PushlaneError
 
 MEND = "`pushlane pipeline replay --since TIME` rebuilds the store from the log of receipts"
 

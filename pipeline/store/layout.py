@@ -14,8 +14,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.store.errors import CorruptStore
-from pipeline.store.manifest import write_atomically
+from pushlane.pipeline.store.errors import CorruptStore
+from pushlane.pipeline.store.manifest import write_atomically
 
 _CURRENT = "CURRENT"
 _GENERATION = "gen-"

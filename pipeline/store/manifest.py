@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import msgspec
 
-from lanes.errors import BadInput
-from pipeline.store.durable import sync
-from pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.lanes.errors import BadInput
+from pushlane.pipeline.store.durable import sync
+from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
 
 VERSION = 1
 _DIGITS = 12

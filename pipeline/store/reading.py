@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from pipeline.store.layout import Generation, current
-from pipeline.store.manifest import Counts, FileEntry, Gap, Interval, State, read_state
-from pipeline.store.schema import TABLES, TIME_COLUMN
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.store.layout import Generation, current
+from pushlane.pipeline.store.manifest import Counts, FileEntry, Gap, Interval, State, read_state
+from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN
 
 ADDITIVE = ("minutes", "hours", "days")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.store.durable import sync_below
-from pipeline.store.errors import CorruptStore, StoreBusy
-from pipeline.store.layout import (
+from pushlane.pipeline.store.durable import sync_below
+from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.layout import (
     Generation,
     batch_names,
     current,
@@ -27,7 +27,7 @@ from pipeline.store.layout import (
     new_batch_name,
     next_generation,
 )
-from pipeline.store.manifest import (
+from pushlane.pipeline.store.manifest import (
     Counts,
     FileEntry,
     Gap,
@@ -41,8 +41,8 @@ from pipeline.store.manifest import (
     write_checkpoint,
     write_manifest,
 )
-from pipeline.store.reading import Store
-from pipeline.store.schema import TABLES, TIME_COLUMN
+from pushlane.pipeline.store.reading import Store
+from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN
 
 CHECKPOINT_EVERY = 32
 _LOCK = "LOCK"

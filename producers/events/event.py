@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from lanes.errors import BadInput
-from lanes.nearest import did_you_mean
-from lanes.push import MAX_SEQ
-from lanes.receipt import Event
-from lanes.zones import UTC
-from producers.labels import checked
-from producers.row_times import moment_ms
-from producers.when import LAST_MS
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.lanes.receipt import Event
+from pushlane.lanes.zones import UTC
+from pushlane.producers.labels import checked
+from pushlane.producers.row_times import moment_ms
+from pushlane.producers.when import LAST_MS
 
 _FIRST_MS = 978_307_200_000  # the year 2001: as seconds it would be the year 32971
 _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")

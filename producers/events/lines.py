@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from lanes.backend import Backend
-from lanes.errors import BadInput, UserError
-from lanes.settings import Settings
-from producers.events.event import parse_event
-from producers.events.record import Recorder
-from producers.lines import bounded_lines
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.settings import Settings
+from pushlane.producers.events.event import parse_event
+from pushlane.producers.events.record import Recorder
+from pushlane.producers.lines import bounded_lines
 
 
 @dataclass(frozen=True)

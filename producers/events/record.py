@@ -10,13 +10,13 @@ import itertools
 import secrets
 from collections.abc import Iterable
 
-from lanes.backend import Backend
-from lanes.errors import BadInput
-from lanes.ports import ReceiptLog
-from lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
-from lanes.settings import Settings
-from lanes.task import Task, Weights
-from producers.events.event import PushEvent
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task, Weights
+from pushlane.producers.events.event import PushEvent
 
 MOST_A_BODY = 500
 _KNOWN_TASKS = 10_000

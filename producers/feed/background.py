@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from lanes.errors import PushlaneError, TaskConflict, UnknownFormat
-from lanes.settings import Settings
-from producers.feed.batch import Batch
-from producers.feed.buffer import Buffer
-from producers.feed.folder import SpooledStream, SpoolFolder, Stream
-from producers.feed.keeper import Keeper
-from producers.feed.options import ProducerOptions
-from producers.feed.sender import Sender
-from producers.publish import Ended
+from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
+from pushlane.lanes.settings import Settings
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.buffer import Buffer
+from pushlane.producers.feed.folder import SpooledStream, SpoolFolder, Stream
+from pushlane.producers.feed.keeper import Keeper
+from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.feed.sender import Sender
+from pushlane.producers.publish import Ended
 
 log = logging.getLogger("pushlane.producer")
 

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from lanes.errors import BufferFull, PushlaneError
-from lanes.push import MAX_SEQ
-from producers.feed.batch import Batch
-from producers.feed.options import ProducerOptions
+from pushlane.lanes.errors import BufferFull, PushlaneError
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.options import ProducerOptions
 
 Encode = Callable[[int], bytes]
 

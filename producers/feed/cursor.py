@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from producers.feed.files import write_all
+from pushlane.producers.feed.files import write_all
 
 _FIELDS = struct.Struct("<QQ")
 _SUM = struct.Struct("<I")

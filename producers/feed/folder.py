@@ -16,15 +16,15 @@ from socket import gethostname
 import msgspec
 from msgspec.structs import replace
 
-from lanes.durable import sync_folder, write_durably
-from lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
-from lanes.task import Task
-from producers.feed import records
-from producers.feed.batch import Batch
-from producers.feed.options import MAX_SPOOL_BYTES
-from producers.feed.segment import CORRUPT
-from producers.feed.spool import SEGMENT_BYTES, Spool
-from producers.feed.store import Store
+from pushlane.lanes.durable import sync_folder, write_durably
+from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
+from pushlane.lanes.task import Task
+from pushlane.producers.feed import records
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.options import MAX_SPOOL_BYTES
+from pushlane.producers.feed.segment import CORRUPT
+from pushlane.producers.feed.spool import SEGMENT_BYTES, Spool
+from pushlane.producers.feed.store import Store
 
 log = logging.getLogger("pushlane.producer")
 

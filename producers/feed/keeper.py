@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from producers.feed.batch import Batch
-from producers.feed.buffer import Buffer
-from producers.feed.options import ProducerOptions
-from producers.feed.sender import Worker
-from producers.feed.store import Store
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.buffer import Buffer
+from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.feed.sender import Worker
+from pushlane.producers.feed.store import Store
 
 _AGAIN_S = 0.5
 

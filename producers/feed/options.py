@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lanes.errors import BadInput
-from lanes.push import MAX_PUSH_BYTES
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.push import MAX_PUSH_BYTES
 
 _MIB = 1024 * 1024
 MAX_SPOOL_BYTES = 1024 * _MIB

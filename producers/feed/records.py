@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from lanes.errors import UnknownFormat
-from producers.feed.batch import Batch
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.producers.feed.batch import Batch
 
 FORMAT = 1
 _NAME = b"PLR"

@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from lanes.durable import sync_folder
-from producers.feed.files import write_all
+from pushlane.lanes.durable import sync_folder
+from pushlane.producers.feed.files import write_all
 
 SUFFIX = ".segment"
 CORRUPT = ".corrupt"

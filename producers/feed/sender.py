@@ -13,18 +13,18 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
-from lanes.backend import Backend, connect
-from lanes.bundle import Packed, packed
-from lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
-from lanes.naming import submit_lease
-from lanes.settings import Settings
-from lanes.task import Task
-from producers.feed.batch import Batch
-from producers.feed.folder import Stream
-from producers.hold import Hold
-from producers.patience import patiently
-from producers.publish import Ended, Publication, announce, refuse_ended
-from producers.reconcile import reached
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import Packed, packed
+from pushlane.lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.folder import Stream
+from pushlane.producers.hold import Hold
+from pushlane.producers.patience import patiently
+from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
+from pushlane.producers.reconcile import reached
 
 log = logging.getLogger("pushlane.producer")
 

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lanes.errors import UnknownFormat
-from producers.feed.batch import Batch
-from producers.feed.cursor import Cursor, Sent
-from producers.feed.records import HEAD_BYTES, Bad, Good, Torn, pack, scan
-from producers.feed.segment import SUFFIX, Segment
-from producers.feed.store import READ_BYTES, Store
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.cursor import Cursor, Sent
+from pushlane.producers.feed.records import HEAD_BYTES, Bad, Good, Torn, pack, scan
+from pushlane.producers.feed.segment import SUFFIX, Segment
+from pushlane.producers.feed.store import READ_BYTES, Store
 
 log = logging.getLogger("pushlane.producer")
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from producers.feed.batch import Batch
+from pushlane.producers.feed.batch import Batch
 
 READ_BYTES = 4 * 1024 * 1024
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.embedded.worker import FILE_NAME
 from tests.processes import NOT_COUNTED_S, Pushlane, each_once, until
 
 KILLS = 8

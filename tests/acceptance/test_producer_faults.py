@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench.faults.services import Services, own_services
-from lanes.settings import Settings
-from lanes.task import Level
-from producers.feed.options import ProducerOptions
-from producers.producer import Producer
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
+from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.producer import Producer
 from tests.lane_content import pushes_of, task_of
 from tests.processes import until
 

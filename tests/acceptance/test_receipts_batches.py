@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lanes.settings import Settings
-from pipeline.receipts.opened import OpenedLog
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.opened import OpenedLog
 from tests.processes import Pushlane
 from tests.receipt_bodies import body
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lanes.settings import Settings
-from pipeline.receipts.opened import OpenedLog
-from pipeline.store import open_store, store_root
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.store import open_store, store_root
 from tests.processes import Pushlane, Running, each_once, until
 from tests.receipt_bodies import body
 

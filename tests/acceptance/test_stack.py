@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli import stack
-from cli.stack import Ports, Prefer, docker, tools
-from lanes import life
-from lanes.errors import UserError
-from lanes.redis import connect_redis
-from lanes.task import Level, State, Task
+from pushlane.cli import stack
+from pushlane.cli.stack import Ports, Prefer, docker, tools
+from pushlane.lanes import life
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.redis import connect_redis
+from pushlane.lanes.task import Level, State, Task
 
 WINDOW_S = 600.0
 

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from lanes.backend import Backend, connect
-from lanes.settings import Settings
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.settings import Settings
 
 BATCH = 8
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from lanes.backend import connect
-from lanes.settings import load
+from pushlane.lanes.backend import connect
+from pushlane.lanes.settings import load
 from tests.contract.reading import Reading
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import sys
 
-from lanes.task import Level
-from producers.feed.options import ProducerOptions
-from producers.producer import Producer
+from pushlane.lanes.task import Level
+from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.producer import Producer
 
 _FLUSH_EVERY = 50
 

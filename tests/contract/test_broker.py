@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from lanes.bundle import bodies_of, packed
-from lanes.errors import UnknownLane
-from lanes.life import now_ms
-from lanes.ports import Source
-from lanes.push import Push, encode
+from pushlane.lanes.bundle import bodies_of, packed
+from pushlane.lanes.errors import UnknownLane
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Push, encode
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 

@@ -7,7 +7,7 @@ import sys
 from asyncio.subprocess import PIPE, create_subprocess_exec
 from contextlib import asynccontextmanager
 
-from lanes.settings import Settings
+from pushlane.lanes.settings import Settings
 from tests.contract.reading import LANE, Reading, bodies, numbered
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lanes.browse import Browser
-from lanes.errors import UnknownLane
-from lanes.ports import Broker, Taken
+from pushlane.lanes.browse import Browser
+from pushlane.lanes.errors import UnknownLane
+from pushlane.lanes.ports import Broker, Taken
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, bodies, numbered
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.errors import InvalidChange, Superseded, UnknownTask
-from lanes.naming import dead_lane, later_lane, own_lane
-from lanes.ports import Fence, Registry
-from lanes.push import Kind
-from lanes.search import TaskQuery, listed, pages
-from lanes.task import ACTIVE_STATES, TERMINAL_STATES, Finished, Level, State, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.errors import InvalidChange, Superseded, UnknownTask
+from pushlane.lanes.naming import dead_lane, later_lane, own_lane
+from pushlane.lanes.ports import Fence, Registry
+from pushlane.lanes.push import Kind
+from pushlane.lanes.search import TaskQuery, listed, pages
+from pushlane.lanes.task import (
+    ACTIVE_STATES,
+    TERMINAL_STATES,
+    Finished,
+    Level,
+    State,
+    Task,
+    new_task_id,
+)
 from tests.contract.reading import Reading, until
 
 DONE = life.finish(State.DONE)

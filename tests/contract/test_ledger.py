@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lanes.ports import ClaimResult
-from lanes.push import Push
+from pushlane.lanes.ports import ClaimResult
+from pushlane.lanes.push import Push
 from tests.contract.reading import until
 
 LONG_S = 600

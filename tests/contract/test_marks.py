@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lanes.marks import Mark
-from lanes.ports import Turn
+from pushlane.lanes.marks import Mark
+from pushlane.lanes.ports import Turn
 from tests.contract.reading import until
 
 LONG_S = 600

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lanes.presence import Process, Resting
+from pushlane.lanes.presence import Process, Resting
 from tests.contract.reading import until
 
 LONG_S = 600

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from lanes.life import now_ms
-from lanes.ports import ReceiptLog
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import ReceiptLog
 from tests.contract.conftest import Connections
 
 

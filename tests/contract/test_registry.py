@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.errors import InvalidChange, Superseded, UnknownFormat, UnknownTask
-from lanes.naming import own_lane
-from lanes.ports import Fence, Registry
-from lanes.push import Kind
-from lanes.search import listed
-from lanes.task import (
+from pushlane.lanes import life
+from pushlane.lanes.errors import InvalidChange, Superseded, UnknownFormat, UnknownTask
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Fence, Registry
+from pushlane.lanes.push import Kind
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import (
     ACTIVE_STATES,
     Finished,
     Level,

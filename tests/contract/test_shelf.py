@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lanes.document import LONGEST_NAME, MOST_BYTES
-from lanes.errors import BadInput
+from pushlane.lanes.document import LONGEST_NAME, MOST_BYTES
+from pushlane.lanes.errors import BadInput
 
 
 async def test_what_is_put_is_there_for_every_process(connections):

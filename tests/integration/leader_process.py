@@ -12,12 +12,12 @@ import sys
 
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.backend import connect
-from lanes.errors import Superseded
-from lanes.leader import Leader
-from lanes.settings import load
-from lanes.task import Task
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import Superseded
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.settings import load
+from pushlane.lanes.task import Task
 
 TTL_S = 0.5
 

@@ -41,7 +41,7 @@ class Dispatching:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli", "dispatch", "--log-format", "json", *arguments],
+            [sys.executable, "-m", "pushlane", "dispatch", "--log-format", "json", *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

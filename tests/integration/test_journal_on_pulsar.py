@@ -11,17 +11,17 @@ from typing import Any
 import _pulsar
 import pytest
 
-from lanes.pulsar import journal as journal_module
-from lanes.pulsar.admin import Admin, topic_path
-from lanes.pulsar.journal import PulsarJournal
-from lanes.pulsar.link import Link, connect_link
-from lanes.pulsar.policies import (
+from pushlane.lanes.pulsar import journal as journal_module
+from pushlane.lanes.pulsar.admin import Admin, topic_path
+from pushlane.lanes.pulsar.journal import PulsarJournal
+from pushlane.lanes.pulsar.link import Link, connect_link
+from pushlane.lanes.pulsar.policies import (
     JOURNAL_COMPACTION_BYTES,
     JOURNAL_POLICIES,
     Policy,
     ensure_namespace,
 )
-from lanes.settings import Settings
+from pushlane.lanes.settings import Settings
 
 pytestmark = pytest.mark.pulsar
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import _pulsar
 import pytest
 
-from lanes.backend import Backend, connect
-from lanes.browse import Browser
-from lanes.bundle import MOST_BYTES, bodies_of, packed
-from lanes.errors import OversizedPush, TaskConflict, UnknownLane
-from lanes.ports import Broker, LaneReader, Source, Taken
-from lanes.pulsar.admin import Admin
-from lanes.pulsar.link import connect_link
-from lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
-from lanes.pulsar.producers import ProducerKey, Producers
-from lanes.push import Push, encode
-from lanes.settings import Settings
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.browse import Browser
+from pushlane.lanes.bundle import MOST_BYTES, bodies_of, packed
+from pushlane.lanes.errors import OversizedPush, TaskConflict, UnknownLane
+from pushlane.lanes.ports import Broker, LaneReader, Source, Taken
+from pushlane.lanes.pulsar.admin import Admin
+from pushlane.lanes.pulsar.link import connect_link
+from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
+from pushlane.lanes.pulsar.producers import ProducerKey, Producers
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.settings import Settings
 from tests.contract.reading import until
 
 pytestmark = pytest.mark.pulsar

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from bench.faults.services import Services, own_services
-from lanes.backend import connect
-from lanes.errors import PushlaneError, Unreachable, UserError
-from lanes.ports import Broker, LaneReader, Taken
-from lanes.settings import Settings
-from lanes.task import Weights
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import PushlaneError, Unreachable, UserError
+from pushlane.lanes.ports import Broker, LaneReader, Taken
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Weights
 
 pytestmark = pytest.mark.pulsar
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lanes.backend import connect
-from lanes.errors import ReceiptsGone
-from lanes.ports import ReceiptLog
-from lanes.pulsar.admin import Admin, topic_path
-from lanes.pulsar.policies import ensure_namespace, receipt_policies
-from lanes.settings import Settings
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.pulsar.admin import Admin, topic_path
+from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
+from pushlane.lanes.settings import Settings
 
 pytestmark = pytest.mark.pulsar
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from lanes.backend import Backend, connect
-from lanes.push import Kind
-from lanes.receipt import ReceiptBatch, decode_receipts
-from lanes.settings import Settings
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.push import Kind
+from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
+from pushlane.lanes.settings import Settings
 from tests.processes import Push, Pushlane, Received
 
 TOTAL = 6_000

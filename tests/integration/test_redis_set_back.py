@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.push import Kind
-from lanes.redis import OnRedis, connect_redis
-from lanes.search import listed
-from lanes.task import Finished, Level, State, Task, Weights, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.push import Kind
+from pushlane.lanes.redis import OnRedis, connect_redis
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import Finished, Level, State, Task, Weights, new_task_id
 from tests.own_redis import OwnRedis
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lanes.settings import Settings
+from pushlane.lanes.settings import Settings
 
 
 @pytest.fixture

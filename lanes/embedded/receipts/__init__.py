@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lanes.embedded.receipts.log import EmbeddedReceiptLog
+from pushlane.lanes.embedded.receipts.log import EmbeddedReceiptLog
 
 __all__ = ["EmbeddedReceiptLog"]

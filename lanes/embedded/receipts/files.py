@@ -7,7 +7,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from lanes.durable import sync_folder
+from pushlane.lanes.durable import sync_folder
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from lanes.durable import sync_folder
-from lanes.embedded.receipts.records import (
+from pushlane.lanes.durable import sync_folder
+from pushlane.lanes.embedded.receipts.records import (
     Record,
     Segment,
     body_of,
@@ -29,7 +29,7 @@ from lanes.embedded.receipts.records import (
     segments,
     whole_until,
 )
-from lanes.errors import ReceiptsGone
+from pushlane.lanes.errors import ReceiptsGone
 
 _RETRY_S = 0.002
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lanes.pulsar.receipts.log import PulsarReceiptLog
+from pushlane.lanes.pulsar.receipts.log import PulsarReceiptLog
 
 __all__ = ["PulsarReceiptLog"]

@@ -15,17 +15,17 @@ from typing import Annotated
 import _pulsar
 import msgspec
 
-from lanes.errors import ReceiptsGone, UnknownLane, Unreachable
-from lanes.ports import ReceiptLog
-from lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
-from lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
-from lanes.pulsar.policies import ensure_namespace, receipt_policies
-from lanes.pulsar.producers import Producers
-from lanes.pulsar.publisher import Publisher
-from lanes.pulsar.receipts.extent import Extent, Position, TopicStats
-from lanes.pulsar.replay import blocking, open_reader
-from lanes.settings import Settings
-from lanes.spread import spread
+from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
+from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
+from pushlane.lanes.pulsar.producers import Producers
+from pushlane.lanes.pulsar.publisher import Publisher
+from pushlane.lanes.pulsar.receipts.extent import Extent, Position, TopicStats
+from pushlane.lanes.pulsar.replay import blocking, open_reader
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.spread import spread
 
 TOPIC = "receipts"
 SUBSCRIPTION = "pipeline"

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.receipts.compaction.merge import read_table
-from pipeline.store import FileEntry, Store
-from pipeline.store.layout import batch_of
-from pipeline.store.schema import EVENTS
+from pushlane.pipeline.receipts.compaction.merge import read_table
+from pushlane.pipeline.store import FileEntry, Store
+from pushlane.pipeline.store.layout import batch_of
+from pushlane.pipeline.store.schema import EVENTS
 
 _MOST_TASKS_NAMED = 1_000
 

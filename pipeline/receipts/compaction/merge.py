@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.receipts.identity import Bits, Group, as_rows, bitmaps, read_seen, united
-from pipeline.receipts.tables import partitioned
-from pipeline.store import Generation
-from pipeline.store.layout import local_uri
-from pipeline.store.schema import TABLES
+from pushlane.pipeline.receipts.identity import Bits, Group, as_rows, bitmaps, read_seen, united
+from pushlane.pipeline.receipts.tables import partitioned
+from pushlane.pipeline.store import Generation
+from pushlane.pipeline.store.layout import local_uri
+from pushlane.pipeline.store.schema import TABLES
 
 _MOST_ROWS = 20_000_000
 _SUMS = ("n", "wait_ms_sum")

@@ -11,18 +11,18 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import SparkSession
 
-from lanes.life import now_ms
-from lanes.settings import Settings
-from pipeline.receipts.compaction.amend import find_amendments
-from pipeline.receipts.compaction.merge import (
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.compaction.amend import find_amendments
+from pushlane.pipeline.receipts.compaction.merge import (
     merged_seen,
     read_table,
     write_counts,
     write_detail,
 )
-from pipeline.receipts.compaction.plan import DAY_MS, Plan, Roll, pending_batches, plan
-from pipeline.store import FileEntry, Interval, Store, StoreWriter
-from pipeline.store.layout import became_current_at_ms
+from pushlane.pipeline.receipts.compaction.plan import DAY_MS, Plan, Roll, pending_batches, plan
+from pushlane.pipeline.store import FileEntry, Interval, Store, StoreWriter
+from pushlane.pipeline.store.layout import became_current_at_ms
 
 GRACE_MS = 15 * 60 * 1000
 

@@ -13,16 +13,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from lanes.backend import connect
-from lanes.bundle import bodies_of
-from lanes.push import Push, decode
-from lanes.settings import Settings
-from lanes.task import Task
-from pipeline.fanout import writer
-from pipeline.fanout.fan_out import fan_out
-from pipeline.fanout.request import FanoutRequest, FanoutResult
-from pipeline.fanout.source import PushlaneDataSource
-from pipeline.spec import TaskSpec, parse_spec
+from pushlane.lanes.backend import connect
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.push import Push, decode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.pipeline.fanout import writer
+from pushlane.pipeline.fanout.fan_out import fan_out
+from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
+from pushlane.pipeline.fanout.source import PushlaneDataSource
+from pushlane.pipeline.spec import TaskSpec, parse_spec
 
 CHUNK_PUSHES = 16
 

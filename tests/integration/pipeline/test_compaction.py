@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from datasketches import hll_sketch, hll_union
 
-from pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
-from pipeline.receipts.compaction.run import compact
-from pipeline.receipts.work import SessionOptions, opened
-from pipeline.store import CorruptStore, open_store
-from pipeline.store.layout import make_current, next_generation
-from pipeline.store.writing import locked
+from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
+from pushlane.pipeline.receipts.compaction.run import compact
+from pushlane.pipeline.receipts.work import SessionOptions, opened
+from pushlane.pipeline.store import CorruptStore, open_store
+from pushlane.pipeline.store.layout import make_current, next_generation
+from pushlane.pipeline.store.writing import locked
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 from tests.receipt_stores import make_store

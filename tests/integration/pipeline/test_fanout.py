@@ -19,26 +19,26 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.backend import connect
-from lanes.embedded.registry import EmbeddedRegistry
-from lanes.errors import BadInput, TaskConflict, Unreachable
-from lanes.formats import set_min_format
-from lanes.ports import Source
-from lanes.push import Push, decode, encode
-from lanes.search import listed
-from lanes.settings import Settings
-from lanes.task import Level, Task
-from pipeline.errors import PipelineFailed
-from pipeline.fanout import freeze as freeze_module
-from pipeline.fanout import publishing
-from pipeline.fanout.reconcile import reconcile
-from pipeline.fanout.request import FanoutRequest
-from pipeline.fanout.source import bound
-from pipeline.fanout.stage import Part, Stage
-from producers.newtask import new_task
-from producers.request import SubmitRequest
-from producers.submit import submit
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.embedded.registry import EmbeddedRegistry
+from pushlane.lanes.errors import BadInput, TaskConflict, Unreachable
+from pushlane.lanes.formats import set_min_format
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Push, decode, encode
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.fanout import freeze as freeze_module
+from pushlane.pipeline.fanout import publishing
+from pushlane.pipeline.fanout.reconcile import reconcile
+from pushlane.pipeline.fanout.request import FanoutRequest
+from pushlane.pipeline.fanout.source import bound
+from pushlane.pipeline.fanout.stage import Part, Stage
+from pushlane.producers.newtask import new_task
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit import submit
 from tests.integration.pipeline.fanout_support import (
     Broken,
     Torn,
@@ -159,7 +159,7 @@ async def test_what_an_older_version_froze_is_gone_on_with(embedded, tmp_path, m
     """Its rows are single pushes, and some are on the lane by the names of its producers."""
     request = asked(people(tmp_path), key="k")
     not_begun = mock.Mock(side_effect=ConnectionError("broken off by the test"))
-    monkeypatch.setattr("pipeline.fanout.fan_out.publish", not_begun)
+    monkeypatch.setattr("pushlane.pipeline.fanout.fan_out.publish", not_begun)
     with pytest.raises(ConnectionError):
         await run(embedded, request)
     monkeypatch.undo()
@@ -217,7 +217,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
     for path in stage.path.glob("*/progress/*"):
         os.utime(path, (1, 1))
     reading = mock.AsyncMock(wraps=reconcile)
-    monkeypatch.setattr("pipeline.fanout.fan_out.reconcile", reading)
+    monkeypatch.setattr("pushlane.pipeline.fanout.fan_out.reconcile", reading)
 
     result = await run(settings, request)
 

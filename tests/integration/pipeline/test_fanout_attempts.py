@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from lanes import life
-from lanes.backend import connect
-from lanes.bundle import Packed, packed
-from lanes.ports import Source
-from lanes.push import Push, encode
-from lanes.settings import Settings
-from lanes.task import Level, Task
-from pipeline.fanout.writer import PartWriter
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.bundle import Packed, packed
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.pipeline.fanout.writer import PartWriter
 
 COUNT = 40
 BUNDLE = 8

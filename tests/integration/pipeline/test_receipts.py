@@ -8,12 +8,12 @@ from math import floor, log
 import pytest
 from datasketches import hll_sketch
 
-from lanes.errors import ReceiptsGone
-from pipeline.errors import PipelineFailed
-from pipeline.receipts import backfill
-from pipeline.receipts import batch as batch_module
-from pipeline.receipts.opened import OpenedLog
-from pipeline.store import StoreWriter
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.receipts import backfill
+from pushlane.pipeline.receipts import batch as batch_module
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.store import StoreWriter
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 

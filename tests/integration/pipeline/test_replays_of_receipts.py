@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lanes.errors import ReceiptsGone
-from pipeline.receipts import replay as replay_module
-from pipeline.receipts.compaction.plan import HOUR_MS
-from pipeline.receipts.opened import OpenedLog
-from pipeline.receipts.replay import ReplayOptions, replay
-from pipeline.receipts.work import SessionOptions
-from pipeline.store import open_store
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.pipeline.receipts import replay as replay_module
+from pushlane.pipeline.receipts.compaction.plan import HOUR_MS
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.replay import ReplayOptions, replay
+from pushlane.pipeline.receipts.work import SessionOptions
+from pushlane.pipeline.store import open_store
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 

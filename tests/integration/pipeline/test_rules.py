@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lanes.backend import connect
-from lanes.search import listed
-from lanes.settings import Settings
-from pipeline.rules.book import Book
-from pipeline.rules.expand import SparkExpander
-from pipeline.rules.history import RunState, run_key
-from pipeline.rules.rule import make_rule
-from pipeline.rules.runner import Expanded, Order
+from pushlane.lanes.backend import connect
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.rules.expand import SparkExpander
+from pushlane.pipeline.rules.history import RunState, run_key
+from pushlane.pipeline.rules.rule import make_rule
+from pushlane.pipeline.rules.runner import Expanded, Order
 from tests.command import Command
 from tests.integration.pipeline.fanout_support import on_lane, people, seqs
 from tests.rules import Clock, Leading, ms

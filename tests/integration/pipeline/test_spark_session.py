@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pipeline.errors import PipelineFailed, spark_errors
-from pipeline.session import spark_session
+from pushlane.pipeline.errors import PipelineFailed, spark_errors
+from pushlane.pipeline.session import spark_session
 from tests.spark import DRIVER_MEMORY, MASTER
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import pytest
 
 from bench.deliveries import account
 from bench.fairness_of import jain, longest_gap, share_error
-from cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import Arrival
 
 ENTITLED = {"high": 0.6, "medium": 0.3, "low": 0.1}
 SMOOTH = ["high", "medium", "high", "high", "medium", "high", "low", "high", "medium", "high"]

@@ -7,8 +7,8 @@ import pytest
 from bench.late import Late
 from bench.late_task import bound_s, due_share, p99
 from bench.quota_change import Change, due, effective_s
-from cli.demo.arrivals import Arrival
-from lanes.task import Weights
+from pushlane.cli.demo.arrivals import Arrival
+from pushlane.lanes.task import Weights
 
 TASKS = ("first", "second", "medium", "low")
 

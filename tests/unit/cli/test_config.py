@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lanes.masking import masked
+from pushlane.lanes.masking import masked
 from tests.command import Command
 
 

@@ -6,7 +6,7 @@ import json
 import socket
 from collections import Counter
 
-from cli.workers import Crew
+from pushlane.cli.workers import Crew
 from tests.command import Command
 
 

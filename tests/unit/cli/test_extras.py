@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.extras import pipeline_extra
-from lanes.errors import BadInput
+from pushlane.cli.extras import pipeline_extra
+from pushlane.lanes.errors import BadInput
 
 
 def missing(module: str) -> ModuleNotFoundError:
@@ -21,4 +21,4 @@ def test_a_missing_package_says_what_to_install():
 
 def test_a_missing_module_of_ours_is_a_defect():
     with pytest.raises(ModuleNotFoundError), pipeline_extra():
-        raise missing("pipeline.nothing")
+        raise missing("pushlane.pipeline.nothing")

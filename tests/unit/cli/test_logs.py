@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from cli.logs import set_up_logs
+from pushlane.cli.logs import set_up_logs
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import _COMMANDS, commands_of
+from pushlane.cli.main import _COMMANDS, commands_of
 
 
 @pytest.mark.parametrize("module", _COMMANDS)

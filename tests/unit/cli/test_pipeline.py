@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import writing
 from tests.command import Command
 from tests.receipt_stores import make_store
 

@@ -13,11 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from cli import stack
-from cli.stack import Ports, broker_conf, control, docker, free_ports, health, processes, tools
-from cli.stack.local import LocalWay
-from cli.stack.processes import Processes
-from lanes.errors import Unreachable, UserError
+from pushlane.cli import stack
+from pushlane.cli.stack import (
+    Ports,
+    broker_conf,
+    control,
+    docker,
+    free_ports,
+    health,
+    processes,
+    tools,
+)
+from pushlane.cli.stack.local import LocalWay
+from pushlane.cli.stack.processes import Processes
+from pushlane.lanes.errors import Unreachable, UserError
 
 FREE = Ports(broker=0, admin=0, redis=0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import cli.submit
-from lanes.errors import Unreachable
-from producers.request import Stage, SubmitProgress
+import pushlane.cli.submit
+from pushlane.lanes.errors import Unreachable
+from pushlane.producers.request import Stage, SubmitProgress
 from tests.command import Command
 
 ROWS = "recipient,name\na,Ann\nb,Bo\n"
@@ -115,7 +115,7 @@ async def _interrupted(backend, settings, request, bar):
 def test_an_interrupted_submit_says_how_to_go_on(
     command: Command, monkeypatch: pytest.MonkeyPatch, more: list[str], words: str
 ) -> None:
-    monkeypatch.setattr(cli.submit, "submit_rows", _interrupted)
+    monkeypatch.setattr(pushlane.cli.submit, "submit_rows", _interrupted)
 
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high", *more)
 
@@ -130,7 +130,7 @@ async def _unreachable(backend, settings, request, bar):
 def test_a_service_that_does_not_answer_is_exit_code_3(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.submit, "submit_rows", _unreachable)
+    monkeypatch.setattr(pushlane.cli.submit, "submit_rows", _unreachable)
 
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high")
 
@@ -145,7 +145,7 @@ async def _defect(backend, settings, request, bar):
 def test_an_unexpected_error_asks_for_a_report_and_shows_no_content(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.submit, "submit_rows", _defect)
+    monkeypatch.setattr(pushlane.cli.submit, "submit_rows", _defect)
 
     ran = command("submit", command.file("a.csv", ROWS), "--level", "high")
 

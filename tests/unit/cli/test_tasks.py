@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import producers.replay
-from lanes.backend import connect
-from lanes.life import now_ms
-from lanes.naming import submit_lease
-from lanes.presence import Process, SlowLane
-from lanes.settings import Settings
-from lanes.task import Level, Task, new_task_id
+import pushlane.producers.replay
+from pushlane.lanes.backend import connect
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.presence import Process, SlowLane
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task, new_task_id
 from tests.command import Command
 
 
@@ -352,7 +352,7 @@ def test_an_interrupted_replay_names_the_task_it_leaves(
     command: Command, monkeypatch: pytest.MonkeyPatch, command_line: list[str]
 ) -> None:
     task = command.submit()
-    monkeypatch.setattr(producers.replay, command_line[0], _interrupted)
+    monkeypatch.setattr(pushlane.producers.replay, command_line[0], _interrupted)
 
     ran = command(*command_line, task)
 

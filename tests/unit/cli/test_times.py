@@ -6,9 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from cli.times import age_text, time_text
-from lanes.errors import BadInput
-from producers.times import parse_expiry, parse_start
+from pushlane.cli.times import age_text, time_text
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.times import parse_expiry, parse_start
 
 NOW_MS = 1_900_000_000_000
 

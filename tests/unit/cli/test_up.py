@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cli import stack
-from lanes.errors import UserError
+from pushlane.cli import stack
+from pushlane.lanes.errors import UserError
 from tests.command import Command
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from dispatcher.breaker import Breaker, Flight
-from lanes.push import DELIVERED, Kind, Outcome
+from pushlane.dispatcher.breaker import Breaker, Flight
+from pushlane.lanes.push import DELIVERED, Kind, Outcome
 
 BUSY = Outcome.throttled("HTTP 503")
 BROKEN = Outcome.retry("HTTP 500")

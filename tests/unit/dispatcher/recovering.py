@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dispatcher.recovery import Recovery
-from lanes import life
-from lanes.backend import Backend
-from lanes.task import Task
+from pushlane.dispatcher.recovery import Recovery
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.task import Task
 
 MINUTE_MS = 60_000
 DEAD_RETENTION_S = 86_400.0

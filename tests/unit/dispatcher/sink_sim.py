@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from dispatcher.scheduler import Scheduler
-from dispatcher.shares import HeldSlots, Shares
-from lanes.task import Level
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.dispatcher.shares import HeldSlots, Shares
+from pushlane.lanes.task import Level
 
 BEGIN_S = 1_000.0
 HIGH, MEDIUM, LOW = Level.HIGH, Level.MEDIUM, Level.LOW

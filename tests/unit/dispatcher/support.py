@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dispatcher import Dispatcher
-from dispatcher.hand import Message
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.bundle import MOST_PUSHES, packed
-from lanes.naming import own_lane, pool_lane
-from lanes.ports import Delivery, Sink, Taken
-from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.settings import Settings
-from lanes.task import Level, State, Task, new_task_id
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.hand import Message
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import MOST_PUSHES, packed
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.ports import Delivery, Sink, Taken
+from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State, Task, new_task_id
 
 DEADLINE_S = 100.0  # less than a test may take in all
 

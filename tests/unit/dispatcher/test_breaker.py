@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.breaker import (
+from pushlane.dispatcher.breaker import (
     LONGEST_REST_S,
     PROBE_EVERY_S,
     QUIET_S,
@@ -22,7 +22,7 @@ from dispatcher.breaker import (
     State,
     sign_of,
 )
-from lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
+from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
 from tests.unit.dispatcher.outages import (
     BROKEN,
     BUSY,

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dispatcher import Dispatcher
-from lanes import life
-from lanes.backend import Backend
-from lanes.bundle import bodies_of, fields_of
-from lanes.naming import later_lane
-from lanes.ports import Delivery, LaneReader, OnReady, Taken
-from lanes.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
-from lanes.task import DeliveryMode, Finished, Level, State, Task
-from producers.dead import DeadLetters, Selection
+from pushlane.dispatcher import Dispatcher
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import bodies_of, fields_of
+from pushlane.lanes.naming import later_lane
+from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
+from pushlane.lanes.push import DELIVERED, FORMAT, DeadPush, Kind, Outcome, Push, decode, encode
+from pushlane.lanes.task import DeliveryMode, Finished, Level, State, Task
+from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.chains import Chains, Parked, Verdict
-from dispatcher.jams import Jams
-from dispatcher.lane import OpenLane
-from lanes.naming import own_lane
-from lanes.push import Push
-from lanes.task import Level, Task
-from producers.order import Predecessors
+from pushlane.dispatcher.chains import Chains, Parked, Verdict
+from pushlane.dispatcher.jams import Jams
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.push import Push
+from pushlane.lanes.task import Level, Task
+from pushlane.producers.order import Predecessors
 from tests.unit.dispatcher.support import message_of
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)

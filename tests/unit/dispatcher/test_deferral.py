@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dispatcher.deferral import due_ms, hop_s
-from lanes import life
-from lanes.backend import Backend
-from lanes.naming import own_lane
-from lanes.ports import Source
-from lanes.push import Push, encode
-from lanes.task import Level, State, Task
+from pushlane.dispatcher.deferral import due_ms, hop_s
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.task import Level, State, Task
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,

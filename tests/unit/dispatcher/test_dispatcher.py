@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import Unreachable
-from lanes.naming import own_lane
-from lanes.ports import Delivery, LaneReader, OnReady, Taken
-from lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
-from lanes.search import listed
-from lanes.task import Finished, Level, Progress, State, Weights
-from producers.dead import DeadLetters, Selection
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
+from pushlane.lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import Finished, Level, Progress, State, Weights
+from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

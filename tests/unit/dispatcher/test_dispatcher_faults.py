@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher import Dispatcher
-from dispatcher.completion import Completion
-from dispatcher.janitor import Janitor
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
-from lanes.ports import Delivery, LaneReader, OnReady
-from lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from lanes.settings import Settings
-from lanes.task import Level, Progress, State, Task
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.completion import Completion
+from pushlane.dispatcher.janitor import Janitor
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.lanes.ports import Delivery, LaneReader, OnReady
+from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Progress, State, Task
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

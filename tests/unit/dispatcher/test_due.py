@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.due import Due
+from pushlane.dispatcher.due import Due
 
 names = st.sampled_from("abcdef")
 steps = st.one_of(

@@ -10,17 +10,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dispatcher.forgetting import Forgetting
-from dispatcher.half_made import HalfMade
-from dispatcher.passed import Passed
-from dispatcher.recovery import GRACE_MS
-from lanes import life
-from lanes.backend import Backend
-from lanes.leader import Leader
-from lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
-from lanes.push import DeadPush, Push, encode, encode_dead
-from lanes.search import listed
-from lanes.task import Level, State, Task
+from pushlane.dispatcher.forgetting import Forgetting
+from pushlane.dispatcher.half_made import HalfMade
+from pushlane.dispatcher.passed import Passed
+from pushlane.dispatcher.recovery import GRACE_MS
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
+from pushlane.lanes.push import DeadPush, Push, encode, encode_dead
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import Level, State, Task
 from tests.unit.dispatcher.recovering import DEAD_RETENTION_S, MINUTE_MS, Clock, Recovering
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in
 

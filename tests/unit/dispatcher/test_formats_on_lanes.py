@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dispatcher import Dispatcher
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.naming import DEAD_LANE, later_lane
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, FORMAT, Kind, Outcome, Push, encode
-from lanes.task import Finished, Level, State, Task
+from pushlane.dispatcher import Dispatcher
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.naming import DEAD_LANE, later_lane
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, FORMAT, Kind, Outcome, Push, encode
+from pushlane.lanes.task import Finished, Level, State, Task
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.support import (
     MemorySink,

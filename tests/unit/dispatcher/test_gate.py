@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from lanes.backend import Backend
-from lanes.errors import Unreachable
-from lanes.ports import ClaimResult, Delivery
-from lanes.push import Arrival, Outcome, Push, encode
-from lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
-from producers.dead import DeadLetters, Selection
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.ports import ClaimResult, Delivery
+from pushlane.lanes.push import Arrival, Outcome, Push, encode
+from pushlane.lanes.task import DeliveryMode, OnUnknown, Progress, State, Task
+from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,

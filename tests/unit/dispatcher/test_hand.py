@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.hand import Held, Message
-from lanes.bundle import fields_of, packed
-from lanes.errors import MalformedPush, UnknownFormat
-from lanes.ports import Taken
-from lanes.push import FORMAT, MAX_PUSH_BYTES, Push, encode
+from pushlane.dispatcher.hand import Held, Message
+from pushlane.lanes.bundle import fields_of, packed
+from pushlane.lanes.errors import MalformedPush, UnknownFormat
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Push, encode
 
 UNREADABLE = b"\x91\x07"  # an array, but its recipient is a number
 

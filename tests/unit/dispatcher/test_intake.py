@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from dispatcher.hand import Message
-from dispatcher.intake import STALE_S, Intake
-from dispatcher.lane import Inlet, OpenLane
-from dispatcher.stats import Stats
-from lanes.bundle import MOST_PUSHES, packed
-from lanes.errors import Unreachable
-from lanes.naming import later_lane
-from lanes.ports import Taken
-from lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from lanes.task import DeliveryMode, Finished, Level, Moved, Span, State, Task
+from pushlane.dispatcher.hand import Message
+from pushlane.dispatcher.intake import STALE_S, Intake
+from pushlane.dispatcher.lane import Inlet, OpenLane
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.bundle import MOST_PUSHES, packed
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.naming import later_lane
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.lanes.task import DeliveryMode, Finished, Level, Moved, Span, State, Task
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -205,7 +205,7 @@ async def test_bundles_that_follow_each_other_are_one_question() -> None:
 
 
 async def test_what_ends_while_it_is_at_hand_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dispatcher.intake._AGAIN_S", 0.0)
+    monkeypatch.setattr("pushlane.dispatcher.intake._AGAIN_S", 0.0)
     registry = Registry()
     scene = Scene(registry, Reader("task-t", [(1, 2, 3), (4, 5)], is_first=True))
     scene.intake.fill(scene.lane)

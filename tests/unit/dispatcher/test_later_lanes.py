@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher import Dispatcher
-from dispatcher.hand import Message
-from dispatcher.lane import OpenLane
-from lanes import life
-from lanes.bundle import bodies_of
-from lanes.errors import Unreachable
-from lanes.naming import later_lane, own_lane
-from lanes.ports import Delivery, Source, Taken
-from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.task import Level, State, Task
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.hand import Message
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.lanes import life
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.lanes.ports import Delivery, Source, Taken
+from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.task import Level, State, Task
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.recovery import GRACE_MS
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.naming import dead_lane, later_lane
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Outcome, Push, decode, encode
-from lanes.task import Level, State, Task
+from pushlane.dispatcher.recovery import GRACE_MS
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.naming import dead_lane, later_lane
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome, Push, decode, encode
+from pushlane.lanes.task import Level, State, Task
 from tests.contract.reading import Reading
 from tests.unit.dispatcher.recovering import MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.life import now_ms
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Kind, Outcome, Push, encode
-from lanes.task import Finished, Level, State, Task
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Kind, Outcome, Push, encode
+from pushlane.lanes.task import Finished, Level, State, Task
 from tests.unit.dispatcher.support import (
     MemorySink,
     add_task,

@@ -19,22 +19,22 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from dispatcher import Dispatcher
-from dispatcher.breaker import PROBE_EVERY_S, QUIET_S, Breaker, State, View, restraints
-from dispatcher.jams import Jams
-from dispatcher.job import Job
-from dispatcher.lane import ROOM, OpenLane
-from dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
-from dispatcher.stats import Stats
-from lanes import life
-from lanes.backend import Backend
-from lanes.life import now_ms
-from lanes.naming import is_later
-from lanes.ports import ClaimResult, Delivery, Source
-from lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, Level, Task
-from lanes.task import State as TaskState
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.breaker import PROBE_EVERY_S, QUIET_S, Breaker, State, View, restraints
+from pushlane.dispatcher.jams import Jams
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import ROOM, OpenLane
+from pushlane.dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import is_later
+from pushlane.lanes.ports import ClaimResult, Delivery, Source
+from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, Level, Task
+from pushlane.lanes.task import State as TaskState
 from tests.unit.dispatcher.outages import BROKEN, BUSY, NOT_FOUND
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -394,7 +394,7 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order_time = Skewed()
-    monkeypatch.setattr("dispatcher.order.time", order_time)
+    monkeypatch.setattr("pushlane.dispatcher.order.time", order_time)
     async with watched(tmp_path) as (backend, settings, broker):
         task = await add_ordered(backend, "abcde" * 40)
         clock = Clock()
@@ -694,7 +694,7 @@ def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> 
 
 
 def test_what_waits_in_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dispatcher.outage.MOST_WAITING", 3)
+    monkeypatch.setattr("pushlane.dispatcher.outage.MOST_WAITING", 3)
     later = Later()
     outage = outage_with(later, Clock(), [])
     lane = OpenLane("task-t", Level.HIGH)

@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dispatcher import Dispatcher
-from dispatcher.attendance import Attendance
-from dispatcher.lane import OpenLane
-from dispatcher.shares import Shares, Slow
-from lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
-from lanes.formats import min_format, require_format, set_min_format
-from lanes.life import now_ms
-from lanes.presence import Process, decode_all, encode
-from lanes.push import FORMAT
-from lanes.task import Level
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.attendance import Attendance
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.shares import Shares, Slow
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
+from pushlane.lanes.formats import min_format, require_format, set_min_format
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.presence import Process, decode_all, encode
+from pushlane.lanes.push import FORMAT
+from pushlane.lanes.task import Level
 from tests.command import Command
 from tests.unit.dispatcher.support import MemorySink, Wrapped, backend_in, dispatching, until
 

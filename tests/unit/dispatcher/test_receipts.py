@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receipts import MOST_A_BODY, REASON_LONGEST, eligible_ms
-from dispatcher.veil import Hasher, masked
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import Unreachable
-from lanes.life import now_ms
-from lanes.ports import Taken
-from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.receipt import ReceiptBatch, decode_receipts
-from lanes.task import Level, Task
+from pushlane.dispatcher.receipts import MOST_A_BODY, REASON_LONGEST, eligible_ms
+from pushlane.dispatcher.veil import Hasher, masked
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
+from pushlane.lanes.task import Level, Task
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

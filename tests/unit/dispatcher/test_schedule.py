@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from dispatcher.schedule import Schedule
-from lanes import life
-from lanes.task import Level, State, Task
+from pushlane.dispatcher.schedule import Schedule
+from pushlane.lanes import life
+from pushlane.lanes.task import Level, State, Task
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

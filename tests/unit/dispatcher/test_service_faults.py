@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from dispatcher import Dispatcher, lane, settle
-from dispatcher.backoff import Backoff, for_each
-from dispatcher.janitor import Janitor
-from dispatcher.roster import OPENERS
-from lanes import life
-from lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
-from lanes.naming import later_lane, own_lane
-from lanes.ports import Delivery, LaneReader, OnReady
-from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.settings import Settings
-from lanes.task import Level, State, Task, new_task_id
+from pushlane.dispatcher import Dispatcher, lane, settle
+from pushlane.dispatcher.backoff import Backoff, for_each
+from pushlane.dispatcher.janitor import Janitor
+from pushlane.dispatcher.roster import OPENERS
+from pushlane.lanes import life
+from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
+from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.lanes.ports import Delivery, LaneReader, OnReady
+from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State, Task, new_task_id
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.errors import Unreachable
-from lanes.marks import collapse_mark
-from lanes.ports import Delivery
-from lanes.push import DELIVERED, Outcome, Push, encode
-from lanes.task import Level, Task
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.marks import collapse_mark
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.task import Level, Task
 from tests.unit.dispatcher.support import (
     MemorySink,
     Wrapped,
@@ -27,7 +27,7 @@ from tests.unit.dispatcher.support import (
 
 @pytest.fixture(autouse=True)
 def _looks_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dispatcher.sieve._BUSY_AGAIN_S", 0.05)
+    monkeypatch.setattr("pushlane.dispatcher.sieve._BUSY_AGAIN_S", 0.05)
 
 
 async def add(

@@ -8,15 +8,15 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
-from dispatcher.alive import MARK
-from dispatcher.job import Job
-from dispatcher.stats import Stats
-from dispatcher.suspects import STRIKES, YOUNG_S, Suspects
-from lanes.backend import Backend
-from lanes.ports import ClaimResult, Delivery
-from lanes.push import DELIVERED, Outcome, Push
-from lanes.task import Progress, Task
-from producers.dead import DeadLetters, Selection
+from pushlane.dispatcher.alive import MARK
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.suspects import STRIKES, YOUNG_S, Suspects
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.ports import ClaimResult, Delivery
+from pushlane.lanes.push import DELIVERED, Outcome, Push
+from pushlane.lanes.task import Progress, Task
+from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import MemorySink, Wrapped, add_task, backend_in, drain
 
 LONG_S = 600.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.alerts.rule import AlertRule, Metric, Threshold
-from pipeline.rules.rule import Rule
+from pushlane.pipeline.alerts.rule import AlertRule, Metric, Threshold
+from pushlane.pipeline.rules.rule import Rule
 
 AT = 1_790_000_000_000
 

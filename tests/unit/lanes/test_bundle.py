@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lanes.bundle import (
+from pushlane.lanes.bundle import (
     MOST_BYTES,
     MOST_PUSHES,
     Bundle,
@@ -28,8 +28,8 @@ from lanes.bundle import (
     packed,
     unnumbered,
 )
-from lanes.errors import MalformedPush, UnknownFormat
-from lanes.push import MAX_PUSH_BYTES, MAX_SEQ, Push, decode, encode
+from pushlane.lanes.errors import MalformedPush, UnknownFormat
+from pushlane.lanes.push import MAX_PUSH_BYTES, MAX_SEQ, Push, decode, encode
 
 MOST_FRAME_BYTES = 8 * 1024  # of a bundle besides its pushes
 FIELDS = msgspec.msgpack.decode(encode(Push("t1", 1, "to-1", "Hello", "words")))[2:]

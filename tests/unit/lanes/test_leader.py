@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lanes.errors import Unreachable
-from lanes.leader import Leader
+from pushlane.lanes.errors import Unreachable
+from pushlane.lanes.leader import Leader
 
 
 class Lease:

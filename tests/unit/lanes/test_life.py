@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.errors import InvalidChange
-from lanes.naming import own_lane, pool_lane
-from lanes.task import MAX_QUOTA, Level, State, Task
+from pushlane.lanes import life
+from pushlane.lanes.errors import InvalidChange
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
 
 TASK = Task(id="t1", level=Level.HIGH, lane=own_lane("t1"))
 RUNNING = replace(TASK, state=State.RUNNING)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lanes.marks import collapse_mark, dedupe_mark
-from lanes.push import Push
+from pushlane.lanes.marks import collapse_mark, dedupe_mark
+from pushlane.lanes.push import Push
 
 
 def push(

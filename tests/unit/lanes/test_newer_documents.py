@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from lanes.backend import connect
-from lanes.errors import BadInput, UnknownFormat
-from lanes.ports import Shelf
-from pipeline.alerts.book import AlertBook
-from pipeline.rules import course
-from pipeline.rules.book import Book
-from pipeline.rules.rule import make_rule
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.ports import Shelf
+from pushlane.pipeline.alerts.book import AlertBook
+from pushlane.pipeline.rules import course
+from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.rules.rule import make_rule
 from tests.unit.dispatcher.support import settings_in
 from tests.unit.lanes.stored_documents import ALERT, AT, RULE
 

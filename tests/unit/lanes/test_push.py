@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from lanes.errors import MalformedPush, UnknownFormat
-from lanes.push import (
+from pushlane.lanes.errors import MalformedPush, UnknownFormat
+from pushlane.lanes.push import (
     MAX_PUSH_BYTES,
     Arrival,
     DeadPush,

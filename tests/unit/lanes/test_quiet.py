@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lanes.errors import BadInput
-from lanes.quiet import QuietHours, is_quiet, parse_quiet, quiet_until_ms
-from lanes.zones import find_zone, known_zone
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.quiet import QuietHours, is_quiet, parse_quiet, quiet_until_ms
+from pushlane.lanes.zones import find_zone, known_zone
 
 # Half-hour changes, changes at midnight, a day left out, two changes within weeks, none at all.
 ZONES = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lanes.errors import BadInput
-from lanes.settings import CONFIG_FILE, NAMES, load, origins
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import CONFIG_FILE, NAMES, load, origins
 
 
 @pytest.fixture(autouse=True)

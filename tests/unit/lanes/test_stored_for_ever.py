@@ -11,26 +11,26 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from lanes.backend import connect
-from lanes.naming import DEAD_LANE, later_lane, own_lane
-from lanes.ports import ClaimResult
-from lanes.push import DeadPush, Push, RetryMark, decode, decode_dead, decode_mark
-from lanes.push import encode as encode_push
-from lanes.receipt import decode_receipts
-from lanes.redis import connect_redis
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.search import listed
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
-from lanes.task_bytes import decode as decode_task
-from lanes.task_bytes import encode as encode_task
-from pipeline.alerts.book import AlertBook
-from pipeline.alerts.rule import decode_rule as decode_alert
-from pipeline.rules.book import Book
-from pipeline.rules.history import RunState
-from pipeline.rules.rule import decode_rule
-from producers.feed.folder import SpoolFolder
+from pushlane.lanes.backend import connect
+from pushlane.lanes.naming import DEAD_LANE, later_lane, own_lane
+from pushlane.lanes.ports import ClaimResult
+from pushlane.lanes.push import DeadPush, Push, RetryMark, decode, decode_dead, decode_mark
+from pushlane.lanes.push import encode as encode_push
+from pushlane.lanes.receipt import decode_receipts
+from pushlane.lanes.redis import connect_redis
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
+from pushlane.lanes.task_bytes import decode as decode_task
+from pushlane.lanes.task_bytes import encode as encode_task
+from pushlane.pipeline.alerts.book import AlertBook
+from pushlane.pipeline.alerts.rule import decode_rule as decode_alert
+from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.rules.history import RunState
+from pushlane.pipeline.rules.rule import decode_rule
+from pushlane.producers.feed.folder import SpoolFolder
 from tests.contract.reading import Reading
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.stored_documents import ALERT, AT, RULE

@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from lanes.errors import BadInput, Unreachable
-from pipeline.interrupt import interrupt_stops, interrupt_waits
-from pipeline.java import require_java
-from pipeline.jvm import reason_in
-from pipeline.session import MASTER, spark_session, tried
+from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.pipeline.interrupt import interrupt_stops, interrupt_waits
+from pushlane.pipeline.java import require_java
+from pushlane.pipeline.jvm import reason_in
+from pushlane.pipeline.session import MASTER, spark_session, tried
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_program_that_is_no_java_is_named(java):
 
 @pytest.fixture
 def any_java(monkeypatch):
-    monkeypatch.setattr("pipeline.session.require_java", lambda: None)
+    monkeypatch.setattr("pushlane.pipeline.session.require_java", lambda: None)
 
 
 def test_a_memory_that_is_no_size_is_refused(any_java):

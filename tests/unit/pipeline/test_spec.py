@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from lanes.task import DeliveryMode, Level
-from pipeline.spec import load_spec, parse_spec
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, Level
+from pushlane.pipeline.spec import load_spec, parse_spec
 
 NOW_MS = 1_800_000_000_000
 

@@ -9,13 +9,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from pipeline.receipts.handover import handed_over
-from pipeline.store import CorruptStore, Counts, Interval, StoreBusy, StoreWriter, open_store
-from pipeline.store.layout import batch_of
-from pipeline.store.schema import SEEN, TABLES
-from pipeline.store.writing import CHECKPOINT_EVERY, writing
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.handover import handed_over
+from pushlane.pipeline.store import (
+    CorruptStore,
+    Counts,
+    Interval,
+    StoreBusy,
+    StoreWriter,
+    open_store,
+)
+from pushlane.pipeline.store.layout import batch_of
+from pushlane.pipeline.store.schema import SEEN, TABLES
+from pushlane.pipeline.store.writing import CHECKPOINT_EVERY, writing
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store
 
 SEEN_ROWS = pa.table({"task_id": ["t"], "kind": [0], "bucket": [0], "bits": [b"1"]}).cast(SEEN)

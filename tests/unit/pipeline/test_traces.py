@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pipeline.errors import PipelineFailed
-from pipeline.receipts.work import as_ours
-from pipeline.traces import cause, cause_of, without_data
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.receipts.work import as_ours
+from pushlane.pipeline.traces import cause, cause_of, without_data
 
 SECRET = "device-7"
 
@@ -76,7 +76,7 @@ with code 137
 OWN = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/app/lanes/pulsar/link.py", line 80, in call
     raise failure(result, self.url, doing)
-lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer: start it
+pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer: start it
 
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:600)
 """
@@ -144,8 +144,8 @@ def test_of_a_trace_in_the_log_no_value_is_kept(trace):
         (f"    raise ValueError('{SECRET}')", ""),
         (SECRET, ""),
         (
-            "lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
-            "lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
+            "pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
+            "pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer",
         ),
     ],
 )

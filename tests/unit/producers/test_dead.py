@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.browse import Browser
-from lanes.bundle import bodies_of
-from lanes.errors import TaskConflict
-from lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
-from lanes.ports import Delivery, Source, Taken
-from lanes.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
-from lanes.search import listed
-from lanes.settings import Settings
-from lanes.task import Level, State, Task
-from producers.dead import DeadLetters, Selection
-from producers.retry_dead import DeadRetry, Retried
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.browse import Browser
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.naming import DEAD_LANE, RETRIED_LANE, dead_lane
+from pushlane.lanes.ports import Delivery, Source, Taken
+from pushlane.lanes.push import DELIVERED, DeadPush, Outcome, Push, encode, encode_dead
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State, Task
+from pushlane.producers.dead import DeadLetters, Selection
+from pushlane.producers.retry_dead import DeadRetry, Retried
 from tests.unit.dispatcher.support import MemorySink, add_task, backend_in, drain
 
 AN_HOUR_MS = 3_600_000
@@ -258,7 +258,7 @@ async def test_pushes_of_an_expired_task_are_not_retried(tmp_path: Path) -> None
 async def test_two_commands_do_not_look_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.hold.TTL_S", 0.2)
+    monkeypatch.setattr("pushlane.producers.hold.TTL_S", 0.2)
 
     async with backend_in(tmp_path) as (backend, _):
         await bury(backend, await ended(backend), 1)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lanes.backend import connect
-from lanes.errors import BadInput, UnknownTask
-from lanes.receipt import ReceiptBatch, decode_receipts
-from lanes.settings import Settings
-from lanes.task import Level, Task
-from producers.client import Client
-from producers.events.event import PushEvent, parse_event
-from producers.events.record import MOST_A_BODY
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import BadInput, UnknownTask
+from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.producers.client import Client
+from pushlane.producers.events.event import PushEvent, parse_event
+from pushlane.producers.events.record import MOST_A_BODY
 from tests.command import Command
 
 AT_MS = 2_000_000_000_000

@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lanes import life
-from lanes.backend import Backend
-from lanes.bundle import bodies_of, packed
-from lanes.errors import InvalidChange, UnknownFormat, Unreachable
-from lanes.formats import set_min_format
-from lanes.push import FORMAT, Push, decode, encode
-from lanes.search import listed
-from lanes.task import Level, State, Task
-from producers.replay import clone, replay
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.bundle import bodies_of, packed
+from pushlane.lanes.errors import InvalidChange, UnknownFormat, Unreachable
+from pushlane.lanes.formats import set_min_format
+from pushlane.lanes.push import FORMAT, Push, decode, encode
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import Level, State, Task
+from pushlane.producers.replay import clone, replay
 from tests.unit.dispatcher.support import Wrapped, backend_in
 
 LATER_MS = 4_000_000_000_000

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from lanes.task import Level
-from producers.request import SubmitRequest
-from producers.row_times import RowTimes, moment_ms, read_times
-from producers.rows import BadRow
+from pushlane.lanes.task import Level
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.row_times import RowTimes, moment_ms, read_times
+from pushlane.producers.rows import BadRow
 
 BERLIN = ZoneInfo("Europe/Berlin")
 AT_MS = 2_000_000_000_000  # 2033-05-18T03:33:20Z

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lanes.errors import BadInput
-from producers.lines import MAX_LINE
-from producers.rows import BadRow, Wanted
-from producers.sources import format_of, open_source
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.lines import MAX_LINE
+from pushlane.producers.rows import BadRow, Wanted
+from pushlane.producers.sources import format_of, open_source
 
 WANTED = Wanted(("recipient", "name"), ("city",))
 

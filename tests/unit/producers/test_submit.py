@@ -11,21 +11,21 @@ from threading import Thread
 
 import pytest
 
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.bundle import bodies_of
-from lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
-from lanes.formats import set_min_format
-from lanes.marks import collapse_mark
-from lanes.naming import own_lane
-from lanes.ports import Source, Turn
-from lanes.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
-from lanes.search import listed
-from lanes.settings import Settings
-from lanes.task import Finished, Level, State, Task
-from producers.chunks import chunk_size
-from producers.request import Stage, SubmitRequest
-from producers.submit import submit
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
+from pushlane.lanes.formats import set_min_format
+from pushlane.lanes.marks import collapse_mark
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Source, Turn
+from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Finished, Level, State, Task
+from pushlane.producers.chunks import chunk_size
+from pushlane.producers.request import Stage, SubmitRequest
+from pushlane.producers.submit import submit
 
 
 class Fixture:
@@ -107,7 +107,7 @@ async def submitting(tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three of them in a thousand rows."""
-    monkeypatch.setattr("producers.chunks._CHUNK_ROWS", 400)
+    monkeypatch.setattr("pushlane.producers.chunks._CHUNK_ROWS", 400)
 
 
 class Faulty:

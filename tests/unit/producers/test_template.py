@@ -2,8 +2,8 @@
 
 import pytest
 
-from lanes.errors import BadInput
-from producers.template import Template
+from pushlane.lanes.errors import BadInput
+from pushlane.producers.template import Template
 
 COLUMNS = ("name", "first city", "share")
 

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from dispatcher.sinks import open_sink
-from dispatcher.sinks.processor import ProcessorSink, batch, load
-from lanes.errors import BadInput
-from lanes.ports import Delivery
-from lanes.push import Arrival, Kind, Outcome, Push
-from lanes.task import Level
+from pushlane.dispatcher.sinks import open_sink
+from pushlane.dispatcher.sinks.processor import ProcessorSink, batch, load
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import Arrival, Kind, Outcome, Push
+from pushlane.lanes.task import Level
 
 DEADLINE_S = 30
 

@@ -7,12 +7,12 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from dispatcher.sinks import open_sink
-from dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
-from lanes.errors import BadInput
-from lanes.ports import Delivery
-from lanes.push import Arrival, Kind, Outcome, Push, Scope
-from lanes.task import Level
+from pushlane.dispatcher.sinks import open_sink
+from pushlane.dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
+from pushlane.lanes.task import Level
 from tests.web_server import Server
 
 DEADLINE_S = 60

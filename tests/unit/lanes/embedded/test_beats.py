@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanes.embedded import messages
-from lanes.embedded.beats import MISSED, Beat, Watch, beat, come_back, last_beats
-from lanes.embedded.claims import (
+from pushlane.lanes.embedded import messages
+from pushlane.lanes.embedded.beats import MISSED, Beat, Watch, beat, come_back, last_beats
+from pushlane.lanes.embedded.claims import (
     Want,
     claim,
     drop_lane,
@@ -21,9 +21,9 @@ from lanes.embedded.claims import (
     register,
     take_from_frozen,
 )
-from lanes.embedded.owners import Owner
-from lanes.embedded.schema import prepare
-from lanes.ports import Taken
+from pushlane.lanes.embedded.owners import Owner
+from pushlane.lanes.embedded.schema import prepare
+from pushlane.lanes.ports import Taken
 from tests.contract.reading import LANE, bodies, numbered
 
 OTHER = Beat("other", 500)

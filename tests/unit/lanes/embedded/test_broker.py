@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lanes.backend import connect
-from lanes.embedded import messages
-from lanes.embedded.claims import Want, claim, give_back, register
-from lanes.embedded.database import Database
-from lanes.embedded.feeder import BYTES_HELD, fair_depth
-from lanes.embedded.schema import prepare
-from lanes.errors import PushlaneError
-from lanes.ports import Source
-from lanes.settings import Settings
+from pushlane.lanes.backend import connect
+from pushlane.lanes.embedded import messages
+from pushlane.lanes.embedded.claims import Want, claim, give_back, register
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.feeder import BYTES_HELD, fair_depth
+from pushlane.lanes.embedded.schema import prepare
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.ports import Source
+from pushlane.lanes.settings import Settings
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 
 

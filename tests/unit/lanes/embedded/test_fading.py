@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.embedded import fading
-from lanes.ports import Source
-from lanes.push import Kind
-from lanes.search import listed
-from lanes.settings import Settings
-from lanes.task import Finished, Level, Moved, State, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.embedded import fading
+from pushlane.lanes.ports import Source
+from pushlane.lanes.push import Kind
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Finished, Level, Moved, State, Task, new_task_id
 
 SCHEMA_NOW = ("ended", "fading", "forgotten")
 

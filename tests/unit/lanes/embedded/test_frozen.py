@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
-from lanes.embedded import messages
-from lanes.embedded.beats import last_beats
-from lanes.embedded.broker import EmbeddedBroker
-from lanes.embedded.claims import Haul, take_from_frozen
-from lanes.embedded.database import Database
-from lanes.embedded.reader import EmbeddedReader
-from lanes.embedded.worker import FILE_NAME
-from lanes.ports import Taken
+from pushlane.lanes.embedded import messages
+from pushlane.lanes.embedded.beats import last_beats
+from pushlane.lanes.embedded.broker import EmbeddedBroker
+from pushlane.lanes.embedded.claims import Haul, take_from_frozen
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.reader import EmbeddedReader
+from pushlane.lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.ports import Taken
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 from tests.processes import ROOT
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lanes.embedded.database import Database
-from lanes.embedded.ledger import EmbeddedLedger
-from lanes.ports import ClaimResult
-from lanes.push import Push
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.ledger import EmbeddedLedger
+from pushlane.lanes.ports import ClaimResult
+from pushlane.lanes.push import Push
 
 WINDOW_S = 600.0
 LONG_S = 600

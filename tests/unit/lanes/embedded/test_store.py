@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lanes.backend import connect
-from lanes.embedded.broker import EmbeddedBroker
-from lanes.embedded.database import Database
-from lanes.embedded.presence import EmbeddedPresence
-from lanes.embedded.worker import FILE_NAME
-from lanes.errors import PushlaneError, StorageFull, Unreachable
-from lanes.presence import Process
-from lanes.settings import Settings
+from pushlane.lanes.backend import connect
+from pushlane.lanes.embedded.broker import EmbeddedBroker
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.presence import EmbeddedPresence
+from pushlane.lanes.embedded.worker import FILE_NAME
+from pushlane.lanes.errors import PushlaneError, StorageFull, Unreachable
+from pushlane.lanes.presence import Process
+from pushlane.lanes.settings import Settings
 
 LANE = "task-a"
 

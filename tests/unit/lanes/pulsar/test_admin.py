@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
-from lanes.pulsar.broker import PulsarBroker
-from lanes.pulsar.link import Link
-from lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
-from lanes.secret import Secret
-from lanes.settings import Settings
+from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
+from pushlane.lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
+from pushlane.lanes.pulsar.broker import PulsarBroker
+from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
+from pushlane.lanes.secret import Secret
+from pushlane.lanes.settings import Settings
 
 TOKEN = "secret-token"
 
@@ -271,7 +271,7 @@ def test_a_tenant_that_two_make_at_once_is_asked_for_again() -> None:
 def test_what_a_broker_never_hears_of_is_given_up_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lanes.pulsar.admin.HEARD_OF_WITHIN_S", 0.0)
+    monkeypatch.setattr("pushlane.lanes.pulsar.admin.HEARD_OF_WITHIN_S", 0.0)
 
     async def scenario(admin: Admin, server: Server) -> None:
         with pytest.raises(PushlaneError, match=r"set deduplication .*Namespace does not exist"):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import _pulsar
 import pytest
 
-from lanes.errors import (
+from pushlane.lanes.errors import (
     BadInput,
     OversizedPush,
     PushlaneError,
@@ -15,7 +15,7 @@ from lanes.errors import (
     UnknownLane,
     Unreachable,
 )
-from lanes.pulsar.failures import MEANINGS, failure, refusal, unanswered
+from pushlane.lanes.pulsar.failures import MEANINGS, failure, refusal, unanswered
 
 URL = "pulsar://broker.test:6650"
 

@@ -14,10 +14,10 @@ from typing import Any
 import _pulsar
 import pytest
 
-from lanes.errors import BadInput, Unreachable
-from lanes.pulsar import link as link_module
-from lanes.pulsar.link import Link, connect_link, wake
-from lanes.settings import Settings
+from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.pulsar import link as link_module
+from pushlane.lanes.pulsar.link import Link, connect_link, wake
+from pushlane.lanes.settings import Settings
 
 URL = "pulsar://broker.test:6650"
 

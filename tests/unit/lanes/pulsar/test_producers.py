@@ -7,8 +7,8 @@ from typing import Any
 
 import _pulsar
 
-from lanes.pulsar.link import Link
-from lanes.pulsar.producers import ProducerKey, Producers
+from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.producers import ProducerKey, Producers
 
 LIMIT = 2
 LANES = 8

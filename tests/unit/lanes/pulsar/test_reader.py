@@ -10,10 +10,10 @@ from typing import Any
 import _pulsar
 import pytest
 
-from lanes.ports import LaneReader, Taken
-from lanes.pulsar.link import Link
-from lanes.pulsar.reader import PulsarReader
-from lanes.pulsar.recent import Hold, Recent
+from pushlane.lanes.ports import LaneReader, Taken
+from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.reader import PulsarReader
+from pushlane.lanes.pulsar.recent import Hold, Recent
 
 DEPTH = 4
 MOST_RECENT = 8

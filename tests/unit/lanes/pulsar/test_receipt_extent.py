@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from lanes.pulsar.receipts.extent import Extent, Ledger, Position, TopicStats
-from lanes.spread import spread
+from pushlane.lanes.pulsar.receipts.extent import Extent, Ledger, Position, TopicStats
+from pushlane.lanes.spread import spread
 
 EXTENT = Extent([Ledger(3, 2), Ledger(5, 0), Ledger(8, 4)], Position(3, 0))
 

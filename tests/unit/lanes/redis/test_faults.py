@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from lanes import life
-from lanes.errors import PushlaneError, Unreachable
-from lanes.marks import Mark
-from lanes.push import Kind, Push
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.redis.lease import RedisLease
-from lanes.redis.ledger import RedisLedger
-from lanes.redis.marks import RedisMarks
-from lanes.redis.notices import Notices
-from lanes.redis.registry import RedisRegistry
-from lanes.redis.shelf import RedisShelf
-from lanes.search import ALL
-from lanes.task import Finished, Level, Task, Weights
+from pushlane.lanes import life
+from pushlane.lanes.errors import PushlaneError, Unreachable
+from pushlane.lanes.marks import Mark
+from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.lease import RedisLease
+from pushlane.lanes.redis.ledger import RedisLedger
+from pushlane.lanes.redis.marks import RedisMarks
+from pushlane.lanes.redis.notices import Notices
+from pushlane.lanes.redis.registry import RedisRegistry
+from pushlane.lanes.redis.shelf import RedisShelf
+from pushlane.lanes.search import ALL
+from pushlane.lanes.task import Finished, Level, Task, Weights
 
 DEADLINE_S = 30
 KEYS = Keys("test")
@@ -144,8 +144,8 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
     call: Call, reply: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, or it is one that may be given; a lock or a rebuild is not waited for."""
-    monkeypatch.setattr("lanes.redis.rebuild.PATIENCE_S", 0.1)
-    monkeypatch.setattr("lanes.redis.locks.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pushlane.lanes.redis.rebuild.PATIENCE_S", 0.1)
+    monkeypatch.setattr("pushlane.lanes.redis.locks.PATIENCE_S", 0.1)
 
     async def scenario(client: Client, _: Answering) -> None:
         try:

@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from lanes import life
-from lanes.errors import Superseded, UnknownTask
-from lanes.ports import Fence
-from lanes.push import Kind
-from lanes.redis import RedisRegistry, connect_redis
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.redis.stored import KEPT_MS
-from lanes.search import listed
-from lanes.task import ACTIVE_STATES, Finished, Moved, State, Task
+from pushlane.lanes import life
+from pushlane.lanes.errors import Superseded, UnknownTask
+from pushlane.lanes.ports import Fence
+from pushlane.lanes.push import Kind
+from pushlane.lanes.redis import RedisRegistry, connect_redis
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.stored import KEPT_MS
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import ACTIVE_STATES, Finished, Moved, State, Task
 from tests.unit.lanes.redis.world import WINDOW_S, World, new_task, world_on
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.errors import (
+from pushlane.lanes import life
+from pushlane.lanes.errors import (
     BadInput,
     InvalidChange,
     Superseded,
@@ -17,14 +17,14 @@ from lanes.errors import (
     UnknownTask,
     Unreachable,
 )
-from lanes.ports import ClaimResult, Fence
-from lanes.presence import Process
-from lanes.push import Kind, Push
-from lanes.redis import connect_redis, tallies, writes
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.search import listed
-from lanes.task import Finished, State, Task, Weights
+from pushlane.lanes.ports import ClaimResult, Fence
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.redis import connect_redis, tallies, writes
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import Finished, State, Task, Weights
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
 
 DEADLINE_S = 60.0

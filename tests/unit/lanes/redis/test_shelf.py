@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lanes.redis import OnRedis, connect_redis
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.redis.rebuild import SHELF_KEY
-from lanes.search import listed
-from lanes.task import Level, Task
+from pushlane.lanes.redis import OnRedis, connect_redis
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.rebuild import SHELF_KEY
+from pushlane.lanes.search import listed
+from pushlane.lanes.task import Level, Task
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 DEADLINE_S = 60.0

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from lanes import life
-from lanes.redis import RedisRegistry, connect_redis
-from lanes.redis.client import Client
-from lanes.redis.keys import Keys
-from lanes.task import Level, Task, new_task_id
+from pushlane.lanes import life
+from pushlane.lanes.redis import RedisRegistry, connect_redis
+from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.task import Level, Task, new_task_id
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 WINDOW_S = 600.0

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanes.errors import BadInput
-from pipeline.alerts.law import MOST_KEPT, judge, told
-from pipeline.alerts.measure import Measured
-from pipeline.alerts.rule import AlertRule, Metric, Threshold, parse_metric
+from pushlane.lanes.errors import BadInput
+from pushlane.pipeline.alerts.law import MOST_KEPT, judge, told
+from pushlane.pipeline.alerts.measure import Measured
+from pushlane.pipeline.alerts.rule import AlertRule, Metric, Threshold, parse_metric
 
 NOW_MS = 1_800_000_000_000
 FCM = ("fcm",)

@@ -9,15 +9,15 @@ from functools import partial
 
 import pytest
 
-from lanes.backend import connect
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from pipeline.alerts.book import AlertBook
-from pipeline.alerts.measure import lag_of, measure
-from pipeline.alerts.rule import AlertRule, Metric, Threshold
-from pipeline.alerts.watch import Watch
-from pipeline.alerts.webhook import Webhook
-from pipeline.store import CorruptStore, open_store
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.alerts.book import AlertBook
+from pushlane.pipeline.alerts.measure import lag_of, measure
+from pushlane.pipeline.alerts.rule import AlertRule, Metric, Threshold
+from pushlane.pipeline.alerts.watch import Watch
+from pushlane.pipeline.alerts.webhook import Webhook
+from pushlane.pipeline.store import CorruptStore, open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
 

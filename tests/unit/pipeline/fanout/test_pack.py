@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lanes.bundle import bodies_of, numbered
-from lanes.push import decode
-from lanes.task import Level, Task
-from pipeline.fanout.pack import packing
-from producers.request import SubmitRequest
+from pushlane.lanes.bundle import bodies_of, numbered
+from pushlane.lanes.push import decode
+from pushlane.lanes.task import Level, Task
+from pushlane.pipeline.fanout.pack import packing
+from pushlane.producers.request import SubmitRequest
 
 
 def rows(first: int, last: int) -> pa.RecordBatch:
@@ -70,7 +70,7 @@ def test_a_row_that_cannot_be_used_takes_no_place() -> None:
 
 def test_a_bundle_takes_no_more_bytes_than_a_message_may(monkeypatch: pytest.MonkeyPatch) -> None:
     [first, *_] = frozen(rows(1, 4), bundle=1)
-    monkeypatch.setattr("lanes.bundle.MOST_BYTES", 3 * len(first["packed"]))
+    monkeypatch.setattr("pushlane.lanes.bundle.MOST_BYTES", 3 * len(first["packed"]))
 
     assert places(frozen(rows(1, 9), bundle=8)) == [(0, 3), (3, 3), (6, 3)]
 

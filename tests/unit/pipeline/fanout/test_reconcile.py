@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lanes.backend import Backend, connect
-from lanes.bundle import packed
-from lanes.errors import TaskConflict
-from lanes.life import now_ms
-from lanes.naming import later_lane, own_lane
-from lanes.push import Kind, Push, encode
-from lanes.settings import Settings
-from lanes.task import Finished, Level, Task
-from pipeline.fanout.reconcile import forgotten, reconcile
-from pipeline.fanout.request import Counts
-from pipeline.fanout.signature import Signature
-from pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import packed
+from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.life import now_ms
+from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.lanes.push import Kind, Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Finished, Level, Task
+from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
+from pushlane.pipeline.fanout.request import Counts
+from pushlane.pipeline.fanout.signature import Signature
+from pushlane.pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage
 
 FIRST, SECOND = Part("a", 0, 1, 50), Part("b", 1, 51, 50)
 POOL = "pool-0"

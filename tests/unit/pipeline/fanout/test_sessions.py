@@ -9,10 +9,10 @@ from threading import Event
 
 import pytest
 
-from pipeline.errors import PipelineFailed
-from pipeline.fanout import sessions
-from pipeline.fanout.request import FanoutRequest
-from pipeline.spec import parse_spec
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.fanout import sessions
+from pushlane.pipeline.fanout.request import FanoutRequest
+from pushlane.pipeline.spec import parse_spec
 
 WITHIN_S = 10.0
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from msgspec import msgpack
 
-from lanes import life
-from lanes.backend import connect
-from lanes.bundle import bodies_of, fields_of, packed, unnumbered
-from lanes.push import Push, encode
-from lanes.settings import Settings
-from lanes.task import Level, Task
-from pipeline.fanout.source import FrozenWriter
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.bundle import bodies_of, fields_of, packed, unnumbered
+from pushlane.lanes.push import Push, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.pipeline.fanout.source import FrozenWriter
 
 LANE = "task-t1"
 

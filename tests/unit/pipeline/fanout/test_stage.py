@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from lanes.errors import BadInput
-from lanes.settings import Settings
-from lanes.task import Level, Task
-from pipeline.fanout.request import Counts
-from pipeline.fanout.signature import Signature, difference
-from pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage, remove_abandoned
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.pipeline.fanout.request import Counts
+from pushlane.pipeline.fanout.signature import Signature, difference
+from pushlane.pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage, remove_abandoned
 
 
 @pytest.fixture

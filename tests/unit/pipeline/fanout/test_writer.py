@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from lanes import life
-from lanes.backend import connect
-from lanes.bundle import Packed, bodies_of, fields_of, numbered, packed, unnumbered
-from lanes.errors import BadInput
-from lanes.push import MAX_SEQ, Push, decode, encode
-from lanes.settings import Settings
-from lanes.task import Level, Task
-from pipeline.fanout import writer
-from pipeline.fanout.request import FanoutRequest
-from pipeline.fanout.writer import PartWriter, chunks
-from pipeline.spec import parse_spec
+from pushlane.lanes import life
+from pushlane.lanes.backend import connect
+from pushlane.lanes.bundle import Packed, bodies_of, fields_of, numbered, packed, unnumbered
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.push import MAX_SEQ, Push, decode, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.pipeline.fanout import writer
+from pushlane.pipeline.fanout.request import FanoutRequest
+from pushlane.pipeline.fanout.writer import PartWriter, chunks
+from pushlane.pipeline.spec import parse_spec
 
 LANE = "task-t1"
 

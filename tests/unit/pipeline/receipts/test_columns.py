@@ -6,9 +6,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from lanes.errors import UnknownFormat
-from lanes.receipt import decode_receipts, encode_receipts
-from pipeline.receipts.columns import CLICKED, FINISHED, MARK, QUARANTINED, RETRIED, ROWS, rows_of
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.receipt import decode_receipts, encode_receipts
+from pushlane.pipeline.receipts.columns import (
+    CLICKED,
+    FINISHED,
+    MARK,
+    QUARANTINED,
+    RETRIED,
+    ROWS,
+    rows_of,
+)
 from tests.receipt_bodies import NOON_MS, body
 
 

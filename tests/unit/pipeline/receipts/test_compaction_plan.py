@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lanes.settings import Settings
-from pipeline.receipts.compaction.plan import (
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.compaction.plan import (
     DAY_MS,
     HOUR_MS,
     LARGEST_SEEN_BYTES,
@@ -15,7 +15,7 @@ from pipeline.receipts.compaction.plan import (
     Roll,
     plan,
 )
-from pipeline.store import FileEntry, Generation, Interval, State, Store
+from pushlane.pipeline.store import FileEntry, Generation, Interval, State, Store
 
 NOW_MS = 20_000 * DAY_MS + 12 * HOUR_MS + 1
 SETTINGS = Settings(reports_detail_days=30, reports_minutes_days=7, reports_hours_days=90)

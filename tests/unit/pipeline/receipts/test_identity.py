@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.receipts.identity import Group, Seen, as_rows, bitmaps, examine, seqs_of
+from pushlane.pipeline.receipts.identity import Group, Seen, as_rows, bitmaps, examine, seqs_of
 
 
 def rows(*identities, ids=None, times=None):

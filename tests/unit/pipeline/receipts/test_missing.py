@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from lanes.settings import Settings
-from pipeline.receipts.missing import go_on
-from pipeline.receipts.opened import OpenedLog
-from pipeline.receipts.status import status
-from pipeline.store import StoreWriter, open_store, store_root
-from pipeline.store.writing import writing
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.missing import go_on
+from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.status import status
+from pushlane.pipeline.store import StoreWriter, open_store, store_root
+from pushlane.pipeline.store.writing import writing
 
 MIB = 1024 * 1024
 A_FILE = b"x" * (MIB // 8)

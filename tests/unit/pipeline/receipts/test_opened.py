@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from lanes.embedded.receipts import EmbeddedReceiptLog
-from lanes.settings import Settings
-from pipeline.receipts import opened
-from pipeline.receipts.handover import handed_over
-from pipeline.receipts.opened import OpenedLog, log_of_process
-from pipeline.receipts.source import Range, ReceiptsSource
+from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts import opened
+from pushlane.pipeline.receipts.handover import handed_over
+from pushlane.pipeline.receipts.opened import OpenedLog, log_of_process
+from pushlane.pipeline.receipts.source import Range, ReceiptsSource
 from tests.receipt_bodies import body
 
 DEADLINE_S = 60.0

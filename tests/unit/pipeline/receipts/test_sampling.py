@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lanes.settings import load
-from pipeline.receipts.sampling import LEAST, Pace, choose
+from pushlane.lanes.settings import load
+from pushlane.pipeline.receipts.sampling import LEAST, Pace, choose
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.reports.asking import Wish, counts_of
-from pipeline.reports.counts import count
-from pipeline.reports.dimensions import LABELS
-from pipeline.reports.query import Period
-from pipeline.store import open_store
-from pipeline.store.writing import writing
+from pushlane.pipeline.reports.asking import Wish, counts_of
+from pushlane.pipeline.reports.counts import count
+from pushlane.pipeline.reports.dimensions import LABELS
+from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.store import open_store
+from pushlane.pipeline.store.writing import writing
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
 from tests.report_queries import MOST, counted, engine_on, query
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanes.errors import BadInput, PushlaneError, UnknownTask
-from pipeline.reports import tasks
-from pipeline.reports.conditions import parse_where
-from pipeline.reports.counts import count
-from pipeline.reports.dimensions import LABELS, TIMES_MS, Dimension, parse_by
-from pipeline.reports.engine import Engine, Sql
-from pipeline.reports.query import Period
+from pushlane.lanes.errors import BadInput, PushlaneError, UnknownTask
+from pushlane.pipeline.reports import tasks
+from pushlane.pipeline.reports.conditions import parse_where
+from pushlane.pipeline.reports.counts import count
+from pushlane.pipeline.reports.dimensions import LABELS, TIMES_MS, Dimension, parse_by
+from pushlane.pipeline.reports.engine import Engine, Sql
+from pushlane.pipeline.reports.query import Period
 from tests.receipt_stores import make_store, store_of
 from tests.report_queries import MOST, PERIOD, counted, engine_on, query
 

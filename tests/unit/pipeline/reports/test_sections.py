@@ -9,18 +9,18 @@ from datasketches import hll_sketch, hll_union
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanes.errors import BadInput, PushlaneError
-from pipeline.reports import asking, sampling, shares
-from pipeline.reports.asking import Wish
-from pipeline.reports.engine import Engine, FilesMoved
-from pipeline.reports.funnel import funnel
-from pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
-from pipeline.reports.query import Period
-from pipeline.reports.recipients import recipients
-from pipeline.reports.rows import last_rows
-from pipeline.reports.shares import Sent
-from pipeline.store import CorruptStore, Interval, open_store
-from pipeline.store.writing import writing
+from pushlane.lanes.errors import BadInput, PushlaneError
+from pushlane.pipeline.reports import asking, sampling, shares
+from pushlane.pipeline.reports.asking import Wish
+from pushlane.pipeline.reports.engine import Engine, FilesMoved
+from pushlane.pipeline.reports.funnel import funnel
+from pushlane.pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
+from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports.rows import last_rows
+from pushlane.pipeline.reports.shares import Sent
+from pushlane.pipeline.store import CorruptStore, Interval, open_store
+from pushlane.pipeline.store.writing import writing
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
 from tests.report_queries import PERIOD, counted, engine_on, query
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lanes.document import MOST_BYTES
-from lanes.errors import Superseded
-from pipeline.rules.course import MOST_BEGUN, ask, begin, end, try_again, withdraw
-from pipeline.rules.history import History, Run, RunState, decode_history, run_key
+from pushlane.lanes.document import MOST_BYTES
+from pushlane.lanes.errors import Superseded
+from pushlane.pipeline.rules.course import MOST_BEGUN, ask, begin, end, try_again, withdraw
+from pushlane.pipeline.rules.history import History, Run, RunState, decode_history, run_key
 from tests.rules import a_rule, ms
 
 NINE = ms("2026-01-01T09:00")

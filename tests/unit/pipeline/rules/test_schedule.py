@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lanes.errors import BadInput
-from pipeline.rules.schedule import parse_schedule
+from pushlane.lanes.errors import BadInput
+from pushlane.pipeline.rules.schedule import parse_schedule
 from tests.rules import ms
 
 HOUR_MS = 3_600_000

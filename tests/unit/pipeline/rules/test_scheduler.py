@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from lanes.backend import Backend, connect
-from lanes.errors import BadInput, PushlaneError
-from lanes.search import listed
-from lanes.settings import Settings
-from pipeline.refusals import Nobody, TooMany
-from pipeline.rules.asking import ask_again, ask_now, give_up, see_through
-from pipeline.rules.history import RunState, run_key
-from pipeline.rules.scheduler import LEASE, LOOK_S, RunId
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import BadInput, PushlaneError
+from pushlane.lanes.search import listed
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.refusals import Nobody, TooMany
+from pushlane.pipeline.rules.asking import ask_again, ask_now, give_up, see_through
+from pushlane.pipeline.rules.history import RunState, run_key
+from pushlane.pipeline.rules.scheduler import LEASE, LOOK_S, RunId
 from tests.rules import Clock, Leading, a_rule, ms
 
 NINE = ms("2026-01-01T09:00")

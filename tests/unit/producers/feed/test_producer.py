@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from lanes.backend import Backend, connect
-from lanes.errors import (
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.errors import (
     BadInput,
     BufferFull,
     OversizedPush,
@@ -23,11 +23,11 @@ from lanes.errors import (
     TaskConflict,
     Unreachable,
 )
-from lanes.settings import Settings
-from lanes.task import Level, State
-from producers.client import Client
-from producers.feed.options import ProducerOptions
-from producers.producer import Producer
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, State
+from pushlane.producers.client import Client
+from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.producer import Producer
 from tests.lane_content import lane_of, pushes_of, task_of
 from tests.processes import until
 
@@ -69,7 +69,7 @@ class Away:
 @pytest.fixture
 def away(monkeypatch) -> Away:
     away = Away(Unreachable("no answer from the broker"))
-    monkeypatch.setattr("producers.feed.sender.connect", away.connect)
+    monkeypatch.setattr("pushlane.producers.feed.sender.connect", away.connect)
     return away
 
 
@@ -377,7 +377,7 @@ def test_it_is_used_while_it_is_open(make) -> None:
 
 def test_it_does_not_go_through_a_fork(make, monkeypatch) -> None:
     with make() as producer, monkeypatch.context() as patch:
-        patch.setattr("producers.producer.os.getpid", lambda: -1)
+        patch.setattr("pushlane.producers.producer.os.getpid", lambda: -1)
         with pytest.raises(PushlaneError, match="before a fork"):
             producer.push("user")
 
@@ -386,7 +386,7 @@ def test_a_thread_that_dies_is_told_at_the_next_push(make, monkeypatch) -> None:
     def broken(settings: Settings) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("producers.feed.sender.connect", broken)
+    monkeypatch.setattr("pushlane.producers.feed.sender.connect", broken)
     producer = make().open()
 
     with pytest.raises(PushlaneError, match="RuntimeError: broken"):

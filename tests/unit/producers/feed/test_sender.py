@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_other
 
-from lanes import life
-from lanes.backend import Backend, connect
-from lanes.bundle import bodies_of
-from lanes.formats import set_min_format
-from lanes.marks import collapse_mark
-from lanes.naming import own_lane, pool_lane
-from lanes.ports import Source, Turn
-from lanes.push import Kind, Push, decode, encode
-from lanes.settings import Settings
-from lanes.task import Finished, Level, Task
-from producers.feed.batch import Batch
-from producers.feed.folder import Header, SpooledStream, SpoolFolder
-from producers.feed.sender import Sender
+from pushlane.lanes import life
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.formats import set_min_format
+from pushlane.lanes.marks import collapse_mark
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.ports import Source, Turn
+from pushlane.lanes.push import Kind, Push, decode, encode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Finished, Level, Task
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.folder import Header, SpooledStream, SpoolFolder
+from pushlane.producers.feed.sender import Sender
 from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))
@@ -88,7 +88,7 @@ def on_pulsar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
         async with connect(settings) as backend:
             yield replace(backend, broker=Forgetful(backend.broker))
 
-    monkeypatch.setattr("producers.feed.sender.connect", connect_as_pulsar)
+    monkeypatch.setattr("pushlane.producers.feed.sender.connect", connect_as_pulsar)
     return settings.but(broker=PULSAR)
 
 

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lanes.errors import UnknownFormat
-from lanes.task import Level, Task
-from producers.feed.batch import Batch
-from producers.feed.folder import Header, SpoolFolder
-from producers.feed.records import Bad, Good, Torn, pack, scan
-from producers.feed.spool import Spool
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.task import Level, Task
+from pushlane.producers.feed.batch import Batch
+from pushlane.producers.feed.folder import Header, SpoolFolder
+from pushlane.producers.feed.records import Bad, Good, Torn, pack, scan
+from pushlane.producers.feed.spool import Spool
 
 ROOM = 1_000_000
 
@@ -235,7 +235,7 @@ def test_nothing_is_handed_out_before_it_is_synced(tmp_path: Path, monkeypatch) 
         fsync(handle)
 
     with opened(tmp_path) as spool:
-        monkeypatch.setattr("producers.feed.segment.os.fsync", recorded)
+        monkeypatch.setattr("pushlane.producers.feed.segment.os.fsync", recorded)
         spool.append(BATCHES[:1], ROOM)
         assert synced == []
 
@@ -253,7 +253,7 @@ def test_a_disk_that_is_full_leaves_no_half_record(tmp_path: Path, monkeypatch) 
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("producers.feed.segment.write_all", half)
+            patch.setattr("pushlane.producers.feed.segment.write_all", half)
             with pytest.raises(OSError, match="No space"):
                 spool.append(BATCHES[2:], ROOM)
         spool.append(BATCHES[2:], ROOM)
