@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import packed
 from pushlane.lanes.naming import own_lane
@@ -29,18 +29,18 @@ async def write_task(backend: Backend, level: Level, pushes: int, quota: int = 1
         lane=lane,
         quota=quota,
         bundle=BUNDLE,
-        created_at_ms=life.now_ms(),
+        created_at_ms=task_transitions.now_ms(),
     )
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
-    await backend.registry.change(task_id, life.start)
+    await backend.registry.change(task_id, task_transitions.start)
     for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
         last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
         bodies = [encode(push_of(task_id, seq)) for seq in range(first, last)]
         bundles = list(packed(bodies, BUNDLE))
         source = Source(f"submit-{task_id}", [bundle.last_seq for bundle in bundles])
         await backend.broker.publish(lane, [one.message for one in bundles], source=source)
-    await backend.registry.change(task_id, life.seal(pushes))
+    await backend.registry.change(task_id, task_transitions.seal(pushes))
     return task_id
 
 

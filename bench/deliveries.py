@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bench.figures import say
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 
 _LOST_TOLD = 20
 
@@ -18,7 +18,7 @@ class Account(NamedTuple):
     duplicates: int
 
 
-def account(log: Iterable[Arrival], totals: dict[str, int]) -> Account:
+def account(log: Iterable[ArrivalLine], totals: dict[str, int]) -> Account:
     """Compare a log with `totals`: how many pushes each task was submitted with, seqs from 1."""
     seen: dict[str, set[int]] = {task: set() for task in totals}
     duplicates = 0

@@ -19,7 +19,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fairness_of import jain, longest_gap, share_error
 from bench.figures import Figure, at_least, at_most, exactly
-from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights
@@ -56,7 +56,7 @@ async def submit(settings: Settings, tasks: int, pushes: int) -> dict[str, Level
     return levels
 
 
-def judge(log: list[Arrival], levels: dict[str, Level], pushes: int) -> dict[str, Any]:
+def judge(log: list[ArrivalLine], levels: dict[str, Level], pushes: int) -> dict[str, Any]:
     """The figures of one run, over the part of the log in which every task had a backlog."""
     lost, duplicates = account(log, dict.fromkeys(levels, pushes))
     tell_lost(lost)

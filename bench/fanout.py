@@ -34,7 +34,7 @@ from pushlane.pipeline.fanout.fan_out import fan_out
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.session import spark_session
 from pushlane.pipeline.spec import parse_spec
-from pushlane.producers.request import Stage, SubmitProgress
+from pushlane.producers.request import SubmitProgress, SubmitStage
 
 RUNS = (("--broker", "pulsar"),)
 _SPEC = {
@@ -114,7 +114,7 @@ async def _round(settings: Settings, request: FanoutRequest, expected: int) -> R
     first_s: list[float] = []
 
     def watch(progress: SubmitProgress) -> None:
-        if progress.stage is Stage.PUBLISHING and progress.rows and not first_s:
+        if progress.stage is SubmitStage.PUBLISHING and progress.rows and not first_s:
             first_s.append(time.monotonic() - began_s)
 
     with Resident() as held:

@@ -17,7 +17,7 @@ from bench.backends import backend_settings
 from bench.backlog import BUNDLE, write_tasks
 from bench.dispatching import Dispatching, dispatching
 from bench.figures import Figure, at_most, say
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.naming import own_lane
@@ -82,11 +82,11 @@ def _with_lanes(broker: str, lanes: int) -> int:
                     level=Level.HIGH,
                     lane=lane,
                     bundle=BUNDLE,
-                    created_at_ms=life.now_ms(),
+                    created_at_ms=task_transitions.now_ms(),
                 )
                 async with room:
                     await backend.broker.open_lane(lane)
-                    await backend.registry.add(life.start(task))
+                    await backend.registry.add(task_transitions.start(task))
 
             await asyncio.gather(*(open_one() for _ in range(lanes)))
 

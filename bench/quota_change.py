@@ -25,8 +25,8 @@ from bench.dispatching import drain
 from bench.fairness_of import WINDOW
 from bench.figures import Figure, at_most, exactly, say
 from bench.late import SLOTS, arrived, sink
-from pushlane.cli.demo.arrivals import Arrival, Follower
-from pushlane.lanes import life
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights
@@ -100,7 +100,7 @@ async def _change(backend: Backend, tasks: Sequence[str], count: int) -> list[Ch
         kind = ("quota", "weights")[number % 2]
         if kind == "quota":
             quota = _QUOTAS[number // 2 % 2]
-            await backend.registry.change(tasks[0], life.set_quota(quota))
+            await backend.registry.change(tasks[0], task_transitions.set_quota(quota))
         else:
             weights = _WEIGHTS[number // 2 % 2]
             await backend.registry.set_weights(weights)
@@ -120,7 +120,7 @@ def due(tasks: Sequence[str], quota: int, weights: Weights) -> dict[str, float]:
     }
 
 
-def judge(log: Sequence[Arrival], changes: Sequence[Change]) -> dict[str, Any]:
+def judge(log: Sequence[ArrivalLine], changes: Sequence[Change]) -> dict[str, Any]:
     by_kind: dict[str, list[float]] = {"quota": [], "weights": []}
     for change in changes:
         after = [arrival for arrival in log if change.at_s <= arrival.at_s < change.until_s]
@@ -133,7 +133,7 @@ def judge(log: Sequence[Arrival], changes: Sequence[Change]) -> dict[str, Any]:
     }
 
 
-def effective_s(after: Sequence[Arrival], change: Change) -> float:
+def effective_s(after: Sequence[ArrivalLine], change: Change) -> float:
     """From the change until the end of the last window that is off; `after` is what came then."""
     counts: Counter[str] = Counter()
     effective_at_s = change.at_s

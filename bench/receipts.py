@@ -113,14 +113,14 @@ def _took_s(root: Path, name: str, question: Question) -> float:
 
 
 def _asking(root: Path, question: Question) -> Callable[[], object]:
-    from pushlane.pipeline.reports.asking import Wish, counts_of, report_of, rows_of
     from pushlane.pipeline.reports.conditions import parse_where
     from pushlane.pipeline.reports.dimensions import parse_by
     from pushlane.pipeline.reports.query import Period, Query
+    from pushlane.pipeline.reports.query_runner import AnswerOptions, counts_of, report_of, rows_of
 
     period = Period(_SINCE_MS, _SINCE_MS + (HOURS + 2) * HOUR_MS)
     query = Query(period, parse_by(question.by), parse_where([question.where]))
-    wish = Wish(1_000, question.with_recipients, question.with_latency)
+    wish = AnswerOptions(1_000, question.with_recipients, question.with_latency)
     if question.is_rows:
         return lambda: rows_of(root, query, 100)
     if question.is_report:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from datasketches import hll_sketch, tgt_hll_type
 
 from bench.figures import say
-from pushlane.pipeline.store import Counts, StoreWriter
+from pushlane.pipeline.store import FileCounts, StoreWriter
 from pushlane.pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K
 from pushlane.pipeline.store.writing import writing
 
@@ -119,7 +119,7 @@ def _write_hour(writer: StoreWriter, first: int, last: int, hour: int, since_ms:
         writer.write("minutes", _with_sketches(_table(made, _minutes())), name)
         writer.write("latency", _table(made, _latency()), name)
         writer.write("attributes", _table(made, _ATTRIBUTES), name)
-    writer.publish("batch", name, positions=[str(last)], counts=Counts(receipts=last - first))
+    writer.publish("batch", name, positions=[str(last)], counts=FileCounts(receipts=last - first))
 
 
 def _table(made: duckdb.DuckDBPyConnection, text: str) -> pa.Table:

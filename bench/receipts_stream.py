@@ -31,7 +31,7 @@ def measure(receipts: int = 4_000_000, most_bodies: int = 4_000) -> dict[str, An
         AssertionError: the store does not count what the log was filled with.
     """
     from pushlane.pipeline.receipts.job import RunOptions, run_on
-    from pushlane.pipeline.receipts.work import SessionOptions, opened
+    from pushlane.pipeline.receipts.job_context import SessionOptions, opened
 
     with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
         settings = load({"data_dir": Path(folder), "broker": "embedded"})
@@ -64,11 +64,11 @@ class _Batches:
 
 def _fill(settings: Settings, receipts: int) -> int:
     """How many receipts are in the log, with those that are there twice."""
-    from pushlane.pipeline.receipts.opened import OpenedLog
+    from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 
     bodies: list[bytes] = []
     written = 0
-    with OpenedLog(settings) as log:
+    with SyncReceiptLog(settings) as log:
         for number, first in enumerate(range(0, receipts, _IN_BODY)):
             count = min(_IN_BODY, receipts - first)
             copies = 2 if number % 10 == 0 else 1

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 from bench.receipts_store import HOUR_MS, HOURS, write_store
-from pushlane.pipeline.reports.asking import Wish, report_of
 from pushlane.pipeline.reports.plots import write_png
 from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.query_runner import AnswerOptions, report_of
 
 _DOCS = Path(__file__).parent.parent / "docs"
 _RECEIPTS = 300_000
@@ -20,7 +20,7 @@ def main(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="pushlane-picture-") as folder:
         write_store(Path(folder), _RECEIPTS, _MIDNIGHT_MS)
         period = Period(_MIDNIGHT_MS, _MIDNIGHT_MS + HOURS * HOUR_MS)
-        report, _ = report_of(Path(folder), Query(period), Wish(1))
+        report, _ = report_of(Path(folder), Query(period), AnswerOptions(1))
     write_png(report, path)
 
 

@@ -23,7 +23,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import Dispatching, dispatching, drain
 from bench.fairness_of import share_error
 from bench.figures import Figure, at_least, at_most, exactly, say
-from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.cli.demo.receiver import running
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
@@ -111,8 +111,8 @@ def _wait(reached: Callable[[], bool], crew: Sequence[Dispatching]) -> None:
 
 
 def judge(
-    webhook: Sequence[Arrival],
-    rest: Sequence[Arrival],
+    webhook: Sequence[ArrivalLine],
+    rest: Sequence[ArrivalLine],
     levels: dict[str, Level],
     phases: Sequence[Phase],
 ) -> dict[str, Any]:
@@ -134,19 +134,19 @@ def judge(
     }
 
 
-def _require_backlog(log: Sequence[Arrival], totals: dict[str, int]) -> None:
+def _require_backlog(log: Sequence[ArrivalLine], totals: dict[str, int]) -> None:
     """Shares mean something only while every task has pushes left."""
     counts = Counter(arrival.task for arrival in log)
     if any(counts[task] >= total for task, total in totals.items()):
         raise PushlaneError("a task ran out of pushes while shares were measured")
 
 
-def rate_per_s(log: Sequence[Arrival], phase: Phase) -> float:
+def rate_per_s(log: Sequence[ArrivalLine], phase: Phase) -> float:
     came = sum(phase.begin_s <= arrival.at_s < phase.end_s for arrival in log)
     return came / (phase.end_s - phase.begin_s)
 
 
-def _error(log: Sequence[Arrival], levels: dict[str, Level]) -> float:
+def _error(log: Sequence[ArrivalLine], levels: dict[str, Level]) -> float:
     entitled = {level.value: weight / 10 for level, weight in Weights().by_level().items()}
     return share_error([levels[arrival.task].value for arrival in log], entitled)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 
 from bench.backlog import push_of
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.naming import pool_lane
 from pushlane.lanes.push import encode
@@ -35,7 +35,7 @@ def _task(settings: Settings) -> Task:
         lane=pool_lane(task_id, settings.pool_lanes),
         state=State.RUNNING,
         total=1,
-        created_at_ms=life.now_ms(),
+        created_at_ms=task_transitions.now_ms(),
     )
 
 

@@ -26,7 +26,7 @@ from bench.deliveries import account, tell_lost
 from bench.dispatching import drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, exactly, say
-from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.cli.demo.receiver import running
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
@@ -125,7 +125,7 @@ def _judge(path: Path, totals: dict[str, int], cpu_s: float) -> Run:
     return Run(middle_rate(log.arrivals), cpu_s / took_s, lost, duplicates)
 
 
-def middle_rate(log: Sequence[Arrival]) -> float:
+def middle_rate(log: Sequence[ArrivalLine]) -> float:
     """Arrivals a second without the first and the last part, over whole rounds of the slots.
 
     Slots that began together stay together: between two arrivals so many whole rounds apart lie

@@ -21,7 +21,7 @@ from bench.dispatching import dispatching, drain
 from bench.fast_receiver import fast_receiver
 from bench.figures import Figure, at_least, at_most, exactly, say
 from bench.late import arrived
-from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights
@@ -35,7 +35,7 @@ _WARM_S = 10.0
 _SETTLED_S = 15.0
 _PER_S = {level: _SLOTS * weight / 10 / _USUAL_S for level, weight in Weights().by_level().items()}
 
-Which = Callable[[Arrival], bool]
+Which = Callable[[ArrivalLine], bool]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ class _Played:
 
     def __init__(
         self,
-        arrivals: Sequence[Arrival],
+        arrivals: Sequence[ArrivalLine],
         tasks: Mapping[Level, Sequence[str]],
         takes_s: Mapping[str, float],
     ) -> None:
@@ -99,10 +99,10 @@ class _Played:
             most = max(most, now)
         return most
 
-    def _some(self, which: Which) -> list[Arrival]:
+    def _some(self, which: Which) -> list[ArrivalLine]:
         return [one for one in self.arrivals if which(one)]
 
-    def _takes(self, one: Arrival) -> float:
+    def _takes(self, one: ArrivalLine) -> float:
         return self._takes_s.get(one.task, self._takes_s[one.level])
 
 

@@ -17,21 +17,21 @@ from pushlane.cli.alerts_view import (
     rule_json,
     rule_row,
 )
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
 from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.run import on_backend
 from pushlane.cli.signals import stop_on_signals
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.life import now_ms
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.alerts.book import AlertBook
-    from pushlane.pipeline.alerts.law import State
-    from pushlane.pipeline.alerts.rule import AlertRule
+    from pushlane.pipeline.alerts.alert_rule import AlertRule
+    from pushlane.pipeline.alerts.alert_store import AlertStore
+    from pushlane.pipeline.alerts.firing import State
     from pushlane.pipeline.alerts.watch import Look
 
 _LEAST_EVERY_S = 1.0
@@ -87,7 +87,7 @@ def add(
 ) -> None:
     """Save an alert. It is looked after while `pushlane alerts run` runs."""
     with pipeline_extra():
-        from pushlane.pipeline.alerts.rule import AlertRule, Threshold, parse_metric
+        from pushlane.pipeline.alerts.alert_rule import AlertRule, Threshold, parse_metric
     rule = AlertRule(
         name=name,
         metric=parse_metric(metric),
@@ -118,7 +118,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Show an alert, and what is known of it: which groups fire, since when."""
 
-    async def load(book: AlertBook) -> tuple[AlertRule, State]:
+    async def load(book: AlertStore) -> tuple[AlertRule, State]:
         return await book.rule(name), (await book.known(name)).state
 
     rule, groups = _in_book(flags, load)
@@ -139,14 +139,14 @@ def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Measure an alert now, without telling anybody or remembering it."""
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.alerts.book import AlertBook
+        from pushlane.pipeline.alerts.alert_store import AlertStore
         from pushlane.pipeline.alerts.measure import lag_of, measure
         from pushlane.pipeline.store import store_root
 
     root = store_root(settings)
 
     async def look(backend: Backend) -> tuple[AlertRule, int | None]:
-        return await AlertBook(backend.shelf).rule(name), await lag_of(backend.receipts, root)
+        return await AlertStore(backend.shelf).rule(name), await lag_of(backend.receipts, root)
 
     rule, lag = on_backend(settings, look)
     found = measure(root, rule, now_ms(), lag)
@@ -173,7 +173,7 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.alerts.service import serve
+        from pushlane.pipeline.alerts.alert_service import serve
         from pushlane.pipeline.store import store_root
 
     async def work(backend: Backend) -> int:
@@ -197,7 +197,7 @@ def _say(looks: list[Look]) -> None:
             note(line)
 
 
-def _in_book(flags: Flags, work: Callable[[AlertBook], Awaitable[T]]) -> T:
+def _in_book(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
     with pipeline_extra():
-        from pushlane.pipeline.alerts.book import AlertBook
-    return on_backend(flags.settings(), lambda backend: work(AlertBook(backend.shelf)))
+        from pushlane.pipeline.alerts.alert_store import AlertStore
+    return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.shelf)))

@@ -9,9 +9,9 @@ from pushlane.cli.render import Column
 from pushlane.cli.times import time_text
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.alerts.law import Group
+    from pushlane.pipeline.alerts.alert_rule import AlertRule
+    from pushlane.pipeline.alerts.firing import AlertGroup
     from pushlane.pipeline.alerts.measure import Measured
-    from pushlane.pipeline.alerts.rule import AlertRule
     from pushlane.pipeline.alerts.watch import Look
 
 COLUMNS = (
@@ -53,12 +53,12 @@ def rule_json(rule: AlertRule) -> dict[str, Any]:
     }
 
 
-def group_fields(groups: Mapping[str, Group]) -> list[tuple[str, str]]:
+def group_fields(groups: Mapping[str, AlertGroup]) -> list[tuple[str, str]]:
     """Since when which group is alarming, and whether that was told."""
     return [(f"group {name}", _group_text(group)) for name, group in sorted(groups.items())]
 
 
-def _group_text(group: Group) -> str:
+def _group_text(group: AlertGroup) -> str:
     since = f"alarming since {time_text(group.since_ms)}"
     if group.pending:
         return f"{since}; {group.pending.status} is still to be told"
@@ -69,7 +69,7 @@ def _group_text(group: Group) -> str:
 
 def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
     """What was measured, the alarming groups first."""
-    from pushlane.pipeline.alerts.law import is_alarming
+    from pushlane.pipeline.alerts.firing import is_alarming
 
     rows = [
         {

@@ -9,7 +9,7 @@ import asyncio
 
 import typer
 
-from pushlane.cli.words import STATES
+from pushlane.cli.parsing import STATES
 from pushlane.lanes import settings
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError

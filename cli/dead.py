@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.run import on_backend
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, UserError
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.push import DeadPush
 from pushlane.lanes.settings import Settings
-from pushlane.producers.dead import NO_TASK, DeadLetters, Found, Selection, task_of_push
+from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.dead import NO_TASK, DeadLetters, FoundDead, Selection, task_of_push
 from pushlane.producers.retry_dead import DeadRetry, Retried
 from pushlane.producers.times import parse_age
 
@@ -115,7 +115,7 @@ def list_dead(
     """List dead pushes, lane by lane, oldest first, without what they hold."""
     wanted = _Filter(task, reason, older_than, newer_than, limit + 1 if limit else 0)
 
-    async def load(backend: Backend) -> Found:
+    async def load(backend: Backend) -> FoundDead:
         return await DeadLetters(backend).find(await wanted.selection(backend))
 
     found = on_backend(_settings(flags), load)
@@ -227,7 +227,7 @@ def _settings(flags: Flags) -> Settings:
     return flags.also(prefetch=_PREFETCH).settings()
 
 
-async def _find(backend: Backend, wanted: _Filter) -> Found:
+async def _find(backend: Backend, wanted: _Filter) -> FoundDead:
     return await DeadLetters(backend).find(await wanted.selection(backend))
 
 
@@ -235,7 +235,7 @@ async def _purge(backend: Backend, wanted: _Filter) -> int:
     return await DeadLetters(backend).purge(await wanted.selection(backend))
 
 
-def _last(push: str, found: Found) -> DeadPush:
+def _last(push: str, found: FoundDead) -> DeadPush:
     if not found.letters:
         _tell_cut(found)
         raise UserError(
@@ -277,7 +277,7 @@ def _confirm(count: str) -> None:
         raise UserError("nothing is purged")
 
 
-def _tell_cut(found: Found) -> None:
+def _tell_cut(found: FoundDead) -> None:
     if found.cut:
         note(
             f"lane {', '.join(found.cut)} holds more than can be looked through at once; retry or "

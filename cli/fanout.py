@@ -13,15 +13,15 @@ import typer
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
 from pushlane.cli.spark import Conf, Master, Memory
 from pushlane.cli.task_view import task_fields
-from pushlane.cli.words import parse_pairs, pushes_text
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.fanout.request import Counts, FanoutRequest, FanoutResult
+    from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest, FanoutResult
 
 Audience = Annotated[
     str, typer.Option(metavar="PATH|TABLE", help="Who may get it: anything that Spark reads.")
@@ -131,7 +131,7 @@ def _remark(result: FanoutResult) -> None:
         note(_counted(result.counts))
 
 
-def _counted(counts: Counts) -> str:
+def _counted(counts: AudienceCounts) -> str:
     parts = {
         "without recipient": counts.without_recipient,
         "excluded": counts.excluded,

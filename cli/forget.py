@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, with_flags
-from pushlane.cli.run import on_backend
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.task import Task
@@ -46,7 +46,7 @@ def forget(
 
     wanted = on_backend(settings, load)
     for task in wanted.values():
-        life.check_forgettable(task)  # refuse before anybody is asked
+        task_transitions.check_forgettable(task)  # refuse before anybody is asked
     if not yes:
         _confirm_forget(list(wanted.values()))
     on_backend(settings, partial(_forget_all, tasks=list(wanted.values())))

@@ -21,7 +21,7 @@ from pushlane.cli.pipeline_view import batch_line, status_fields, status_json
 from pushlane.cli.render import print_fields, print_json
 from pushlane.cli.spark import Conf, Master, Memory, session_options
 from pushlane.cli.times import time_text
-from pushlane.lanes.life import now_ms
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
 
 Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
@@ -113,7 +113,7 @@ def replay(
     """
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.receipts.replay import ReplayOptions, replay
+        from pushlane.pipeline.receipts.rebuild import ReplayOptions, replay
     options = ReplayOptions(
         since_ms=parse_since(since, now_ms()),
         session=session_options(master, memory, conf),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pushlane.cli.times import age_text, time_text
-from pushlane.lanes.life import now_ms
+from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
     from pushlane.pipeline.receipts.batch import BatchDone

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.cli.run import on_backend
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, pool_lanes
 from pushlane.lanes.pool import pool_size, set_pool_size

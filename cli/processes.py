@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.cli.run import on_backend
 from pushlane.cli.times import age_text, time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.formats import min_format, set_min_format
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.presence import Process, Resting
 from pushlane.lanes.push import FORMAT
+from pushlane.lanes.task_transitions import now_ms
 
 _COLUMNS = (
     Column("PROCESS"),

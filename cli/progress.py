@@ -17,14 +17,14 @@ from rich.progress import (
 from rich.progress import Task as Bar
 from rich.text import Text
 
-from pushlane.producers.request import Stage, SubmitProgress
+from pushlane.producers.request import SubmitProgress, SubmitStage
 
 _LABELS = {
-    Stage.READING: "reading input",
-    Stage.CHECKING: "checking rows",
-    Stage.FREEZING: "freezing the audience",
-    Stage.PUBLISHING: "publishing",
-    Stage.SEALING: "sealing",
+    SubmitStage.READING: "reading input",
+    SubmitStage.CHECKING: "checking rows",
+    SubmitStage.FREEZING: "freezing the audience",
+    SubmitStage.PUBLISHING: "publishing",
+    SubmitStage.SEALING: "sealing",
 }
 
 
@@ -46,7 +46,7 @@ class SubmitBar:
             disable=not console.is_terminal,
             transient=True,
         )
-        self._stage: Stage | None = None
+        self._stage: SubmitStage | None = None
         self._console = console
         self.task_id = ""
 
@@ -67,7 +67,7 @@ class SubmitBar:
             bar = self._bars.task_ids[-1]
             self._bars.update(bar, completed=progress.rows, total=progress.total)
 
-    def _enter_stage(self, stage: Stage) -> None:
+    def _enter_stage(self, stage: SubmitStage) -> None:
         self._stage = stage
         for bar in self._bars.task_ids:
             self._bars.remove_task(bar)

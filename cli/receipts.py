@@ -11,12 +11,12 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import print_json
-from pushlane.cli.run import on_backend
 from pushlane.lanes.errors import BadInput
-from pushlane.producers.events.lines import record_lines
+from pushlane.producers.events.json_lines import record_lines
 
 _SHOWN = 10
 

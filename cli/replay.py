@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json
-from pushlane.cli.run import on_backend
 from pushlane.cli.task_view import task_fields
 from pushlane.cli.tasks import TaskId
-from pushlane.cli.words import pushes_text
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers import replay as replays
-from pushlane.producers.replay import Begun, Replayed
+from pushlane.producers.replay import Begun, ReplayedTask
 from pushlane.producers.times import parse_since
 
 
@@ -57,7 +57,7 @@ def clone(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
 
 
 def _run(
-    settings: Settings, work: Callable[[Backend, Begun], Awaitable[Replayed]], as_json: bool
+    settings: Settings, work: Callable[[Backend, Begun], Awaitable[ReplayedTask]], as_json: bool
 ) -> None:
     made: list[Task] = []
     try:
@@ -77,7 +77,7 @@ def _left(made: list[Task]) -> str:
     )
 
 
-def _show(made: Replayed, as_json: bool) -> None:
+def _show(made: ReplayedTask, as_json: bool) -> None:
     note(f"{pushes_text(made.published)} on the lane, level {made.task.level}")
     if as_json:
         task = task_fields(made.task)

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pushlane.cli import report_view
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import print_json
-from pushlane.cli.run import on_backend
 from pushlane.lanes.errors import BadInput, UnknownTask, Unreachable
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_since
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.reports.asking import Wish
-    from pushlane.pipeline.reports.counts import Counts
+    from pushlane.pipeline.reports.counts import CountRows
     from pushlane.pipeline.reports.query import Query
+    from pushlane.pipeline.reports.query_runner import AnswerOptions
     from pushlane.pipeline.reports.report import Report
     from pushlane.pipeline.reports.table import Table
 
@@ -139,10 +139,10 @@ class _Form:
         """How many rows: few for people, unless they say."""
         return self.limit or (_MOST if self.as_csv or self.as_json else on_terminal)
 
-    def wish(self) -> Wish:
-        from pushlane.pipeline.reports.asking import Wish
+    def wish(self) -> AnswerOptions:
+        from pushlane.pipeline.reports.query_runner import AnswerOptions
 
-        return Wish(self.most(_MOST_SHOWN), self.recipients, self.latency)
+        return AnswerOptions(self.most(_MOST_SHOWN), self.recipients, self.latency)
 
 
 @dataclass(frozen=True)
@@ -218,12 +218,12 @@ def _registered(settings: Settings, word: str) -> _Registered:
 
 def _report(settings: Settings, query: Query, submitted: int | None, form: _Form) -> None:
     """The breakdown alone when one was asked for on a terminal or as CSV, else all of it."""
-    from pushlane.pipeline.reports import asking
+    from pushlane.pipeline.reports import query_runner
     from pushlane.pipeline.store import store_root
 
     root, wish = store_root(settings), form.wish()
     if not form.is_table:
-        made, table = asking.report_of(root, query, wish, submitted)
+        made, table = query_runner.report_of(root, query, wish, submitted)
         notes, counts = made.notes, made.counts
         _write_pictures(made, table, form)
         if form.as_json:
@@ -231,7 +231,7 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: _Form
         elif form.is_for_people and counts.rows:
             report_view.print_summary(made)
     else:
-        answer = asking.counts_of(root, query, wish)
+        answer = query_runner.counts_of(root, query, wish)
         table, notes, counts = answer.table, answer.notes, answer.counts
     _print_table(table, form)
     _remark(counts, notes)
@@ -244,7 +244,7 @@ def _print_table(table: Table, form: _Form) -> None:
         report_view.print_counts(table)
 
 
-def _remark(counts: Counts, notes: list[str]) -> None:
+def _remark(counts: CountRows, notes: list[str]) -> None:
     """What is not in the table, on stderr."""
     more = counts.rows_in_all - len(counts.rows)
     if not counts.rows:
@@ -280,10 +280,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _rows(settings: Settings, query: Query, _submitted: int | None, form: _Form) -> None:
-    from pushlane.pipeline.reports import asking
+    from pushlane.pipeline.reports import query_runner
     from pushlane.pipeline.store import store_root
 
-    found = asking.rows_of(store_root(settings), query, form.most(_MOST_SHOWN_ROWS))
+    found = query_runner.rows_of(store_root(settings), query, form.most(_MOST_SHOWN_ROWS))
     if form.as_json:
         print_json(found.rows)
     elif form.as_csv:

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pushlane.cli import rules_run
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
 from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.run import on_backend
 from pushlane.cli.spark import Conf, Master, Memory
-from pushlane.cli.words import parse_pairs, pushes_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UserError
-from pushlane.lanes.life import now_ms
+from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.rules.book import Page
     from pushlane.pipeline.rules.rule import Rule
+    from pushlane.pipeline.rules.rule_store import Page
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
 Target = Annotated[
@@ -140,8 +140,8 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the rules, with when each runs next and how its last run ended."""
     with pipeline_extra():
         from pushlane.cli.rules_view import RULE_COLUMNS, rule_json, rule_row
-        from pushlane.pipeline.rules.book import Book
-    pages = on_backend(flags.settings(), lambda backend: Book(backend.shelf).pages())
+        from pushlane.pipeline.rules.rule_store import RuleStore
+    pages = on_backend(flags.settings(), lambda backend: RuleStore(backend.shelf).pages())
     if as_json:
         print_json([rule_json(page) for page in pages])
     elif pages:
@@ -170,10 +170,12 @@ def history(
     """Show what became of the runs, the latest last."""
     with pipeline_extra():
         from pushlane.cli.rules_view import RUN_COLUMNS, run_json, run_row
-        from pushlane.pipeline.rules.book import Book
+        from pushlane.pipeline.rules.rule_store import RuleStore
 
     async def load(backend: Backend) -> list[Page]:
-        return await Book(backend.shelf).pages() if rule is None else [await _page(backend, rule)]
+        return (
+            await RuleStore(backend.shelf).pages() if rule is None else [await _page(backend, rule)]
+        )
 
     pages = on_backend(flags.settings(), load)
     runs = [(run.at_ms, page.rule.name, run) for page in pages for run in page.history.runs]
@@ -205,32 +207,32 @@ def remove(
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.rules.book import Book
+        from pushlane.pipeline.rules.rule_store import RuleStore
     page = on_backend(settings, lambda backend: _page(backend, rule))
     if not yes:
         _confirm(page)
-    on_backend(settings, lambda backend: Book(backend.shelf).remove(rule))
+    on_backend(settings, lambda backend: RuleStore(backend.shelf).remove(rule))
     note(f"rule {rule} is removed")
 
 
 async def _page(backend: Backend, name: str) -> Page:
-    from pushlane.pipeline.rules.book import Book
+    from pushlane.pipeline.rules.rule_store import RuleStore
 
-    return await Book(backend.shelf).page(name)
+    return await RuleStore(backend.shelf).page(name)
 
 
 async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
-    from pushlane.pipeline.rules.book import Book
+    from pushlane.pipeline.rules.rule_store import RuleStore
 
-    book = Book(backend.shelf)
+    book = RuleStore(backend.shelf)
     await (book.replace(rule) if replace else book.add(rule))
     return await book.page(rule.name)
 
 
 async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
     with pipeline_extra():
-        from pushlane.pipeline.rules.book import Book
-    book = Book(backend.shelf)
+        from pushlane.pipeline.rules.rule_store import RuleStore
+    book = RuleStore(backend.shelf)
     await book.change(name, lambda rule: rule.held(paused, now_ms()))
     return await book.page(name)
 

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
 from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.logs import set_up_logs
+from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
-from pushlane.cli.run import on_backend
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import Conf, Master, Memory
-from pushlane.cli.words import parse_pairs, pushes_text
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
     from pushlane.pipeline.rules.expand import SparkExpander
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
-    from pushlane.pipeline.rules.scheduler import Scheduler
+    from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
 
 
 def register(group: typer.Typer) -> None:
@@ -110,9 +110,9 @@ def _expander(
 
 
 def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
-    from pushlane.pipeline.rules.book import Book
+    from pushlane.pipeline.rules.rule_store import RuleStore
 
-    page = on_backend(settings, lambda backend: Book(backend.shelf).page(name))
+    page = on_backend(settings, lambda backend: RuleStore(backend.shelf).page(name))
     counts = asyncio.run(expander.count(page.rule))
     if as_json:
         print_json(counts)
@@ -120,14 +120,14 @@ def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
-    from pushlane.pipeline.rules.asking import ask_again, ask_now, give_up, see_through
-    from pushlane.pipeline.rules.book import Book
     from pushlane.pipeline.rules.clock import RealClock
     from pushlane.pipeline.rules.history import iso_utc
-    from pushlane.pipeline.rules.scheduler import RunId
+    from pushlane.pipeline.rules.manual_runs import ask_again, ask_now, give_up, see_through
+    from pushlane.pipeline.rules.rule_scheduler import RunId
+    from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
-        book, now = Book(backend.shelf), now_ms()
+        book, now = RuleStore(backend.shelf), now_ms()
         at_ms = await (ask_again(book, name, _at_ms(at), now) if at else ask_now(book, name, now))
         wanted = RunId(name, at_ms)
         try:
@@ -171,17 +171,17 @@ async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> Non
         note("another process leads the rules, and runs what is due")
 
 
-def _scheduler(backend: Backend, expander: SparkExpander) -> Scheduler:
+def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
-    from pushlane.pipeline.rules.book import Book
     from pushlane.pipeline.rules.clock import RealClock
+    from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
+    from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
-    from pushlane.pipeline.rules.scheduler import LEASE, Scheduler
 
-    book, clock = Book(backend.shelf), RealClock()
+    book, clock = RuleStore(backend.shelf), RealClock()
     runner = Runner(book, backend.registry, expander, clock.now_ms)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-    return Scheduler(book, runner, leader, clock)
+    return RuleScheduler(book, runner, leader, clock)
 
 
 def _at_ms(text: str) -> int:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.words import parse_pairs
+from pushlane.cli.parsing import parse_pairs
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.receipts.work import SessionOptions
+    from pushlane.pipeline.receipts.job_context import SessionOptions
 
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
 Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
@@ -23,7 +23,7 @@ Conf = Annotated[
 def session_options(master: str, memory: str, conf: list[str] | None) -> SessionOptions:
     """For work on the store. Raises BadInput for a setting that is not NAME=VALUE."""
     with pipeline_extra():
-        from pushlane.pipeline.receipts.work import DRIVER_MEMORY, SessionOptions
+        from pushlane.pipeline.receipts.job_context import DRIVER_MEMORY, SessionOptions
         from pushlane.pipeline.session import MASTER
     options = parse_pairs(conf or (), "--conf")
     return SessionOptions(master or MASTER, memory or DRIVER_MEMORY, options)

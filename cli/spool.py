@@ -11,10 +11,10 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.cli.words import pushes_text
-from pushlane.producers import spooled
-from pushlane.producers.spooled import Spooled, SpoolSent
+from pushlane.producers.outbox import inspect
+from pushlane.producers.outbox.inspect import Spooled, SpoolSent
 
 _COLUMNS = (
     Column("TASK"),
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
     """Show the tasks in a spool, and how many pushes of each are not sent yet."""
-    found = spooled.look(folder)
+    found = inspect.look(folder)
     if as_json:
         print_json([_as_json(one) for one in found])
     else:
@@ -53,7 +53,7 @@ def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
 
 def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag = False) -> None:
     """Send what a submit or a producer has left in a spool; print the tasks."""
-    sent = asyncio.run(spooled.send(flags.settings(), folder, seal=seal, tell=note))
+    sent = asyncio.run(inspect.send(flags.settings(), folder, seal=seal, tell=note))
     for one in sent:
         note(_remark(one))
     if as_json:

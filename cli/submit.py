@@ -9,26 +9,26 @@ from typing import Annotated, Literal
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_delivery, complete_level
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
-from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import print_json
-from pushlane.cli.run import on_backend
-from pushlane.cli.task_view import task_fields
-from pushlane.cli.times import time_text
-from pushlane.cli.words import (
+from pushlane.cli.parsing import (
     parse_dedupe,
     parse_delivery,
     parse_level,
     parse_on_unknown,
     pushes_text,
 )
+from pushlane.cli.progress import SubmitBar
+from pushlane.cli.render import print_json
+from pushlane.cli.task_view import task_fields
+from pushlane.cli.times import time_text
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import DeliveryMode, Task
-from pushlane.producers.handin import hand_in
+from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.offline_submit import hand_in
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit as submit_rows
 from pushlane.producers.times import parse_expiry, parse_retention, parse_start

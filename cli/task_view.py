@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from pushlane.cli.parsing import SCHEDULED, shown_state
 from pushlane.cli.render import Column
 from pushlane.cli.times import age_text, time_text
-from pushlane.cli.words import SCHEDULED, shown_state
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.task import DeliveryMode, Progress, Task, settled
+from pushlane.lanes.task_transitions import now_ms
 
 COLUMNS = (
     Column("TASK"),

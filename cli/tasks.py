@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
+from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_level, complete_state, complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.parsing import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
 from pushlane.cli.processes import resting_text, slow_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.run import on_backend
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
-from pushlane.cli.words import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, UserError
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
+from pushlane.lanes.task_transitions import now_ms
 
 TaskId = Annotated[
     str, typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task)
@@ -134,7 +134,7 @@ def quota(
     pushes: Annotated[int, typer.Argument(metavar="N", help="Pushes a turn, from 1.")],
 ) -> None:
     """Change how many pushes a task sends in its turn, from now on."""
-    changed = _change(flags, task, life.set_quota(pushes))
+    changed = _change(flags, task, task_transitions.set_quota(pushes))
     note(f"task {changed.id} sends {changed.quota} in its turn")
 
 
@@ -175,7 +175,7 @@ def pause(
 
 def resume(flags: Flags, task: TaskId) -> None:
     """Let a paused task go on."""
-    changed = _change(flags, task, life.resume)
+    changed = _change(flags, task, task_transitions.resume)
     note(f"task {changed.id} is {shown_state(changed, now_ms())}")
 
 
@@ -188,13 +188,15 @@ def cancel(
     settings = flags.settings()
 
     view = on_backend(settings, lambda backend: _view(backend, task))
-    life.cancel(view.task)  # refuse before anybody is asked
+    task_transitions.cancel(view.task)  # refuse before anybody is asked
     if view.task.state is State.CANCELLED:
         note(f"task {view.task.id} is cancelled already")
         return
     if not yes:
         _confirm_cancel(view)
-    on_backend(settings, lambda backend: backend.registry.change(view.task.id, life.cancel))
+    on_backend(
+        settings, lambda backend: backend.registry.change(view.task.id, task_transitions.cancel)
+    )
     note(f"task {view.task.id} is cancelled; {_unsent(view)} will not go out")
 
 
@@ -238,7 +240,7 @@ def demote(
 
     async def apply(backend: Backend) -> Task:
         target = level or _ONE_DOWN[(await backend.registry.get(task)).level]
-        return await backend.registry.change(task, life.demote(target))
+        return await backend.registry.change(task, task_transitions.demote(target))
 
     changed = on_backend(flags.settings(), apply)
     note(f"task {changed.id} is {changed.level}")
@@ -270,7 +272,7 @@ async def _view(backend: Backend, task_id: str) -> TaskView:
     return await view_of(backend, await backend.registry.get(task_id))
 
 
-def _change(flags: Flags, task_id: str, edit: life.Edit) -> Task:
+def _change(flags: Flags, task_id: str, edit: task_transitions.Edit) -> Task:
     return on_backend(flags.settings(), lambda backend: backend.registry.change(task_id, edit))
 
 

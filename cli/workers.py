@@ -23,7 +23,7 @@ log = logging.getLogger("pushlane.workers")
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerPool:
     """How many workers there are, and what each is started with.
 
     `settings` are those given by flags; None for one that was not.
@@ -55,13 +55,13 @@ class Crew:
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_crew(crew: Crew) -> int:
+def run_crew(crew: WorkerPool) -> int:
     """Run until all have ended; the exit code of the whole."""
     return asyncio.run(_Parent(crew).run())
 
 
 class _Parent:
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: WorkerPool) -> None:
         self._crew = crew
         self._workers: list[Process] = []
         self._stopping = False

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushlane.dispatcher.deferral import due_ms, hop_s
-from pushlane.dispatcher.hand import Held
+from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.order import Order
-from pushlane.dispatcher.receipts import Receipts
-from pushlane.dispatcher.roster import Roster
-from pushlane.dispatcher.settle import Settler, dead_push
+from pushlane.dispatcher.lane_manager import LaneManager
+from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
+from pushlane.dispatcher.settlement.receipts import Receipts
+from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.task import State, Task
+from pushlane.lanes.task_transitions import now_ms
 
 
 class Admission:
     def __init__(
         self,
-        roster: Roster,
+        roster: LaneManager,
         settler: Settler,
-        order: Order,
+        order: KeyOrder,
         receipts: Receipts,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,

@@ -84,7 +84,7 @@ class Sign(Enum):
     """Something narrower cannot take pushes now; the push loses no attempt."""
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     """The state of a breaker in words for people."""
 
     CLOSED = "closed"
@@ -121,7 +121,7 @@ class View(msgspec.Struct, frozen=True):
     `reason` is empty when it is closed; `next_try_s` is when the next probe is due, if it rests.
     """
 
-    state: State
+    state: BreakerState
     since_s: float
     reason: str = ""
     next_try_s: float | None = None
@@ -131,7 +131,7 @@ class Restraint(msgspec.Struct, frozen=True):
     """Something that gets fewer pushes than there are. Times are Unix times in milliseconds."""
 
     scope: Scope
-    state: State
+    state: BreakerState
     reason: str
     since_ms: int
     next_try_ms: int | None
@@ -139,7 +139,7 @@ class Restraint(msgspec.Struct, frozen=True):
 
 def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
     """The sink, as long as it rests or is throttled; `now_s` is on the clock of the view."""
-    if view.state is State.CLOSED:
+    if view.state is BreakerState.CLOSED:
         return []
 
     def unix_ms(at_s: float) -> int:
@@ -367,17 +367,17 @@ class Breaker:
     def view(self) -> View:
         """Describe its state for people."""
         if self._phase is _Phase.OPEN:
-            state = State.PROBING if self._is_probing else State.OPEN
+            state = BreakerState.PROBING if self._is_probing else BreakerState.OPEN
             next_try_s = None if self._is_probing else self._probe_at_s
             return View(state, self._down_since_s, self._cause, next_try_s)
         if self._phase is _Phase.RISING:
-            return View(State.RISING, self._since_s, self._cause)
+            return View(BreakerState.RISING, self._since_s, self._cause)
         if self._phase is _Phase.OPENING:
-            return View(State.THROTTLED, self._since_s, self._cause)
+            return View(BreakerState.THROTTLED, self._since_s, self._cause)
         if self._throttled_since_s is not None:
             reason = "under a third of the pushes get through"
-            return View(State.THROTTLED, self._throttled_since_s, reason)
-        return View(State.CLOSED, self._since_s)
+            return View(BreakerState.THROTTLED, self._throttled_since_s, reason)
+        return View(BreakerState.CLOSED, self._since_s)
 
     def _pass_time(self, now_s: float) -> None:
         if self._phase is _Phase.OPENING and self._is_quiet(now_s):

@@ -12,7 +12,7 @@ from pushlane.dispatcher.admission import Admission
 from pushlane.dispatcher.intake import STALE_S, Intake
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.roster import Roster
+from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.scheduler import Scheduler
 
 MOST_HEADS = 64
@@ -25,7 +25,7 @@ class Heads:
     def __init__(
         self,
         scheduler: Scheduler[OpenLane],
-        roster: Roster,
+        roster: LaneManager,
         intake: Intake,
         admission: Admission,
     ) -> None:

@@ -18,9 +18,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from pushlane.dispatcher.backoff import Backoff
-from pushlane.dispatcher.hand import Message
-from pushlane.dispatcher.lane import Inlet, OpenLane
-from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.messages import Message
+from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import LaneReader, Registry
 from pushlane.lanes.task import Span, Task
@@ -39,7 +39,7 @@ class _Batch(NamedTuple):
     """Messages of one inlet that are asked about together; `is_at_hand` when that is once more."""
 
     lane: OpenLane
-    inlet: Inlet
+    inlet: LaneInput
     reader: LaneReader | None
     messages: list[Message]
     is_at_hand: bool = False
@@ -77,7 +77,7 @@ class Intake:
             if inlet.is_low:
                 self._pull(lane, inlet)
 
-    def _pull(self, lane: OpenLane, inlet: Inlet) -> None:
+    def _pull(self, lane: OpenLane, inlet: LaneInput) -> None:
         taken = inlet.pull()
         if not taken:
             return

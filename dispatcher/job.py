@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pushlane.dispatcher.breaker import Flight
-from pushlane.dispatcher.hand import Held
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.messages import Held
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import DeliveryMode, Task
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from pushlane.dispatcher.hand import Held, Message
+from pushlane.dispatcher.messages import Held, Message
 from pushlane.lanes.naming import is_pool, later_lane
 from pushlane.lanes.ports import LaneReader, Taken
 from pushlane.lanes.task import Level
@@ -19,7 +19,7 @@ _ANSWER_WAIT_S = 0.1
 _MORE_WAIT_S = 0.4  # a broker's pauses on a busy machine have been seen to outlast 0.25
 
 
-class Inlet:
+class LaneInput:
     """A reader, once it is open, and what of it was asked about and may be taken.
 
     `has_more`: the reader has something. `asking` counts the batches that are being asked about,
@@ -161,8 +161,8 @@ class OpenLane:
     def __init__(self, name: str, level: Level, depth: int = 128, later_depth: int = 0) -> None:
         self.name = name
         self.level = level
-        self.main = Inlet(name, depth, wanted=True)
-        self.later = Inlet(later_lane(name), later_depth or depth, wanted=False)
+        self.main = LaneInput(name, depth, wanted=True)
+        self.later = LaneInput(later_lane(name), later_depth or depth, wanted=False)
         self.returned: deque[Held] | None = None  # made when it is needed: most lanes never do
         self.in_hand = 0
         self.parked = 0
@@ -178,7 +178,7 @@ class OpenLane:
         self.retired = False
 
     @property
-    def inlets(self) -> tuple[Inlet, Inlet]:
+    def inlets(self) -> tuple[LaneInput, LaneInput]:
         return self.main, self.later
 
     @property

@@ -11,15 +11,15 @@ import contextlib
 import time
 
 from pushlane.dispatcher.admission import Admission
-from pushlane.dispatcher.flights import Flights
+from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.heads import Heads
 from pushlane.dispatcher.intake import STALE_S, Intake
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.outage import Outage
-from pushlane.dispatcher.roster import Roster
 from pushlane.dispatcher.scheduler import Scheduler
-from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.lanes.task import Level
 
@@ -36,11 +36,11 @@ class Loop:
         self,
         scheduler: Scheduler[OpenLane],
         shares: Shares[OpenLane],
-        roster: Roster,
+        roster: LaneManager,
         intake: Intake,
         admission: Admission,
         outage: Outage,
-        flights: Flights,
+        flights: DeliveryPool,
         settler: Settler,
         awake: asyncio.Event,
     ) -> None:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from pushlane.dispatcher.breaker import Breaker, Restraint, View, restraints
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.outcomes import Outcomes
+from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
 

@@ -20,34 +20,33 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher.admission import Admission
-from pushlane.dispatcher.attendance import Attendance
 from pushlane.dispatcher.breaker import Breaker, Restraint
-from pushlane.dispatcher.brim import Brim
-from pushlane.dispatcher.chains import Place
-from pushlane.dispatcher.completion import Completion
-from pushlane.dispatcher.flights import Flights
-from pushlane.dispatcher.gate import Gate
-from pushlane.dispatcher.guard import Guards
+from pushlane.dispatcher.delay_limit import DelayLimit
+from pushlane.dispatcher.delivery_pool import DeliveryPool
+from pushlane.dispatcher.guards.claim_guard import ClaimGuard
+from pushlane.dispatcher.guards.guard import Guards
+from pushlane.dispatcher.guards.key_chains import Place
+from pushlane.dispatcher.guards.key_order import KeyOrder
+from pushlane.dispatcher.guards.poison_guard import PoisonGuard
+from pushlane.dispatcher.guards.recipient_guard import RecipientGuard
+from pushlane.dispatcher.heartbeat import Heartbeat
+from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.intake import Intake
-from pushlane.dispatcher.janitor import Janitor
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.laters import Laters
+from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.loop import Loop
-from pushlane.dispatcher.order import Order
 from pushlane.dispatcher.outage import Outage
-from pushlane.dispatcher.outcomes import Outcomes, backoff
-from pushlane.dispatcher.pauses import Pauses
-from pushlane.dispatcher.receipts import Receipts
-from pushlane.dispatcher.roster import Roster
 from pushlane.dispatcher.scheduler import Scheduler
-from pushlane.dispatcher.settle import Settler
+from pushlane.dispatcher.settlement.completion import Completion
+from pushlane.dispatcher.settlement.delay_lanes import DelayLanes
+from pushlane.dispatcher.settlement.outcomes import Outcomes, backoff
+from pushlane.dispatcher.settlement.pause_requests import PauseRequests
+from pushlane.dispatcher.settlement.receipts import Receipts
+from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
-from pushlane.dispatcher.sieve import Sieve
 from pushlane.dispatcher.stats import Gauges, Stats, StatsCollector
-from pushlane.dispatcher.suspects import Suspects
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import DEAD_LANE
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
@@ -55,6 +54,7 @@ from pushlane.lanes.presence import Process, Resting, SlowLane
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.lanes.version import VERSION
 
 log = logging.getLogger("pushlane.dispatcher")
@@ -97,7 +97,7 @@ class Dispatcher:
         self._shares = Shares(self._scheduler, settings.slots)
         self._roster = self._new_roster()
         self._completion = Completion(backend.registry, self._roster.find, self._roster.apply)
-        self._pauses = Pauses(backend, self._roster.find, self._roster.apply)
+        self._pauses = PauseRequests(backend, self._roster.find, self._roster.apply)
         self._receipts = Receipts(
             backend.receipts, settings, sink.name, self.weights, self._roster.find, self.stats
         )
@@ -107,20 +107,20 @@ class Dispatcher:
         )
         self._order = self._new_order()
         outcomes = self._new_outcomes()
-        suspects = Suspects(backend.ledger, settings, outcomes, self.stats)
+        suspects = PoisonGuard(backend.ledger, settings, outcomes, self.stats)
         self._suspects = suspects if sink.hosts_code else None
         self._guards = self._new_guards(outcomes)
         self._outage = self._new_outage(sink, outcomes, clock_s)
         self._flights = self._new_flights(sink, outcomes)
         self._loop = self._new_loop()
-        self._brim = Brim(
+        self._brim = DelayLimit(
             backend.broker, settings.later_max, self._roster.lanes.values, self._on_movable
         )
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._sink_name = sink.name
         self._janitor = Janitor(backend, self._id, settings)
-        self._attendance = Attendance(backend, self._as_process)
+        self._attendance = Heartbeat(backend, self._as_process)
         if registry is not None:
             registry.register(StatsCollector(self.stats, self._gauges(), sink.name))
 
@@ -203,8 +203,8 @@ class Dispatcher:
             await self._let_go()
         _raise_first(work)
 
-    def _new_roster(self) -> Roster:
-        return Roster(
+    def _new_roster(self) -> LaneManager:
+        return LaneManager(
             self._backend,
             self._scheduler,
             self.wake,
@@ -237,15 +237,15 @@ class Dispatcher:
         return Guards(
             [
                 *([self._suspects] if self._suspects is not None else []),
-                Sieve(backend.marks, settings, outcomes, self._settler, self.stats),
-                Gate(backend.ledger, settings, outcomes, self._settler, self.stats),
+                RecipientGuard(backend.marks, settings, outcomes, self._settler, self.stats),
+                ClaimGuard(backend.ledger, settings, outcomes, self._settler, self.stats),
             ]
         )
 
     def _new_settler(self) -> Settler:
         return Settler(
             self._backend,
-            Laters(self._backend, self._roster.find, self._roster.apply),
+            DelayLanes(self._backend, self._roster.find, self._roster.apply),
             self._receipts,
             self._completion.on_progress,
             self._roster.released,
@@ -253,8 +253,8 @@ class Dispatcher:
             self._on_durable,
         )
 
-    def _new_order(self) -> Order:
-        return Order(
+    def _new_order(self) -> KeyOrder:
+        return KeyOrder(
             self._backend.registry,
             self._settler,
             self._roster.find_here,  # what waits on a lane that is left goes to others with it
@@ -265,8 +265,8 @@ class Dispatcher:
             lambda: self._outage.rests,
         )
 
-    def _new_flights(self, sink: Sink, outcomes: Outcomes) -> Flights:
-        return Flights(
+    def _new_flights(self, sink: Sink, outcomes: Outcomes) -> DeliveryPool:
+        return DeliveryPool(
             sink,
             self._settings.slots,
             self._guards,

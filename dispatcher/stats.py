@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from pushlane.dispatcher.breaker import Restraint, State
+from pushlane.dispatcher.breaker import BreakerState, Restraint
 from pushlane.lanes.ports import ClaimResult
 from pushlane.lanes.push import Kind, Scope
 from pushlane.lanes.task import Level
@@ -240,8 +240,8 @@ class StatsCollector(Collector):
             labels=["sink"],
         )
         resting = [one for one in self._gauges.resting() if one.scope is Scope.SINK]
-        now = resting[0].state if resting else State.CLOSED
-        for each in State:
+        now = resting[0].state if resting else BreakerState.CLOSED
+        for each in BreakerState:
             state.add_metric([self._sink, each], each is now)
         since.add_metric([self._sink], resting[0].since_ms / 1000 if resting else 0)
         yield state

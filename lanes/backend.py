@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import format_to_write
@@ -88,11 +88,11 @@ class Backend:
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold a task. A pooled one moves to a lane of its own, where its pushes wait."""
-        return await self._move(task_id, life.pause(reason))
+        return await self._move(task_id, task_transitions.pause(reason))
 
     async def promote(self, task_id: str, level: Level) -> Task:
         """Move a task to another level; its backlog follows."""
-        return await self._move(task_id, life.promote(level))
+        return await self._move(task_id, task_transitions.promote(level))
 
     async def open_later(self, task_id: str) -> Task:
         """Give a task's own lane a later lane. A task that has ended gets none."""
@@ -101,7 +101,7 @@ class Backend:
             return task
         lane = later_lane(own_lane(task.id))
         await self.broker.open_lane(lane)
-        task = await self.registry.change(task.id, life.later_opened)
+        task = await self.registry.change(task.id, task_transitions.later_opened)
         if task.state.is_terminal:  # it ended meanwhile, and its lanes may be dropped already
             await self.broker.drop_lane(lane)
         return task
@@ -115,7 +115,7 @@ class Backend:
         Raises:
             InvalidChange: it has not ended.
         """
-        life.check_forgettable(task)
+        task_transitions.check_forgettable(task)
         lane = own_lane(task.id)
         own = [] if task.pooled else [dead_lane(task.id)]
         lanes = own if task.lane_dropped else [*own, later_lane(lane), lane]
@@ -137,7 +137,7 @@ class Backend:
             lanes = [lane for lane in lanes if tasks[lane] == fewest]
         return lanes[spread_over(task_id, len(lanes))]
 
-    async def _move(self, task_id: str, edit: life.Edit) -> Task:
+    async def _move(self, task_id: str, edit: task_transitions.Edit) -> Task:
         task = await self.registry.get(task_id)
         edit(task)  # refuse before anything is made
         await self.broker.open_lane(own_lane(task.id))

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pushlane.lanes.marks import Mark
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Outcome, Push
+from pushlane.lanes.recipient_window import Mark
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Level, Moved, Progress, Span, Task, Weights
 

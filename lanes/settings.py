@@ -19,8 +19,8 @@ from msgspec.structs import fields, force_setattr, replace
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.masking import masked
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.secret import Secret
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_ATTEMPTS
 
 CONFIG_FILE = "pushlane.toml"

@@ -1,6 +1,6 @@
 """A task: one stream of pushes, with its level, quota, state and lane.
 
-Values are frozen; a change makes a new value through the rules of `lanes.life`.
+Values are frozen; a change makes a new value through the rules of `lanes.task_transitions`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.suggestions import did_you_mean
 
 UTC = ZoneInfo("UTC")
 

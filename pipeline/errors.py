@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.traces import cause_of
 
 _MOST_COLUMNS = 40

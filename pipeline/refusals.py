@@ -5,9 +5,9 @@ from __future__ import annotations
 from pushlane.lanes.errors import BadInput
 
 
-class TooMany(BadInput):
+class AudienceTooLarge(BadInput):
     """There are more pushes than are allowed; none was published."""
 
 
-class Nobody(BadInput):
+class EmptyAudience(BadInput):
     """No recipient is left of the audience; nothing was published."""

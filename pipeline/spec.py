@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.life import now_ms
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
-from pushlane.producers.newtask import new_task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.request import SubmitRequest
+from pushlane.producers.task_builder import new_task
 from pushlane.producers.times import parse_expiry, parse_retention, parse_start
 
 _NOT_HERE = {

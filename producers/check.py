@@ -12,14 +12,14 @@ from pathlib import Path
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.ahead import ahead
 from pushlane.producers.chunks import chunk_size, chunks
 from pushlane.producers.encoder import Encoder, shown_columns
 from pushlane.producers.input import InputFile, OnProgress
-from pushlane.producers.newtask import describe, feed
+from pushlane.producers.prefetch import ahead
 from pushlane.producers.rejects import RejectsFile, Stop
-from pushlane.producers.request import Stage, SubmitProgress, SubmitRequest
+from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import RowSource
+from pushlane.producers.task_builder import describe, feed
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ async def check_rows(
         async with ahead(passes) as checked:
             async for chunk in checked:
                 accepted += len(chunk)
-                tell(SubmitProgress(Stage.CHECKING, accepted))
+                tell(SubmitProgress(SubmitStage.CHECKING, accepted))
     finally:
         bad.close()
     if accepted == 0:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.presence import Process
@@ -19,7 +19,7 @@ from pushlane.lanes.task import Level, Progress, State, Task, Weights, settled
 from pushlane.producers.events.event import PushEvent
 from pushlane.producers.events.record import record_events
 from pushlane.producers.input import OnProgress
-from pushlane.producers.replay import Replayed, clone, replay
+from pushlane.producers.replay import ReplayedTask, clone, replay
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit
 
@@ -79,7 +79,7 @@ class Client:
         Raises:
             InvalidChange: the quota is out of range, or the task is finished or shares a lane.
         """
-        return await self._open.registry.change(task_id, life.set_quota(quota))
+        return await self._open.registry.change(task_id, task_transitions.set_quota(quota))
 
     async def weights(self) -> Weights:
         """How the levels share the sink."""
@@ -96,11 +96,11 @@ class Client:
 
     async def resume(self, task_id: str) -> Task:
         """Raises InvalidChange when it is not paused."""
-        return await self._open.registry.change(task_id, life.resume)
+        return await self._open.registry.change(task_id, task_transitions.resume)
 
     async def cancel(self, task_id: str) -> Task:
         """End it; what it has not sent is never sent. Raises InvalidChange when it is done."""
-        return await self._open.registry.change(task_id, life.cancel)
+        return await self._open.registry.change(task_id, task_transitions.cancel)
 
     async def promote(self, task_id: str, level: Level) -> Task:
         """To another level, with its backlog. Raises InvalidChange when it is finished."""
@@ -108,17 +108,17 @@ class Client:
 
     async def demote(self, task_id: str, level: Level) -> Task:
         """To a lower level, with its backlog. Raises InvalidChange when it is finished."""
-        return await self._open.registry.change(task_id, life.demote(level))
+        return await self._open.registry.change(task_id, task_transitions.demote(level))
 
     async def processes(self) -> list[Process]:
         """What is known of the live dispatchers, in the order of their starts."""
         return await self._open.presence.list()
 
-    async def clone(self, task_id: str) -> Replayed:
+    async def clone(self, task_id: str) -> ReplayedTask:
         """All its pushes in a new task. Raises InvalidChange when not all are retained."""
         return await clone(self._open, self._settings, task_id)
 
-    async def replay(self, task_id: str, since_ms: int) -> Replayed:
+    async def replay(self, task_id: str, since_ms: int) -> ReplayedTask:
         """What it published since then (Unix ms) in a new task.
 
         Raises:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
-from pushlane.producers.feed.buffer import Encode
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.labels import checked
+from pushlane.producers.outbox.buffer import Encode
 
 
 class Content(NamedTuple):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pushlane.lanes.errors import BadInput
-from pushlane.producers.lines import bounded_lines
 from pushlane.producers.rows import BadRow, Row, Wanted
+from pushlane.producers.text_lines import bounded_lines
 
 if TYPE_CHECKING:
     from _csv import Reader

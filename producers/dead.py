@@ -20,7 +20,7 @@ from pushlane.lanes.errors import BadInput, MalformedPush, UnknownFormat, Unknow
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, is_dead
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, decode_dead
-from pushlane.producers.hold import Hold
+from pushlane.producers.lease_guard import LeaseGuard
 
 log = logging.getLogger("pushlane.dead")
 
@@ -86,7 +86,7 @@ def task_of_push(push: str) -> str:
 
 
 @dataclass
-class Found:
+class FoundDead:
     """What a search has found, and the lanes that it could not look through to the end."""
 
     letters: list[DeadLetter] = field(default_factory=list)
@@ -140,10 +140,10 @@ class DeadLetters:
             TaskConflict: another one does, and goes on.
         """
         busy = "another command looks through the dead pushes; wait for it to end, then try again"
-        hold = Hold(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
+        hold = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
         return await hold.run(work, lambda: None)
 
-    async def find(self, selection: Selection) -> Found:
+    async def find(self, selection: Selection) -> FoundDead:
         """The dead pushes that are meant; see `alone` for what it raises."""
         return await self.alone(lambda: self._find(selection))
 
@@ -162,8 +162,8 @@ class DeadLetters:
         async with Browser(self._backend.broker, lane, self._most_held) as browser:
             yield DeadLane(browser)
 
-    async def _find(self, selection: Selection) -> Found:
-        found = Found()
+    async def _find(self, selection: Selection) -> FoundDead:
+        found = FoundDead()
         for lane in await self.lanes(selection):
             if selection.limit and len(found.letters) >= selection.limit:
                 break
@@ -173,7 +173,7 @@ class DeadLetters:
             del found.letters[selection.limit :]
         return found
 
-    async def _add(self, found: Found, name: str, selection: Selection) -> None:
+    async def _add(self, found: FoundDead, name: str, selection: Selection) -> None:
         async with self.look(name) as lane:
             async for letters in lane.pages(selection):
                 found.letters += letters

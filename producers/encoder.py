@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pushlane.lanes.errors import BadInput, OversizedPush
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
+from pushlane.producers.key_chain import Predecessors
 from pushlane.producers.labels import Labels, read_labels
-from pushlane.producers.order import Predecessors
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Wanted

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from pushlane.lanes.errors import BadInput
-from pushlane.producers.ahead import ahead
-from pushlane.producers.request import Stage, SubmitProgress, SubmitRequest
+from pushlane.producers.prefetch import ahead
+from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.sources import format_of
-from pushlane.producers.spool import copy_rows, copy_stream, spool_file, standard_input
+from pushlane.producers.temp_copy import copy_rows, copy_stream, spool_file, standard_input
 
 OnProgress = Callable[[SubmitProgress], None]
 
@@ -72,5 +72,5 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Inp
             copying, kind = copy_rows(cast("Iterable[Any]", given), file), "jsonl"
         async with ahead(copying) as copied:
             async for _ in copied:
-                tell(SubmitProgress(Stage.READING))
+                tell(SubmitProgress(SubmitStage.READING))
         yield InputFile(Path(file.name), kind, "standard input" if is_stream else "the rows given")

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from pushlane.producers.lines import bounded_lines
 from pushlane.producers.rows import BadRow, Row, Wanted
+from pushlane.producers.text_lines import bounded_lines
 
 
 class JsonRows:

@@ -17,18 +17,18 @@ from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.settings import Settings, load
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
 from pushlane.producers.content import Content, encoder
-from pushlane.producers.feed.background import Background
-from pushlane.producers.feed.buffer import Encode
-from pushlane.producers.feed.folder import Header, SpooledStream, SpoolFolder, Stream
-from pushlane.producers.feed.options import ProducerOptions
-from pushlane.producers.feed.stats import ProducerCollector, ProducerStats
-from pushlane.producers.feed.store import MemoryStore
-from pushlane.producers.newtask import new_task
+from pushlane.producers.outbox.background import OutboxThread
+from pushlane.producers.outbox.buffer import Encode
+from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder, Stream
+from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
+from pushlane.producers.outbox.store import MemoryStore
 from pushlane.producers.request import SubmitRequest
+from pushlane.producers.task_builder import new_task
 
 
 class Producer:
@@ -73,7 +73,7 @@ class Producer:
         self._new_task()  # refuses a bad option at once
         self._folder: SpoolFolder | None = None
         self._stream: Stream | None = None
-        self._background: Background | None = None
+        self._background: OutboxThread | None = None
         self._first_seq = 1
         self._pid = 0
 
@@ -88,7 +88,7 @@ class Producer:
             raise PushlaneError("the producer is open already; make another one")
         self._stream = self._spooled() if self._spool else self._in_memory()
         self._first_seq = self._stream.store.next_seq
-        self._background = Background(self._settings, self._options, self._stream, self._folder)
+        self._background = OutboxThread(self._settings, self._options, self._stream, self._folder)
         self._pid = os.getpid()
         self._background.start()
         return self
@@ -220,7 +220,7 @@ class Producer:
         await asyncio.to_thread(self.close)
 
     @property
-    def _running(self) -> Background:
+    def _running(self) -> OutboxThread:
         if self._background is None:
             raise PushlaneError(_NOT_OPEN)
         if self._pid != os.getpid():
@@ -268,7 +268,7 @@ class Producer:
         elif seal is not False:
             stream.header = replace(stream.header, is_sealed=True)
 
-    def _refuse_lost(self, background: Background) -> None:
+    def _refuse_lost(self, background: OutboxThread) -> None:
         lost = background.buffer.count
         if lost:
             raise Unreachable(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import Packed, bodies_of, packed
 from pushlane.lanes.errors import TaskConflict, UnknownLane
-from pushlane.lanes.marks import collapse_mark
 from pushlane.lanes.naming import is_pool
 from pushlane.lanes.ports import Source
 from pushlane.lanes.push import decode
+from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.task import Task
 
 _SUBMIT_AGAIN = "to send the rest, submit it under a new key"
@@ -57,7 +57,7 @@ class Publication:
         await self.open_lane()
         if self._hidden:
             return self._task
-        return await self._backend.registry.change(self._task.id, life.start)
+        return await self._backend.registry.change(self._task.id, task_transitions.start)
 
     async def open_lane(self) -> None:
         keep = self._task.retention_s > 0 and not is_pool(self.lane) and not self._hidden
@@ -103,8 +103,8 @@ class Publication:
 
         def edit(task: Task) -> Task:
             refuse_ended(task, self._advice, self.published)
-            sealed = life.seal(total)(task)
-            return life.start(sealed) if self._hidden else sealed
+            sealed = task_transitions.seal(total)(task)
+            return task_transitions.start(sealed) if self._hidden else sealed
 
         return await self._backend.registry.change(self._task.id, edit)
 

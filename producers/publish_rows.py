@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task import Task
-from pushlane.producers.ahead import ahead
 from pushlane.producers.check import CheckedRows
 from pushlane.producers.chunks import Chunk, chunks
-from pushlane.producers.hold import Sleep
 from pushlane.producers.input import OnProgress
-from pushlane.producers.patience import patiently
+from pushlane.producers.lease_guard import Sleep
+from pushlane.producers.prefetch import ahead
 from pushlane.producers.publish import Publication
 from pushlane.producers.reconcile import reached
-from pushlane.producers.request import Stage, SubmitProgress
+from pushlane.producers.request import SubmitProgress, SubmitStage
+from pushlane.producers.retry import patiently
 
 Result = TypeVar("Result")
 
@@ -98,7 +98,9 @@ class RowsPublisher:
 
     async def _give_up(self, error: BadInput) -> BadInput:
         task_id = self._task.id
-        await self._patiently(lambda: self._backend.registry.change(task_id, life.cancel))
+        await self._patiently(
+            lambda: self._backend.registry.change(task_id, task_transitions.cancel)
+        )
         return type(error)(
             f"{error}. Task {task_id} is cancelled; {self.published} of its pushes had been "
             "published. Submit the whole file under a new key"
@@ -109,4 +111,4 @@ class RowsPublisher:
 
     def _say(self, note: str = "") -> None:
         total, task_id = self._rows.accepted, self._task.id
-        self._tell(SubmitProgress(Stage.PUBLISHING, self.published, total, task_id, note))
+        self._tell(SubmitProgress(SubmitStage.PUBLISHING, self.published, total, task_id, note))

@@ -19,15 +19,15 @@ from msgspec.structs import replace
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import InvalidChange, MalformedPush
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import is_pool, own_lane, submit_lease
 from pushlane.lanes.push import Push, decode, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task, new_task_id
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.chunks import chunk_size
-from pushlane.producers.hold import Hold, Sleep
-from pushlane.producers.patience import patiently
+from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.publish import Publication
+from pushlane.producers.retry import patiently
 
 Result = TypeVar("Result")
 Begun = Callable[[Task], None]
@@ -38,7 +38,7 @@ def _untold(new: Task) -> None:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedTask:
     """The new task, sealed, and how many pushes it was given."""
 
     task: Task
@@ -69,7 +69,7 @@ class Seqs:
 
 async def clone(
     backend: Backend, settings: Settings, task_id: str, *, begun: Begun = _untold
-) -> Replayed:
+) -> ReplayedTask:
     """All pushes of a task, in a new task of the same options.
 
     Raises:
@@ -92,7 +92,7 @@ async def replay(
     *,
     begun: Begun = _untold,
     sleep: Sleep = asyncio.sleep,
-) -> Replayed:
+) -> ReplayedTask:
     """The pushes of a task that were published since then, in a new task of the same options.
 
     `begun` is told of the new task before any push is on its lane.
@@ -113,13 +113,13 @@ class _Replay:
         self._begun = begun
         self._sleep = sleep
 
-    async def run(self, task_id: str, since_ms: int) -> Replayed:
+    async def run(self, task_id: str, since_ms: int) -> ReplayedTask:
         old = await self._backend.registry.get(task_id)
         await self._refuse_untold(old, since_ms)
         new = await self._backend.add(_heir(old), self._settings)
         self._begun(new)
         busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
-        hold = Hold(self._backend.lease, submit_lease(new.id), busy, self._sleep)
+        hold = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
         return await hold.run(lambda: self._publish(old, new, since_ms), lambda: None)
 
     async def _refuse_untold(self, old: Task, since_ms: int) -> None:
@@ -144,7 +144,7 @@ class _Replay:
                 f"submitted at {_time_text(old.created_at_ms)}: give an earlier time"
             )
 
-    async def _publish(self, old: Task, new: Task, since_ms: int) -> Replayed:
+    async def _publish(self, old: Task, new: Task, since_ms: int) -> ReplayedTask:
         publication = Publication(self._backend, new, collapses=True, advice=_AGAIN)
         await self._patiently(publication.open)
         published = 0
@@ -152,7 +152,7 @@ class _Replay:
             bodies = list(map(encode, pushes))
             await self._patiently(partial(publication.publish, bodies, f"submit-{new.id}"))
             published += len(pushes)
-        return Replayed(await self._patiently(partial(publication.seal, published)), published)
+        return ReplayedTask(await self._patiently(partial(publication.seal, published)), published)
 
     async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
         """Whole bundles, so that a chunk that is sent again has the same ones."""

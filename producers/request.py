@@ -68,7 +68,7 @@ class SubmitRequest:
     rejects: Path | None = None
 
 
-class Stage(StrEnum):
+class SubmitStage(StrEnum):
     """Of a submit, or of a fan-out, which freezes its rows before it publishes them."""
 
     READING = "reading"
@@ -82,7 +82,7 @@ class Stage(StrEnum):
 class SubmitProgress:
     """How far it is. `total` is known once all rows are checked; a `note` is for the user."""
 
-    stage: Stage
+    stage: SubmitStage
     rows: int = 0
     total: int | None = None
     task_id: str = ""

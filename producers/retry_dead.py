@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import Browser
 from pushlane.lanes.errors import (
@@ -97,7 +97,7 @@ class DeadRetry:
         except UnknownTask:
             return False
         if task.total is None and not task.state.is_terminal:
-            await self._backend.registry.change(task_id, life.cancel)
+            await self._backend.registry.change(task_id, task_transitions.cancel)
         return task.total is not None
 
     async def _remove(self, task_id: str, gone_on: set[_Id]) -> bool:
@@ -159,7 +159,7 @@ class DeadRetry:
         task = await self._backend.registry.get(task_id)
         if task.id != task_id:
             raise UnknownTask(f"task {task_id} is no longer kept: they can only be purged")
-        if task.expires_at_ms and task.expires_at_ms <= life.now_ms():
+        if task.expires_at_ms and task.expires_at_ms <= task_transitions.now_ms():
             raise BadInput(f"task {task_id} has expired: none would be sent; purge them")
         return task
 
@@ -209,7 +209,7 @@ def _new_task(old: Task) -> Task:
         zone=old.zone,
         ordered=old.ordered,
         dedupe=old.dedupe,
-        created_at_ms=life.now_ms(),
+        created_at_ms=task_transitions.now_ms(),
         expires_at_ms=old.expires_at_ms,
     )
 
@@ -219,7 +219,7 @@ def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
     bodies = {letter.dead.seq: letter.dead.body for letter in letters}
     by_seq = {seq: decode(body) for seq, body in bodies.items()}
     numbers = {seq: number for number, seq in enumerate(sorted(by_seq), start=1)}
-    now = life.now_ms()
+    now = task_transitions.now_ms()
     return [
         encode(
             replace(

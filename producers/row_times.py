@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-from pushlane.lanes.nearest import nearest
+from pushlane.lanes.suggestions import nearest
 from pushlane.lanes.zones import UTC, find_zone, known_zone
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.producers.csv_rows import CsvRows
 from pushlane.producers.json_rows import JsonRows
 from pushlane.producers.rows import RowSource

@@ -14,20 +14,20 @@ from msgspec.structs import replace
 
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import TaskConflict
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.check import CheckedRows, check_rows, fingerprint
 from pushlane.producers.chunks import chunk_size
-from pushlane.producers.hold import Hold, Sleep
 from pushlane.producers.input import InputFile, OnProgress, as_file
-from pushlane.producers.newtask import new_task
+from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.publish import refuse_ended
 from pushlane.producers.publish_rows import RowsPublisher
-from pushlane.producers.request import Stage, SubmitProgress, SubmitRequest, SubmitResult
+from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
 from pushlane.producers.rows import RowSource
 from pushlane.producers.sources import open_source
+from pushlane.producers.task_builder import new_task
 
 
 async def submit(
@@ -102,12 +102,12 @@ class _Submit:
         is_kept = self._settings.broker == "embedded"
         return 0 if is_kept else now_ms() - round(self._settings.dedup_window_s * 1000)
 
-    def _hold(self, task: Task) -> Hold:
+    def _hold(self, task: Task) -> LeaseGuard:
         busy = (
             f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
             "run this again to see that it is complete"
         )
-        return Hold(self._backend.lease, submit_lease(task.id), busy, self._sleep)
+        return LeaseGuard(self._backend.lease, submit_lease(task.id), busy, self._sleep)
 
 
 def _refuse_other(task: Task, kept: Task) -> None:
@@ -121,4 +121,4 @@ def _refuse_other(task: Task, kept: Task) -> None:
 
 def _waiting(task: Task) -> SubmitProgress:
     note = f"another submit of key {task.key!r} holds task {task.id}; waiting for it to let go"
-    return SubmitProgress(Stage.PUBLISHING, task_id=task.id, note=note)
+    return SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
     from pushlane.producers.client import Client
     from pushlane.producers.events.event import PushEvent
-    from pushlane.producers.feed.options import ProducerOptions
-    from pushlane.producers.feed.stats import ProducerStats
+    from pushlane.producers.outbox.options import ProducerOptions
+    from pushlane.producers.outbox.stats import ProducerStats
     from pushlane.producers.producer import Producer
     from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasketches import hll_sketch, tgt_hll_type
 
-from pushlane.pipeline.store import Counts, StoreWriter
+from pushlane.pipeline.store import FileCounts, StoreWriter
 from pushlane.pipeline.store.schema import DETAIL, EVENTS, LATENCY_BASE, MINUTES, SKETCH_LG_K
 from pushlane.pipeline.store.writing import writing
 
@@ -97,7 +97,7 @@ def _publish(
     writer.write("events", _events(said), name)
     for table, rows in aggregates(detail, said).items():
         writer.write(table, rows, name)
-    counts = Counts(bodies=1, receipts=detail.num_rows + said.num_rows)
+    counts = FileCounts(bodies=1, receipts=detail.num_rows + said.num_rows)
     writer.publish("batch", name, positions=positions, counts=counts)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pushlane.pipeline.reports.conditions import parse_where
-from pushlane.pipeline.reports.counts import Counts, count
+from pushlane.pipeline.reports.counts import CountRows, count
 from pushlane.pipeline.reports.dimensions import parse_by
 from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.query import Period, Query
@@ -28,6 +28,6 @@ def engine_on(root: Path, period: Period = PERIOD) -> Iterator[Engine]:
         yield engine
 
 
-def counted(root: Path, asked: Query, limit: int = MOST) -> Counts:
+def counted(root: Path, asked: Query, limit: int = MOST) -> CountRows:
     with engine_on(root, asked.period) as engine:
         return count(engine, asked, limit)

@@ -17,11 +17,11 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.task import Level, Task, new_task_id
-from pushlane.pipeline.rules.book import Book
 from pushlane.pipeline.rules.history import History
 from pushlane.pipeline.rules.rule import Rule, make_rule
-from pushlane.pipeline.rules.runner import Expand, Expanded, Order, Runner
-from pushlane.pipeline.rules.scheduler import LEASE, Scheduler
+from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
+from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.pipeline.rules.runner import Expand, Expanded, Runner, RunOrder
 
 PATIENCE_S = 0.2  # a busy machine takes as long until it tells of a run that has ended
 TASK = {"level": "low", "body": "Hello"}
@@ -49,10 +49,10 @@ class Expander:
     def __init__(self, backend: Backend, total: int = 5) -> None:
         self._backend = backend
         self._total = total
-        self.orders: list[Order] = []
-        self.before: Callable[[Order], object] = lambda order: None
+        self.orders: list[RunOrder] = []
+        self.before: Callable[[RunOrder], object] = lambda order: None
 
-    async def __call__(self, order: Order) -> Expanded:
+    async def __call__(self, order: RunOrder) -> Expanded:
         self.orders.append(order)
         waiting = self.before(order)
         if waiting is not None:
@@ -80,11 +80,11 @@ class Leading:
     ) -> None:
         self.backend = backend
         self.clock = clock
-        self.book = Book(backend.shelf)
+        self.book = RuleStore(backend.shelf)
         self.expander = Expander(backend)
         self.runner = Runner(self.book, backend.registry, expand or self.expander, clock.now_ms)
         leader = Leader(backend.lease, LEASE, holder, ttl_s=ttl_s)
-        self.scheduler = Scheduler(self.book, self.runner, leader, clock)
+        self.scheduler = RuleScheduler(self.book, self.runner, leader, clock)
 
     async def add(self, *rules: Rule) -> None:
         for rule in rules:

@@ -14,7 +14,7 @@ from itertools import cycle
 from typing import TypeVar
 
 from bench.backlog import BUNDLE
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import packed
 from pushlane.lanes.errors import Unreachable
@@ -67,7 +67,7 @@ class Feeder:
         self.totals[task_id] = self._pushes
         for first in range(1, self._pushes + 1, _PUBLISH_AT_ONCE):
             await self._patiently(partial(self._publish, task_id, lane, first))
-        seal = life.seal(self._pushes)
+        seal = task_transitions.seal(self._pushes)
         await self._patiently(lambda: self._backend.registry.change(task_id, seal))
         return task_id
 
@@ -78,14 +78,14 @@ class Feeder:
             lane=lane,
             bundle=BUNDLE,
             key=f"feed-{task_id}",  # so that it can be added again
-            created_at_ms=life.now_ms(),
+            created_at_ms=task_transitions.now_ms(),
             max_attempts=self._attempts,
             delivery=self._mode.delivery,
             on_unknown=self._mode.on_unknown,
         )
         await self._backend.registry.add(task)
         await self._backend.broker.open_lane(lane)
-        await self._backend.registry.change(task_id, life.start)
+        await self._backend.registry.change(task_id, task_transitions.start)
 
     async def _publish(self, task_id: str, lane: str, first: int) -> None:
         last = min(first + _PUBLISH_AT_ONCE, self._pushes + 1)

@@ -22,7 +22,7 @@ from bench.peers.workload import (
     Order,
     Times,
 )
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.task import Level, Weights
 
@@ -31,7 +31,7 @@ _SEEN_IN = 50
 _STILL_COMING = 100
 
 
-def judge(log: Sequence[Arrival], orders: Sequence[Order], times: Times) -> dict[str, Any]:
+def judge(log: Sequence[ArrivalLine], orders: Sequence[Order], times: Times) -> dict[str, Any]:
     """The figures of one row; a time that never came within the run is None.
 
     Raises:
@@ -57,7 +57,7 @@ def judge(log: Sequence[Arrival], orders: Sequence[Order], times: Times) -> dict
     }
 
 
-def between(log: Sequence[Arrival], begin: float, end: float) -> list[Arrival]:
+def between(log: Sequence[ArrivalLine], begin: float, end: float) -> list[ArrivalLine]:
     return [arrival for arrival in log if begin <= arrival.at_s < end]
 
 
@@ -71,7 +71,7 @@ def shares(levels: Sequence[str]) -> dict[str, float]:
     return {level.value: round(counts[level.value] / len(levels), 3) for level in Level}
 
 
-def jain_by_level(log: Sequence[Arrival], orders: Sequence[Order]) -> dict[str, float]:
+def jain_by_level(log: Sequence[ArrivalLine], orders: Sequence[Order]) -> dict[str, float]:
     """How evenly the tasks of each level were served; 0 for a level that got nothing."""
     counts = Counter(arrival.task for arrival in log)
     return {
@@ -80,13 +80,13 @@ def jain_by_level(log: Sequence[Arrival], orders: Sequence[Order]) -> dict[str, 
     }
 
 
-def utilisation(log: Sequence[Arrival], begin: float, end: float) -> float:
+def utilisation(log: Sequence[ArrivalLine], begin: float, end: float) -> float:
     """The part of the slots' time that went into work."""
     worked = sum(max(0.0, min(a.at_s + work_s(a.seq), end) - max(a.at_s, begin)) for a in log)
     return worked / (SLOTS * (end - begin))
 
 
-def late_times(log: Sequence[Arrival], late_at: float) -> tuple[float | None, float | None]:
+def late_times(log: Sequence[ArrivalLine], late_at: float) -> tuple[float | None, float | None]:
     """Seconds from the submit of the late task to the first and to the last of its pushes."""
     arrived: dict[int, float] = {}
     for arrival in log:
@@ -98,7 +98,7 @@ def late_times(log: Sequence[Arrival], late_at: float) -> tuple[float | None, fl
     return round(min(arrived.values()), 3), round(max(arrived.values()), 3) if complete else None
 
 
-def change_seen_s(log: Sequence[Arrival], changed_at: float) -> float | None:
+def change_seen_s(log: Sequence[ArrivalLine], changed_at: float) -> float | None:
     """Seconds from the order to reverse weights until 50 arrivals hold more of low than of high."""
     after = between(log, changed_at, changed_at + AFTER_CHANGE_S)
     for end in range(_SEEN_IN, len(after) + 1):
@@ -108,13 +108,13 @@ def change_seen_s(log: Sequence[Arrival], changed_at: float) -> float | None:
     return None
 
 
-def silence_s(log: Sequence[Arrival], changed_at: float) -> float:
+def silence_s(log: Sequence[ArrivalLine], changed_at: float) -> float:
     """The longest time without an arrival after the weights changed."""
     ats = sorted(a.at_s for a in between(log, changed_at, changed_at + AFTER_CHANGE_S))
     return round(max((later - earlier for earlier, later in pairwise(ats)), default=0.0), 3)
 
 
-def skipped(log: Sequence[Arrival]) -> list[tuple[str, int]]:
+def skipped(log: Sequence[ArrivalLine]) -> list[tuple[str, int]]:
     """The seqs that never came although much later ones of their task did: lost, or put back."""
     seen: dict[str, set[int]] = {}
     for arrival in log:
@@ -127,7 +127,7 @@ def skipped(log: Sequence[Arrival]) -> list[tuple[str, int]]:
     ]
 
 
-def rates(log: Sequence[Arrival], times: Times, bin_s: float = BIN_S) -> dict[str, list[float]]:
+def rates(log: Sequence[ArrivalLine], times: Times, bin_s: float = BIN_S) -> dict[str, list[float]]:
     """Arrivals a second in each bin from the first arrival: of each level, and the late task."""
     count = int((times.ended_at - times.started_at) / bin_s)
     bins = {name: [0] * count for name in (*(level.value for level in Level), LATE.task)}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 
-class Arrival(NamedTuple):
+class ArrivalLine(NamedTuple):
     """One delivery as the receiving end saw it; `at_s` is Unix time in seconds."""
 
     task: str
@@ -33,10 +33,10 @@ class Follower:
         self._path = path
         self._offset = 0
         self._decode = msgspec.json.Decoder(_Line).decode
-        self.arrivals: list[Arrival] = []
+        self.arrivals: list[ArrivalLine] = []
         self.counts: Counter[str] = Counter()
 
-    def read(self) -> Sequence[Arrival]:
+    def read(self) -> Sequence[ArrivalLine]:
         """The arrivals since the last call."""
         if not self._path.exists():
             return []
@@ -46,7 +46,7 @@ class Follower:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         lines = map(self._decode, whole.splitlines())
-        new = [Arrival(line.task, line.seq, line.level, line.at_ms / 1000) for line in lines]
+        new = [ArrivalLine(line.task, line.seq, line.level, line.at_ms / 1000) for line in lines]
         self.arrivals += new
         self.counts.update(arrival.task for arrival in new)
         return new

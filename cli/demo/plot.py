@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 from pushlane.cli.demo.files import BACKLOG, LATE_TASK
 from pushlane.cli.demo.report import entitled
 from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
@@ -37,7 +37,7 @@ def draw(played: Played, path: Path) -> bool:
 
 
 def _bins(
-    played: Played, arrivals: Sequence[Arrival], key: Callable[[Arrival], str]
+    played: Played, arrivals: Sequence[ArrivalLine], key: Callable[[ArrivalLine], str]
 ) -> list[Counter[str]]:
     count = int((played.stopped_at - played.started_at) / _BIN_S)
     bins: list[Counter[str]] = [Counter() for _ in range(count)]
@@ -48,7 +48,7 @@ def _bins(
     return bins
 
 
-def _draw_levels(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None:
+def _draw_levels(axes: Any, played: Played, arrivals: Sequence[ArrivalLine]) -> None:
     bins = _bins(played, arrivals, lambda arrival: arrival.level)
     times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
     for level in Level:
@@ -63,7 +63,7 @@ def _draw_levels(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None
     axes.legend(loc="upper right", ncols=3)
 
 
-def _draw_tasks(axes: Any, played: Played, arrivals: Sequence[Arrival]) -> None:
+def _draw_tasks(axes: Any, played: Played, arrivals: Sequence[ArrivalLine]) -> None:
     bins = _bins(played, arrivals, lambda arrival: arrival.task)
     times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
     for campaign in (*BACKLOG, LATE_TASK):

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 from pushlane.cli.demo.files import BACKLOG, LATE_TASK
 from pushlane.cli.demo.scenario import QUOTA_TASK, Played
 from pushlane.lanes.task import Level, Weights
 
 
 @dataclass(frozen=True)
-class Report:
+class DemoReport:
     """Shares are fractions of 1; times are seconds after the late task was handed in.
 
     `queue_per_level_is_at_least` says that the rival was stopped before its late task came first
@@ -39,7 +39,7 @@ class Report:
         return asdict(self)
 
 
-def report(played: Played, plot: str | None) -> Report:
+def report(played: Played, plot: str | None) -> DemoReport:
     webhook, rest, rival = played.webhook, played.rest, played.rival
     assert webhook is not None
     assert rest is not None
@@ -51,7 +51,7 @@ def report(played: Played, plot: str | None) -> Report:
     rival_last = rival.last(played.rival_late_id) if is_through else played.rival_stopped_at
     before, after = _quota_shares(played, measured)
     lost, duplicates = _account(played, [*webhook.arrivals, *rest.arrivals])
-    return Report(
+    return DemoReport(
         share=_shares(measured),
         entitled=entitled(),
         late_first_push_s=_after(played.late_at, webhook.first(late)),
@@ -76,12 +76,12 @@ def entitled() -> dict[str, float]:
     return {level.value: weight / sum(weights.values()) for level, weight in weights.items()}
 
 
-def _shares(arrivals: Sequence[Arrival]) -> dict[str, float]:
+def _shares(arrivals: Sequence[ArrivalLine]) -> dict[str, float]:
     counts = Counter(arrival.level for arrival in arrivals)
     return {level.value: round(counts[level] / len(arrivals), 4) for level in Level}
 
 
-def _quota_shares(played: Played, arrivals: Sequence[Arrival]) -> tuple[float, float]:
+def _quota_shares(played: Played, arrivals: Sequence[ArrivalLine]) -> tuple[float, float]:
     """The part of the medium level that went to the task whose quota changed."""
     mediums = {played.tasks[c.name].id for c in BACKLOG if c.level is Level.MEDIUM}
     before: Counter[bool] = Counter()
@@ -97,7 +97,7 @@ def _part(counts: Counter[bool]) -> float:
     return round(counts[True] / max(1, counts.total()), 4)
 
 
-def _account(played: Played, arrivals: Sequence[Arrival]) -> tuple[int, int]:
+def _account(played: Played, arrivals: Sequence[ArrivalLine]) -> tuple[int, int]:
     """How many pushes never arrived anywhere, and how many arrivals were repeats."""
     distinct = {(arrival.task, arrival.seq) for arrival in arrivals}
     submitted = sum(task.total or 0 for task in played.tasks.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pushlane.cli.demo.files import BACKLOG, LATE_TASK, Campaign
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.push import Push, encode
 from pushlane.lanes.task import Task, new_task_id
@@ -29,12 +29,12 @@ class Queues:
         task = Task(id=task_id, name=campaign.name, level=campaign.level, lane=lane)
         await self.backend.broker.open_lane(lane)
         await self.backend.registry.add(task)
-        await self.backend.registry.change(task_id, life.start)
+        await self.backend.registry.change(task_id, task_transitions.start)
         for first in range(1, campaign.pushes + 1, _AT_ONCE):
             seqs = range(first, min(first + _AT_ONCE, campaign.pushes + 1))
             bodies = [encode(_push(campaign, task_id, seq)) for seq in seqs]
             await self.backend.broker.publish(lane, bodies)
-        await self.backend.registry.change(task_id, life.seal(campaign.pushes))
+        await self.backend.registry.change(task_id, task_transitions.seal(campaign.pushes))
         return task_id
 
     async def add_late(self) -> str:
@@ -51,4 +51,11 @@ async def write_queues(backend: Backend) -> Queues:
 
 def _push(campaign: Campaign, task_id: str, seq: int) -> Push:
     text = campaign.body.format(name=f"user {seq}")
-    return Push(task_id, seq, f"device-{seq}", campaign.title, text, submitted_at_ms=life.now_ms())
+    return Push(
+        task_id,
+        seq,
+        f"device-{seq}",
+        campaign.title,
+        text,
+        submitted_at_ms=task_transitions.now_ms(),
+    )

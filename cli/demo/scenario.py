@@ -19,7 +19,7 @@ from pushlane.cli.demo.arrivals import Follower
 from pushlane.cli.demo.files import BACKLOG, LATE_TASK, Campaign, write_all
 from pushlane.cli.demo.receiver import running
 from pushlane.cli.demo.rival import write_queues
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.task import Task
@@ -106,7 +106,7 @@ async def _watch(
             await _submit(backend, settings, LATE_TASK, folder, played)
         if elapsed >= QUOTA_AT_S and not played.quota_at:
             task = played.tasks[QUOTA_TASK]
-            await backend.registry.change(task.id, life.set_quota(NEW_QUOTA))
+            await backend.registry.change(task.id, task_transitions.set_quota(NEW_QUOTA))
             played.quota_at = time.time()
         webhook.read()
         show(played, "webhook")

@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pushlane.cli.demo.arrivals import Arrival, Follower
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
 from pushlane.cli.demo.files import BACKLOG, LATE_TASK
-from pushlane.cli.demo.report import Report, entitled
+from pushlane.cli.demo.report import DemoReport, entitled
 from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
 from pushlane.lanes.task import Level
 
@@ -105,7 +105,7 @@ def _recent(follower: Follower | None) -> Counter[str]:
     """Arrivals a task in the last two seconds."""
     counts: Counter[str] = Counter()
     now = time.time()
-    arrivals: list[Arrival] = follower.arrivals if follower is not None else []
+    arrivals: list[ArrivalLine] = follower.arrivals if follower is not None else []
     for arrival in reversed(arrivals):
         if arrival.at_s < now - _WINDOW_S:
             break
@@ -113,7 +113,7 @@ def _recent(follower: Follower | None) -> Counter[str]:
     return counts
 
 
-def print_report(console: Console, report: Report) -> None:
+def print_report(console: Console, report: DemoReport) -> None:
     table = Table(title="The demo, by the receivers' own logs", title_justify="left")
     table.add_column("figure")
     table.add_column("measured", justify="right")

@@ -21,10 +21,10 @@ from pushlane.cli.stack.values import (
     OnStep,
     Ports,
     Prefer,
+    StackRuntime,
+    StackState,
     StackStatus,
     StackUrls,
-    State,
-    Way,
     state_file,
 )
 from pushlane.lanes.errors import UserError
@@ -65,7 +65,7 @@ def up(
         settled = free_ports.settle(ports or Ports())
         try:
             state_file(_run_dir(cache_dir)).write_bytes(
-                msgspec.json.encode(State(way.name, settled))
+                msgspec.json.encode(StackState(way.name, settled))
             )
             way.start(settled, on_step)
             _wait(way, settled.urls, on_step, deadline_s)
@@ -120,7 +120,7 @@ def _run_dir(cache_dir: Path) -> Path:
     return cache_dir / "run"
 
 
-def _ways(cache_dir: Path) -> dict[str, Way]:
+def _ways(cache_dir: Path) -> dict[str, StackRuntime]:
     run_dir = _run_dir(cache_dir)
     return {"local": LocalWay(run_dir, cache_dir), "docker": DockerWay(run_dir)}
 
@@ -131,7 +131,7 @@ def _alone(cache_dir: Path, on_step: OnStep) -> AbstractContextManager[None]:
     )
 
 
-def _choose(ways: dict[str, Way], prefer: Prefer, on_step: OnStep) -> Way:
+def _choose(ways: dict[str, StackRuntime], prefer: Prefer, on_step: OnStep) -> StackRuntime:
     if prefer == "local":
         return ways["local"]
     reason = docker.unusable_reason(on_step)
@@ -143,7 +143,7 @@ def _choose(ways: dict[str, Way], prefer: Prefer, on_step: OnStep) -> Way:
     return ways["local"]
 
 
-def _wait(way: Way, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
+def _wait(way: StackRuntime, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
     checks = {
         "redis": partial(health.redis_answers, urls.redis),
         "pulsar": partial(health.pulsar_answers, urls.admin),
@@ -166,8 +166,8 @@ def _stop(cache_dir: Path, *, delete_data: bool) -> None:
     state_file(_run_dir(cache_dir)).unlink(missing_ok=True)
 
 
-def _state(cache_dir: Path) -> State | None:
+def _state(cache_dir: Path) -> StackState | None:
     try:
-        return msgspec.json.decode(state_file(_run_dir(cache_dir)).read_bytes(), type=State)
+        return msgspec.json.decode(state_file(_run_dir(cache_dir)).read_bytes(), type=StackState)
     except (FileNotFoundError, msgspec.DecodeError):  # none, or an `up` was killed while writing it
         return None

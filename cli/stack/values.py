@@ -54,7 +54,7 @@ class StackStatus(msgspec.Struct, frozen=True):
         return self.pulsar_answers and self.redis_answers
 
 
-class Way(Protocol):
+class StackRuntime(Protocol):
     """One way to run the two services. Starting returns before they answer."""
 
     name: str
@@ -69,7 +69,7 @@ class Way(Protocol):
     def log_tail(self, service: str) -> str: ...
 
 
-class State(msgspec.Struct, frozen=True):
+class StackState(msgspec.Struct, frozen=True):
     """What is kept in the run folder while a stack is up."""
 
     way: str

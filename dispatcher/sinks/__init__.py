@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.masking import masked
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.ports import Sink
+from pushlane.lanes.suggestions import did_you_mean
 
 _KINDS = ("null", "log", "webhook", "webhook+h2c")
 _FUNCTION = re.compile(r"[\w.]+")

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.task_transitions import now_ms
 
 
 class _Line(msgspec.Struct, gc=False):

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from pushlane.dispatcher.sinks.threads import Raised, Threads
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.suggestions import did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.documents import EmbeddedShelf
 from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
-from pushlane.lanes.embedded.marks import EmbeddedMarks
 from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
+from pushlane.lanes.embedded.recipient_window import EmbeddedMarks
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
-from pushlane.lanes.embedded.shelf import EmbeddedShelf
 from pushlane.lanes.settings import Settings
 
 

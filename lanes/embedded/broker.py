@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from pushlane.lanes.embedded import claims, messages, replay
-from pushlane.lanes.embedded.background import Background
-from pushlane.lanes.embedded.beats import BEAT_S, Beat, Watch, beat
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import Feeder
-from pushlane.lanes.embedded.owners import Owner, forget
+from pushlane.lanes.embedded.heartbeats import BEAT_S, Heartbeat, HeartbeatWatch, beat
+from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
-from pushlane.lanes.life import now_ms
+from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.ports import OnReady, Source, Taken
+from pushlane.lanes.task_transitions import now_ms
 
 HOUSEKEEPING_S = 0.5
 
@@ -39,9 +39,9 @@ class EmbeddedBroker:
         self._depth = depth
         self._owner = Owner(database.folder)
         self._beat_s = beat_s
-        self._watch = Watch(self._owner.name)
+        self._watch = HeartbeatWatch(self._owner.name)
         self._feeder = Feeder(database, self._owner.name, beat_s)
-        self._background = Background()
+        self._background = SideTasks()
         self._reads = False
         self._keeps_house = False
 
@@ -172,7 +172,7 @@ class EmbeddedBroker:
             pass
         await asyncio.sleep(HOUSEKEEPING_S)
 
-    async def _take_from_frozen(self, last: Beat) -> None:
+    async def _take_from_frozen(self, last: Heartbeat) -> None:
         if await self._database.write(partial(claims.take_from_frozen, last=last)):
             log.warning(
                 "a process on the store in %s is frozen: what it had claimed goes to others",

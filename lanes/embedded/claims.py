@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.beats import Beat, find_frozen, last_beats
-from pushlane.lanes.embedded.owners import is_alive
+from pushlane.lanes.embedded.heartbeats import Heartbeat, find_frozen, last_beats
+from pushlane.lanes.embedded.process_liveness import is_alive
 from pushlane.lanes.embedded.schema import LANE_SHIFT, bump
 from pushlane.lanes.ports import Taken
 
@@ -180,7 +180,7 @@ def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
     connection.execute("DELETE FROM beats WHERE owner NOT IN (SELECT name FROM owners)")
 
 
-def take_from_frozen(connection: sqlite3.Connection, last: Beat) -> bool:
+def take_from_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
     """The same for an owner that is frozen; False, and nothing done, when it has beaten since.
 
     Its readers stay: they go on when it does, and are not counted as reading until then.
@@ -216,7 +216,7 @@ def _release(connection: sqlite3.Connection, ids: str) -> None:
 
 class Chores(NamedTuple):
     dead_owners: list[str]
-    beats: list[Beat]
+    beats: list[Heartbeat]
     sweep: bool
 
 

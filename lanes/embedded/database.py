@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pushlane.lanes.embedded.background import Background
-from pushlane.lanes.embedded.translate import translated
-from pushlane.lanes.embedded.worker import Need, Ticket, Worker
+from pushlane.lanes.embedded.side_tasks import SideTasks
+from pushlane.lanes.embedded.vendor_errors import translated
+from pushlane.lanes.embedded.worker import Need, SqliteThread, Ticket
 from pushlane.lanes.errors import Unreachable
 
 POLL_S = 0.02
@@ -28,8 +28,8 @@ class Database:
 
     def __init__(self, folder: Path, *, busy_timeout_s: float = 15.0) -> None:
         self.folder = folder
-        self._worker = Worker(folder, busy_timeout_s)
-        self._background = Background()
+        self._worker = SqliteThread(folder, busy_timeout_s)
+        self._background = SideTasks()
         self._listeners: list[Callable[[], None]] = []
         self._seen = 0
         self._open = False

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.errors import Superseded
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.ports import Fence
+from pushlane.lanes.task_transitions import now_ms
 
 _KEPT_MS = 24 * 3600 * 1000
 _SWEEP = "DELETE FROM leases WHERE name IN (SELECT name FROM leases WHERE until_ms < ? LIMIT 16)"

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.ports import ClaimResult
 from pushlane.lanes.push import Push
+from pushlane.lanes.task_transitions import now_ms
 
 # Pushes come as the seqs of each task: less to read than a pair for each.
 _NEW = """

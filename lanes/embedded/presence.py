@@ -9,8 +9,8 @@ import sqlite3
 from collections.abc import Callable
 
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.presence import Process, decode_all, encode
+from pushlane.lanes.task_transitions import now_ms
 
 
 class EmbeddedPresence:

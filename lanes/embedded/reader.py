@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from pushlane.lanes.embedded.claims import Haul
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.ports import OnReady, Taken
+from pushlane.lanes.task_transitions import now_ms
 
 REFILL_WAIT_S = 0.2
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from pushlane.lanes.embedded import counts, tasks
+from pushlane.lanes.embedded import progress, tasks
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.lease import check_fence
 from pushlane.lanes.embedded.schema import note_ended
-from pushlane.lanes.life import Edit
 from pushlane.lanes.ports import Changes, Fence, FoundTasks
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
 from pushlane.lanes.task_bytes import Understood
+from pushlane.lanes.task_transitions import Edit
 
 T = TypeVar("T")
 
@@ -93,20 +93,20 @@ class EmbeddedRegistry:
         return changes
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
-        return await self._database.write(partial(counts.record, finished=finished))
+        return await self._database.write(partial(progress.record, finished=finished))
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
-        return await self._database.read(partial(counts.progress, task_ids=task_ids))
+        return await self._database.read(partial(progress.progress, task_ids=task_ids))
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
-        return await self._database.read(partial(counts.finished, task_id=task_id, seqs=seqs))
+        return await self._database.read(partial(progress.finished, task_id=task_id, seqs=seqs))
 
     async def move(self, moved: Sequence[Moved]) -> None:
         if moved:
-            await self._database.write(partial(counts.move, moved=moved))
+            await self._database.write(partial(progress.move, moved=moved))
 
     async def gone(self, spans: Sequence[Span]) -> list[int]:
-        return await self._database.read(partial(counts.gone, spans=spans))
+        return await self._database.read(partial(progress.gone, spans=spans))
 
     async def counted_since_ms(self) -> int:
         """Counts lie in the store beside the tasks: they are lost only with them."""

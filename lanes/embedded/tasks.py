@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from pushlane.lanes.embedded.fading import fade, sweep, tell
+from pushlane.lanes.embedded.expiry import fade, sweep, tell
 from pushlane.lanes.embedded.schema import bump, current
-from pushlane.lanes.life import Edit, check_forgettable
 from pushlane.lanes.naming import publishers_of
-from pushlane.lanes.nearest import ambiguous_task, unknown_task
 from pushlane.lanes.ports import Changes, FoundTasks
 from pushlane.lanes.search import TaskPage, TaskQuery
+from pushlane.lanes.suggestions import ambiguous_task, unknown_task
 from pushlane.lanes.task import ACTIVE_STATES, TERMINAL_STATES, State, Task, Weights
 from pushlane.lanes.task_bytes import Understood, decode, encode
+from pushlane.lanes.task_transitions import Edit, check_forgettable
 
 _NEAREST_OF = 2000
 _BEHIND_ALL = 1 << 62

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pushlane.lanes.embedded.schema import prepare
-from pushlane.lanes.embedded.translate import code_of, translate, translated
+from pushlane.lanes.embedded.vendor_errors import code_of, translate, translated
 from pushlane.lanes.errors import Unreachable
 
 FILE_NAME = "pushlane.db"
@@ -49,7 +49,7 @@ class Ticket(NamedTuple):
     future: asyncio.Future[Any]
 
 
-class Answer(NamedTuple):
+class JobAnswer(NamedTuple):
     ticket: Ticket
     result: Any = None
     error: BaseException | None = None
@@ -89,7 +89,7 @@ class Pulse:
             self._tell(answer.result())
 
 
-class Worker:
+class SqliteThread:
     def __init__(self, folder: Path, busy_timeout_s: float) -> None:
         self._folder = folder
         self._busy_timeout_s = busy_timeout_s
@@ -134,7 +134,7 @@ class Worker:
         try:
             session = session or Session(self._folder, self._busy_timeout_s)
         except Unreachable as error:
-            self._deliver([Answer(ticket, error=error) for ticket in tickets])
+            self._deliver([JobAnswer(ticket, error=error) for ticket in tickets])
             return None
         while tickets:
             answers = session.serve(tickets)
@@ -160,11 +160,11 @@ class Worker:
         pulse = self._pulse
         return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
 
-    def _deliver(self, answers: list[Answer]) -> None:
+    def _deliver(self, answers: list[JobAnswer]) -> None:
         self._loop.call_soon_threadsafe(_resolve, answers)
 
 
-def _resolve(answers: list[Answer]) -> None:
+def _resolve(answers: list[JobAnswer]) -> None:
     for ticket, result, error in answers:
         if ticket.future.done():  # its caller was cancelled
             continue
@@ -195,7 +195,7 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
-    def serve(self, tickets: list[Ticket]) -> list[Answer]:
+    def serve(self, tickets: list[Ticket]) -> list[JobAnswer]:
         """Answer the first of these tickets, and as many more as fit into one transaction."""
         need = max(ticket.need for ticket in tickets)
         if need is Need.READ:
@@ -203,21 +203,21 @@ class Session:
         try:
             self._patiently(self._begin, need)
         except sqlite3.Error as error:
-            return [Answer(ticket, error=self._blame(error)) for ticket in tickets]
+            return [JobAnswer(ticket, error=self._blame(error)) for ticket in tickets]
         return self._transact(tickets)
 
-    def _look(self, ticket: Ticket) -> Answer:
+    def _look(self, ticket: Ticket) -> JobAnswer:
         try:
-            return Answer(ticket, self._patiently(ticket.job, self._connection))
+            return JobAnswer(ticket, self._patiently(ticket.job, self._connection))
         except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
-            return Answer(ticket, error=self._blame(error))
+            return JobAnswer(ticket, error=self._blame(error))
 
-    def _transact(self, tickets: list[Ticket]) -> list[Answer]:
-        answers: list[Answer] = []
+    def _transact(self, tickets: list[Ticket]) -> list[JobAnswer]:
+        answers: list[JobAnswer] = []
         started = time.monotonic()
         try:
             for ticket in tickets:
-                answers.append(Answer(ticket, ticket.job(self._connection)))
+                answers.append(JobAnswer(ticket, ticket.job(self._connection)))
                 if time.monotonic() - started > _GROUP_S:
                     break
             self._connection.execute("COMMIT")
@@ -225,7 +225,7 @@ class Session:
             self._undo()
             attempted = tickets[: len(answers) + 1]
             if len(attempted) == 1:
-                return [Answer(attempted[0], error=self._blame(error))]
+                return [JobAnswer(attempted[0], error=self._blame(error))]
             return [answer for ticket in attempted for answer in self.serve([ticket])]
         return answers
 

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.pulsar.admin import connect_admin
 from pushlane.lanes.pulsar.broker import PulsarBroker
+from pushlane.lanes.pulsar.connection import connect_link
 from pushlane.lanes.pulsar.journal import PulsarJournal
-from pushlane.lanes.pulsar.link import connect_link
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from pushlane.lanes.pulsar.receipts import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis

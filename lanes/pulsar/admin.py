@@ -20,7 +20,7 @@ from pyreqwest.response import Response
 
 from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.lanes.masking import masked
-from pushlane.lanes.pulsar.failures import garbled, refusal, unanswered
+from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
 

@@ -14,7 +14,7 @@ import msgspec
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Broker, LaneReader, OnReady, Source, Taken
 from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
-from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.producers import COMPRESSIONS, Producers
 from pushlane.lanes.pulsar.publisher import Publisher
 from pushlane.lanes.pulsar.reader import SUBSCRIPTION, Subscriber
@@ -61,7 +61,7 @@ def _position(text: str) -> Position:
 
 
 class PulsarBroker(Broker):
-    def __init__(self, link: Link, admin: Admin, settings: Settings) -> None:
+    def __init__(self, link: Connection, admin: Admin, settings: Settings) -> None:
         self._link = link
         self._admin = admin
         self._namespace = settings.namespace

@@ -14,8 +14,8 @@ import _pulsar
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.pulsar.admin import Admin, make_subscription, topic_path
-from pushlane.lanes.pulsar.failures import failure
-from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
+from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, ignore
+from pushlane.lanes.pulsar.vendor_errors import failure
 
 _TOPIC = "tasks"
 _COMPACTION = "__compaction"  # as the broker calls it
@@ -24,7 +24,7 @@ _LATE_S = 1.0
 
 
 class PulsarJournal(Journal):
-    def __init__(self, link: Link, admin: Admin, namespace: str) -> None:
+    def __init__(self, link: Connection, admin: Admin, namespace: str) -> None:
         self._link = link
         self._admin = admin
         self._namespace = namespace

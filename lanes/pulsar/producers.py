@@ -15,7 +15,7 @@ from typing import NamedTuple
 import _pulsar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
-from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link, ignore
+from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, ignore
 
 MAX_PRODUCERS = 1024
 MAX_IN_FLIGHT = 64
@@ -58,7 +58,7 @@ class OpenProducer:
 class Producers:
     def __init__(
         self,
-        link: Link,
+        link: Connection,
         namespace: str,
         compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
         limit: int = MAX_PRODUCERS,

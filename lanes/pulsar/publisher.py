@@ -10,14 +10,14 @@ from functools import partial
 import _pulsar
 
 from pushlane.lanes.ports import Source
-from pushlane.lanes.pulsar.failures import failure
-from pushlane.lanes.pulsar.link import Link, wake
+from pushlane.lanes.pulsar.connection import Connection, wake
 from pushlane.lanes.pulsar.policies import DELAY_TICK_MS
 from pushlane.lanes.pulsar.producers import OpenProducer, ProducerKey, Producers
+from pushlane.lanes.pulsar.vendor_errors import failure
 
 
 class Publisher:
-    def __init__(self, link: Link, producers: Producers) -> None:
+    def __init__(self, link: Connection, producers: Producers) -> None:
         self._link = link
         self._producers = producers
 

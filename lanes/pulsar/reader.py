@@ -15,8 +15,8 @@ import _pulsar
 
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.ports import OnReady, Taken
-from pushlane.lanes.pulsar.link import Link, ignore, wake
-from pushlane.lanes.pulsar.recent import Recent
+from pushlane.lanes.pulsar.connection import Connection, ignore, wake
+from pushlane.lanes.pulsar.redelivery_filter import RedeliveryFilter
 
 SUBSCRIPTION = "pushlane"
 _LOOK_EVERY_S = 0.3
@@ -43,10 +43,10 @@ class PulsarReader:
 
     def __init__(
         self,
-        link: Link,
+        link: Connection,
         lane: str,
         consumer: _pulsar.Consumer,
-        recent: Recent,
+        recent: RedeliveryFilter,
         depth: int,
         on_ready: OnReady,
     ) -> None:
@@ -158,11 +158,11 @@ class PulsarReader:
 class Subscriber:
     """Opens the readers of a process, and has what they share."""
 
-    def __init__(self, link: Link, depth: int) -> None:
+    def __init__(self, link: Connection, depth: int) -> None:
         self._link = link
         self._depth = depth
         self._configurations: dict[int, _pulsar.ConsumerConfiguration] = {}
-        self._recent = Recent()
+        self._recent = RedeliveryFilter()
         self._topics: dict[PulsarReader, str] = {}
         self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None

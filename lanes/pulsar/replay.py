@@ -12,8 +12,8 @@ from typing import TypeVar
 import _pulsar
 
 from pushlane.lanes.errors import UnknownLane
-from pushlane.lanes.pulsar.failures import failure
-from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
+from pushlane.lanes.pulsar.vendor_errors import failure
 
 PAGE = 1_000
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 async def replayed(
-    link: Link, topic: str, lane: str, start: _pulsar.MessageId
+    link: Connection, topic: str, lane: str, start: _pulsar.MessageId
 ) -> AsyncIterator[list[bytes]]:
     """Bodies from a message on, in the order of the lane, page by page; none without a lane.
 
@@ -40,7 +40,7 @@ async def replayed(
         await blocking(link, doing, reader.close)
 
 
-async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
+async def retained_since_ms(link: Connection, topic: str, lane: str) -> int | None:
     """When the oldest message that is still there was published."""
 
     def first() -> int | None:
@@ -58,7 +58,7 @@ async def retained_since_ms(link: Link, topic: str, lane: str) -> int | None:
 
 
 def open_reader(
-    link: Link, topic: str, start: _pulsar.MessageId, queue: int = PAGE
+    link: Connection, topic: str, start: _pulsar.MessageId, queue: int = PAGE
 ) -> _pulsar.Reader:
     """Reads from that message on, holding at most `queue` that are not read yet. Blocks."""
     configuration = _pulsar.ReaderConfiguration()
@@ -74,7 +74,7 @@ def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
     return page
 
 
-async def blocking(link: Link, doing: str, work: Callable[[], T]) -> T:
+async def blocking(link: Connection, doing: str, work: Callable[[], T]) -> T:
     """Run what blocks in a thread, and translate what it raises."""
     try:
         return await asyncio.to_thread(work)

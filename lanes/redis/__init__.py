@@ -11,15 +11,15 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.documents import RedisShelf
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
-from pushlane.lanes.redis.marks import RedisMarks
 from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
+from pushlane.lanes.redis.recipient_window import RedisMarks
 from pushlane.lanes.redis.registry import RedisRegistry
-from pushlane.lanes.redis.shelf import RedisShelf
 
 __all__ = [
     "OnRedis",
@@ -61,7 +61,7 @@ async def connect_redis(
         BadInput: the URL is none of Redis.
         Unreachable: Redis or the journal does not answer.
     """
-    client = Client(url)
+    client = RedisClient(url)
     keys = Keys(prefix)
     registry = RedisRegistry(client, keys, journal)
     try:

@@ -62,7 +62,7 @@ def turn(answer: Any) -> tuple[bytes, bytes]:
     return first, rest[0] if rest else b""
 
 
-class Client:
+class RedisClient:
     """The server behind a URL. Nothing is connected before the first call."""
 
     def __init__(self, url: str) -> None:

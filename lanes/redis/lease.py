@@ -5,7 +5,7 @@ The holder is told by the server's clock alone. It never takes a lease away from
 
 from __future__ import annotations
 
-from pushlane.lanes.redis.client import Client, numbers_only
+from pushlane.lanes.redis.client import RedisClient, numbers_only
 from pushlane.lanes.redis.keys import Keys
 
 # A fence is never below the server's time in ms: it keeps growing even when Redis has lost
@@ -37,7 +37,7 @@ _FENCE_KEPT_MS = 24 * 3600 * 1000
 class RedisLease:
     """See `lanes.ports.Lease`."""
 
-    def __init__(self, client: Client, keys: Keys) -> None:
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client
         self._keys = keys
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pushlane.lanes.ports import ClaimResult
 from pushlane.lanes.push import Push
-from pushlane.lanes.redis.client import Client, Read, words
+from pushlane.lanes.redis.client import Read, RedisClient, words
 from pushlane.lanes.redis.keys import Keys
 
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
@@ -70,7 +70,7 @@ def _results(count: int) -> Read[list[ClaimResult]]:
 class RedisLedger:
     """See `lanes.ports.Ledger`."""
 
-    def __init__(self, client: Client, keys: Keys, window_s: float) -> None:
+    def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
         self._client = client
         self._keys = keys
         self._window_ms = max(1, round(window_s * 1000))

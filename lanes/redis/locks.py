@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 
 from pushlane.lanes.errors import TaskConflict, Unreachable
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.client import RedisClient
 
 LOCK_MS = 10_000
 PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived
@@ -46,13 +46,13 @@ async def attempts(what: str) -> AsyncIterator[str]:
     )
 
 
-async def unlock(client: Client, lock: str, token: str) -> bool:
+async def unlock(client: RedisClient, lock: str, token: str) -> bool:
     """Whether it was still this writer's."""
     return bool(await client.run(_UNLOCK, [lock], [token]))
 
 
 @contextlib.asynccontextmanager
-async def unlocked_on_error(client: Client, lock: str, token: str) -> AsyncIterator[None]:
+async def unlocked_on_error(client: RedisClient, lock: str, token: str) -> AsyncIterator[None]:
     try:
         yield
     except BaseException:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pushlane.lanes.presence import Process, decode_all, encode
-from pushlane.lanes.redis.client import Client, words
+from pushlane.lanes.redis.client import RedisClient, words
 from pushlane.lanes.redis.keys import Keys
 
 _PRUNE = """
@@ -36,7 +36,7 @@ redis.call('DEL', KEYS[2])
 class RedisPresence:
     """See `lanes.ports.Presence`."""
 
-    def __init__(self, client: Client, keys: Keys) -> None:
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client
         self._keys = keys
 

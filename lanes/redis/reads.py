@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pushlane.lanes.errors import UnknownTask
-from pushlane.lanes.nearest import ambiguous_task, unknown_task
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import FoundTasks
-from pushlane.lanes.redis.client import Client, bodies_only, words
+from pushlane.lanes.redis.client import RedisClient, bodies_only, words
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import TaskPage, TaskQuery
+from pushlane.lanes.suggestions import ambiguous_task, unknown_task
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_bytes import Understood, decode
 
@@ -25,7 +25,7 @@ NEAREST_AMONG = 1_000
 class Reads:
     """What tasks there are."""
 
-    def __init__(self, client: Client, keys: Keys) -> None:
+    def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client
         self._keys = keys
         self._understood = Understood()

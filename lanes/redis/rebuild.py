@@ -2,7 +2,7 @@
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
 since what that has may be old. One process does it while the others wait. What was counted
-(`lanes.redis.tallies`) is not in the journal: it starts from zero, or from what an old copy held.
+(`lanes.redis.progress`) is not in the journal: it starts from zero, or from what an old copy held.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import Client, words
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.stored import (
+from pushlane.lanes.redis.client import RedisClient, words
+from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
     READY,
@@ -31,6 +30,7 @@ from pushlane.lanes.redis.stored import (
     store_args,
     tally_keys,
 )
+from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.task_bytes import glimpse
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
@@ -164,7 +164,7 @@ return 1
 class Rebuild:
     """Makes a registry that is empty, or perhaps old, ready for use."""
 
-    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         self._client = client
         self._keys = keys
         self._journal = journal

@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 
 from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
-from pushlane.lanes.redis.client import Client, numbers_only
+from pushlane.lanes.redis.client import RedisClient, numbers_only
+from pushlane.lanes.redis.codec import READY
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.notices import Notices
+from pushlane.lanes.redis.progress import TaskProgress
+from pushlane.lanes.redis.pubsub import ChangeSignal
 from pushlane.lanes.redis.reads import Reads
 from pushlane.lanes.redis.rebuild import Rebuild
-from pushlane.lanes.redis.stored import READY
-from pushlane.lanes.redis.tallies import Tallies
 from pushlane.lanes.redis.writes import Writes
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
@@ -27,14 +27,14 @@ _VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1]
 class RedisRegistry:
     """See `lanes.ports.Registry`."""
 
-    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         self._client = client
         self._keys = keys
         self._reads = Reads(client, keys)
         self._writes = Writes(client, keys, journal)
         self._rebuild = Rebuild(client, keys, journal)
-        self._notices = Notices(client, keys.notices)
-        self._tallies = Tallies(client, keys)
+        self._notices = ChangeSignal(client, keys.notices)
+        self._tallies = TaskProgress(client, keys)
 
     async def add(self, task: Task) -> Task:
         return await self._writes.add(task)

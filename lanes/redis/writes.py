@@ -14,13 +14,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pushlane.lanes.errors import Superseded
-from pushlane.lanes.life import check_forgettable
 from pushlane.lanes.ports import Edit, Fence, Journal
-from pushlane.lanes.redis.client import Client, turn
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from pushlane.lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
-from pushlane.lanes.redis.stored import (
+from pushlane.lanes.redis.client import RedisClient, turn
+from pushlane.lanes.redis.codec import (
     ANNOUNCE,
     KEPT_MS,
     READY,
@@ -31,8 +27,12 @@ from pushlane.lanes.redis.stored import (
     store_args,
     tally_keys,
 )
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
+from pushlane.lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
 from pushlane.lanes.task import Task, Weights
 from pushlane.lanes.task_bytes import decode, encode
+from pushlane.lanes.task_transitions import check_forgettable
 
 # An add that died after it began is carried on with the task it began with: its id may already be
 # in the journal, and a second id for one key must not get there.
@@ -138,7 +138,7 @@ return 1
 class Writes:
     """Adds and changes, one writer at a time for each task."""
 
-    def __init__(self, client: Client, keys: Keys, journal: Journal | None) -> None:
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         self._client = client
         self._keys = keys
         self._journal = journal

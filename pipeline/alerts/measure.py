@@ -12,16 +12,16 @@ from pathlib import Path
 
 from pushlane.lanes.errors import BadInput, ReceiptsGone
 from pushlane.lanes.ports import ReceiptLog
-from pushlane.pipeline.alerts.rule import AlertRule, Metric
+from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric
 from pushlane.pipeline.reports import shares, tasks
-from pushlane.pipeline.reports.asking import ask
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.counts import Count, Key, count
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.latency import QUANTILES, lateness
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.shares import Sent, Share
+from pushlane.pipeline.reports.query_runner import ask
+from pushlane.pipeline.reports.shares import SentByLevel, Share
 from pushlane.pipeline.store import CorruptStore, Store, open_store
 
 MINUTE_MS = 60_000
@@ -136,7 +136,7 @@ def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
     return float(outcomes.get(metric.value, 0)), row.n
 
 
-def _share_errors(sent: list[Sent], word: str) -> Figures:
+def _share_errors(sent: list[SentByLevel], word: str) -> Figures:
     """How much less than its share each name sent, over the minutes in which it had to wait."""
     found = shares.by_level(sent) if word == "level" else shares.by_task(sent)
     waited = _waited(sent, word)
@@ -152,7 +152,7 @@ def _missing(share: Share) -> float:
     return share.entitled * share.of - share.n
 
 
-def _waited(sent: Iterable[Sent], word: str) -> dict[tuple[int, str], float]:
+def _waited(sent: Iterable[SentByLevel], word: str) -> dict[tuple[int, str], float]:
     """The mean wait of each name in each minute."""
     sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in sent:

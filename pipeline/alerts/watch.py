@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pushlane.lanes.errors import PushlaneError
-from pushlane.pipeline.alerts import law
-from pushlane.pipeline.alerts.book import AlertBook, Known
-from pushlane.pipeline.alerts.law import Message
+from pushlane.pipeline.alerts import firing
+from pushlane.pipeline.alerts.alert_rule import AlertRule
+from pushlane.pipeline.alerts.alert_store import AlertStore, Known
+from pushlane.pipeline.alerts.firing import AlertMessage
 from pushlane.pipeline.alerts.measure import Measured, measure
-from pushlane.pipeline.alerts.rule import AlertRule
 from pushlane.pipeline.reports.counts import Key
 
-Tell = Callable[[str, Message], Awaitable[str]]
+Tell = Callable[[str, AlertMessage], Awaitable[str]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Look:
 
     rule: AlertRule
     found: dict[Key, Measured]
-    told: list[Message]
+    told: list[AlertMessage]
     problem: str = ""
 
 
@@ -36,7 +36,7 @@ class Watch:
     """`tell` posts a message and says why it could not; `lag` is what the store has not read."""
 
     def __init__(
-        self, book: AlertBook, root: Path, tell: Tell, lag: Callable[[], Awaitable[int | None]]
+        self, book: AlertStore, root: Path, tell: Tell, lag: Callable[[], Awaitable[int | None]]
     ) -> None:
         self._book = book
         self._root = root
@@ -54,7 +54,7 @@ class Watch:
         except PushlaneError as error:
             return Look(rule, {}, [], str(error))
         known = await self._book.known(rule.name)
-        state = law.judge(rule, known.state, found, now_ms)
+        state = firing.judge(rule, known.state, found, now_ms)
         kept = await self._book.keep(rule.name, state, known)
         if kept is None:
             return Look(rule, found, [], "another process looks after this alert as well")
@@ -63,8 +63,8 @@ class Watch:
 
     async def _tell_all(
         self, rule: AlertRule, known: Known, now_ms: int
-    ) -> tuple[list[Message], str]:
-        told: list[Message] = []
+    ) -> tuple[list[AlertMessage], str]:
+        told: list[AlertMessage] = []
         for name, group in list(known.state.items()):
             if group.pending is None:
                 continue
@@ -72,7 +72,7 @@ class Watch:
             if why:
                 return told, f"the webhook on {rule.host} did not take it: {why}"
             told.append(group.pending)
-            kept = await self._book.keep(rule.name, law.told(known.state, name, now_ms), known)
+            kept = await self._book.keep(rule.name, firing.told(known.state, name, now_ms), known)
             if kept is None:
                 return told, "another process looks after this alert as well"
             known = kept

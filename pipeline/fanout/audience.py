@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.errors import shown, spark_errors
 
 _FORMATS = {

@@ -13,26 +13,31 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import TaskConflict, UnknownTask
 from pushlane.lanes.naming import fanout_lease, submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.fanout.freeze import changed, count, freeze
 from pushlane.pipeline.fanout.publishing import publish
 from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.sessions import Sessions, sessions
-from pushlane.pipeline.fanout.stage import Frozen, Manifest, Part, Stage, remove_abandoned
-from pushlane.producers.hold import Hold
+from pushlane.pipeline.fanout.snapshot import changed, count, freeze
+from pushlane.pipeline.fanout.stage import (
+    FanoutStage,
+    Frozen,
+    Part,
+    StageManifest,
+    remove_abandoned,
+)
 from pushlane.producers.input import OnProgress
-from pushlane.producers.newtask import new_task
-from pushlane.producers.patience import patiently
+from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
-from pushlane.producers.request import Stage as Step
-from pushlane.producers.request import SubmitProgress
+from pushlane.producers.request import SubmitProgress, SubmitStage
+from pushlane.producers.retry import patiently
+from pushlane.producers.task_builder import new_task
 
 _LOOK_S = 0.5
 
@@ -60,14 +65,14 @@ async def fan_out(
     async with connect(settings) as backend:
         run = _FanOut(backend, settings, request, tell)
         busy = f"a fan-out of key {request.task_key!r} is under way; wait for its end"
-        hold = Hold(backend.lease, fanout_lease(request.task_key), busy, asyncio.sleep)
-        waiting = SubmitProgress(Step.FREEZING, note=f"waiting: {busy}")
+        hold = LeaseGuard(backend.lease, fanout_lease(request.task_key), busy, asyncio.sleep)
+        waiting = SubmitProgress(SubmitStage.FREEZING, note=f"waiting: {busy}")
         return await hold.run(run.run, lambda: tell(waiting))
 
 
 async def _counted(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
-    tell(SubmitProgress(Step.CHECKING))
-    asked = request.spec.request(life.now_ms(), request.task_key)
+    tell(SubmitProgress(SubmitStage.CHECKING))
+    asked = request.spec.request(task_transitions.now_ms(), request.task_key)
     task = new_task(asked, settings)
     async with sessions(request) as session:
         counts = await session(lambda found: count(found, request, asked, task))
@@ -86,7 +91,7 @@ class _FanOut:
         self._settings = settings
         self._request = request
         self._tell = tell
-        self._stage = Stage(settings, request.task_key)
+        self._stage = FanoutStage(settings, request.task_key)
         self._fingerprint = request.fingerprint(settings)
 
     async def run(self) -> FanoutResult:
@@ -112,7 +117,7 @@ class _FanOut:
         async with sessions(self._request) as session:
             return await self._fan_out(session, manifest)
 
-    async def _fan_out(self, session: Sessions, manifest: Manifest | None) -> FanoutResult:
+    async def _fan_out(self, session: Sessions, manifest: StageManifest | None) -> FanoutResult:
         began_s = time.monotonic()
         is_new = manifest is None
         if manifest is None:
@@ -124,7 +129,7 @@ class _FanOut:
         self._refuse_other(kept)
         self._refuse_lost(kept, manifest)
         busy = f"a submit of task {kept.id} is under way; wait for its end"
-        hold = Hold(self._backend.lease, submit_lease(kept.id), busy, asyncio.sleep)
+        hold = LeaseGuard(self._backend.lease, submit_lease(kept.id), busy, asyncio.sleep)
         published = await hold.run(
             lambda: self._publish(session, manifest), lambda: self._say(kept, busy)
         )
@@ -149,10 +154,10 @@ class _FanOut:
     async def _add(self, task: Task) -> Task:
         return await self._backend.add(task, self._settings)
 
-    async def _freeze(self, session: Sessions) -> Manifest:
-        self._tell(SubmitProgress(Step.FREEZING))
+    async def _freeze(self, session: Sessions) -> StageManifest:
+        self._tell(SubmitProgress(SubmitStage.FREEZING))
         request, settings = self._request, self._settings
-        asked = request.spec.request(life.now_ms(), request.task_key)
+        asked = request.spec.request(task_transitions.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
         made = replace(new_task(asked, settings), fingerprint=mark)
         task = await self._backend.sized(made, settings)
@@ -162,7 +167,7 @@ class _FanOut:
         await asyncio.to_thread(self._stage.publish, manifest)  # only while nobody has stopped us
         return manifest
 
-    async def _publish(self, session: Sessions, manifest: Manifest) -> int:
+    async def _publish(self, session: Sessions, manifest: StageManifest) -> int:
         """How many rows went out now."""
         task = await self._backend.registry.get(manifest.task.id)
         if task.total is not None:
@@ -180,7 +185,9 @@ class _FanOut:
                 await self._publish_parts(session, manifest, left)
         return sum(part.rows for part in left)
 
-    async def _publish_parts(self, session: Sessions, manifest: Manifest, left: list[Part]) -> None:
+    async def _publish_parts(
+        self, session: Sessions, manifest: StageManifest, left: list[Part]
+    ) -> None:
         frozen = self._stage.frozen(manifest.task.id)
         try:
             await session(lambda spark: publish(spark, self._settings, frozen, manifest, left))
@@ -188,8 +195,10 @@ class _FanOut:
             await self._refuse_ended(await self._backend.registry.get(manifest.task.id))
             raise PipelineFailed(f"{error}; run the same command again, and it goes on") from error
 
-    async def _seal(self, manifest: Manifest) -> Task:
-        self._tell(SubmitProgress(Step.SEALING, manifest.counts.total, task_id=manifest.task.id))
+    async def _seal(self, manifest: StageManifest) -> Task:
+        self._tell(
+            SubmitProgress(SubmitStage.SEALING, manifest.counts.total, task_id=manifest.task.id)
+        )
         frozen = self._stage.frozen(manifest.task.id)
         if await asyncio.to_thread(_left, manifest, frozen):
             raise PipelineFailed(
@@ -205,7 +214,7 @@ class _FanOut:
         await asyncio.to_thread(self._stage.drop_rows)
         return task
 
-    async def _refuse_changed(self, session: Sessions, manifest: Manifest) -> None:
+    async def _refuse_changed(self, session: Sessions, manifest: StageManifest) -> None:
         found = await session(lambda spark: changed(spark, self._request, manifest))
         if found:
             raise TaskConflict(
@@ -222,7 +231,7 @@ class _FanOut:
             await asyncio.to_thread(self._stage.drop_rows)
             raise
 
-    def _is_whole(self, manifest: Manifest) -> bool:
+    def _is_whole(self, manifest: StageManifest) -> bool:
         """It is of this request, and its rows are there: they go at the end of a fan-out."""
         return self._is_ours(manifest.task) and self._stage.frozen(manifest.task.id).rows.is_dir()
 
@@ -236,7 +245,7 @@ class _FanOut:
                 "exclusion or task spec; repeat that command as it was, or choose another --key"
             )
 
-    def _refuse_lost(self, known: Task, manifest: Manifest | None) -> None:
+    def _refuse_lost(self, known: Task, manifest: StageManifest | None) -> None:
         if manifest is None or manifest.task.id != known.id:
             raise TaskConflict(
                 f"task {known.id} (key {known.key!r}) was begun, but what was frozen for it is not "
@@ -245,7 +254,7 @@ class _FanOut:
             )
 
     @asynccontextmanager
-    async def _shown(self, task: Task, manifest: Manifest) -> AsyncIterator[None]:
+    async def _shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
         """Tells meanwhile how far the workers are, by what they have written down."""
         looking = asyncio.create_task(self._look(task, manifest), name="fan-out progress")
         try:
@@ -254,28 +263,28 @@ class _FanOut:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, task: Task, manifest: Manifest) -> None:
+    async def _look(self, task: Task, manifest: StageManifest) -> None:
         frozen, total = self._stage.frozen(task.id), manifest.counts.total
         while True:
             rows = await asyncio.to_thread(_done, manifest, frozen)
-            self._tell(SubmitProgress(Step.PUBLISHING, rows, total, task.id))
+            self._tell(SubmitProgress(SubmitStage.PUBLISHING, rows, total, task.id))
             await asyncio.sleep(_LOOK_S)
 
     def _say(self, task: Task, note: str) -> None:
-        self._tell(SubmitProgress(Step.PUBLISHING, task_id=task.id, note=note))
+        self._tell(SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note))
 
 
-def _left(manifest: Manifest, frozen: Frozen) -> list[Part]:
+def _left(manifest: StageManifest, frozen: Frozen) -> list[Part]:
     """The parts of which not all is known to be durable."""
     return [part for part, last in _last_seqs(manifest, frozen) if last < part.last_seq]
 
 
-def _done(manifest: Manifest, frozen: Frozen) -> int:
+def _done(manifest: StageManifest, frozen: Frozen) -> int:
     """Rows that are durable, as far as it was written down."""
     return sum(last - part.first_seq + 1 for part, last in _last_seqs(manifest, frozen))
 
 
-def _last_seqs(manifest: Manifest, frozen: Frozen) -> Iterator[tuple[Part, int]]:
+def _last_seqs(manifest: StageManifest, frozen: Frozen) -> Iterator[tuple[Part, int]]:
     """Each part with the last of its seqs that is durable, the one before it when none is."""
     starts, reached = frozen.starts(manifest.parts), frozen.reached(manifest.parts)
     for part in manifest.parts:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import spark_errors
 from pushlane.pipeline.fanout.source import NAME, bound
-from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Manifest, Part
+from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Part, StageManifest
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
@@ -21,7 +21,7 @@ def publish(
     spark: SparkSession,
     settings: Settings,
     frozen: Frozen,
-    manifest: Manifest,
+    manifest: StageManifest,
     parts: Sequence[Part],
 ) -> None:
     """Publish these parts; returns when all of their rows are durable.
@@ -56,7 +56,7 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _numbered(
-    spark: SparkSession, frozen: Frozen, manifest: Manifest, parts: Sequence[Part]
+    spark: SparkSession, frozen: Frozen, manifest: StageManifest, parts: Sequence[Part]
 ) -> DataFrame:
     """The bundles of the parts with their first seqs, from where each part begins."""
     files = [(frozen.rows / part.file).as_uri() for part in parts]

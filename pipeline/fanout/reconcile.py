@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.pipeline.fanout.stage import Frozen, Manifest, Part
+from pushlane.pipeline.fanout.stage import Frozen, Part, StageManifest
 from pushlane.producers.reconcile import reached
 
 
-def forgotten(manifest: Manifest, frozen: Frozen, settings: Settings) -> list[Part]:
+def forgotten(manifest: StageManifest, frozen: Frozen, settings: Settings) -> list[Part]:
     """Parts that were begun, so long ago that the broker may not know what it has of them; and all
     that an older version has begun, since it numbered messages in another way.
 
@@ -32,7 +32,7 @@ def forgotten(manifest: Manifest, frozen: Frozen, settings: Settings) -> list[Pa
 
 
 async def reconcile(
-    backend: Backend, task: Task, manifest: Manifest, frozen: Frozen, parts: Sequence[Part]
+    backend: Backend, task: Task, manifest: StageManifest, frozen: Frozen, parts: Sequence[Part]
 ) -> None:
     """Make each of these parts go on behind what was published of it.
 

@@ -12,7 +12,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.pipeline.session import MASTER
 from pushlane.pipeline.spec import TaskSpec
-from pushlane.producers.newtask import describe
+from pushlane.producers.task_builder import describe
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")
@@ -74,7 +74,7 @@ def _hash(content: list[object]) -> str:
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
-class Counts(msgspec.Struct, frozen=True):
+class AudienceCounts(msgspec.Struct, frozen=True):
     """What became of the rows for which the rule holds; `total` of them are pushes."""
 
     matched: int
@@ -95,7 +95,7 @@ class FanoutResult:
     """
 
     task: Task | None
-    counts: Counts | None
+    counts: AudienceCounts | None
     published: int = 0
     resumed: bool = False
     already_done: bool = False

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.bundle import Packed, numbered, open_bundle, packed
 from pushlane.lanes.errors import BadInput, TaskConflict
@@ -31,10 +31,10 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.fanout.pack import row_encoder, values
 from pushlane.pipeline.fanout.writer import SEQS_DO_NOT_FOLLOW, PartWriter
 from pushlane.pipeline.spec import load_spec
-from pushlane.producers.newtask import describe, new_task
 from pushlane.producers.publish import Publication, refuse_ended
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
+from pushlane.producers.task_builder import describe, new_task
 
 NAME = "pushlane"
 
@@ -155,7 +155,7 @@ def _writer_of_task(
     for option in ("spec", "key"):
         if option not in options:
             raise BadInput(f'a write to pushlane needs .option("{option}", …)')
-    request = load_spec(Path(options["spec"])).request(life.now_ms(), options["key"])
+    request = load_spec(Path(options["spec"])).request(task_transitions.now_ms(), options["key"])
     row_encoder(request, schema.fieldNames(), "the DataFrame")
     return TaskWriter(settings, request, asyncio.run(_opened(settings, request)))
 

@@ -23,7 +23,7 @@ from pushlane.lanes.durable import write_durably
 from pushlane.lanes.errors import BadInput, UnknownFormat
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.pipeline.fanout.request import Counts
+from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature
 
 FORMAT = 2
@@ -52,7 +52,7 @@ class Part(msgspec.Struct, frozen=True):
         return self.first_seq + self.rows - 1
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class StageManifest(msgspec.Struct, frozen=True):
     """What was frozen, for which task, as that was when it was made.
 
     In format 1 each row is a push, which begins with `head`.
@@ -60,7 +60,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     task: Task
     parts: list[Part]
-    counts: Counts
+    counts: AudienceCounts
     signature: Signature
     audience: str
     where: str
@@ -77,7 +77,7 @@ class Reached(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-class Stage:
+class FanoutStage:
     """The folder of a task's key on a backend."""
 
     def __init__(self, settings: Settings, key: str) -> None:
@@ -85,14 +85,14 @@ class Stage:
         named = f"{where}\n{settings.namespace}\n{key}"
         self.path = _root(settings) / hashlib.sha256(named.encode()).hexdigest()[:24]
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> StageManifest | None:
         """None when nothing was frozen, or the freeze was cut off."""
         try:
             text = (self.path / "manifest.json").read_bytes()
         except FileNotFoundError:
             return None
         try:
-            manifest = msgspec.json.decode(text, type=Manifest)
+            manifest = msgspec.json.decode(text, type=StageManifest)
         except msgspec.DecodeError as error:
             raise BadInput(
                 f"{self.path / 'manifest.json'} is damaged; cancel the task, remove the folder, "
@@ -122,7 +122,7 @@ class Stage:
         """The rows that were frozen for this task."""
         return Frozen(self.path / task_id)
 
-    def publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: StageManifest) -> None:
         """From now on the frozen rows count."""
         write_durably(self.path / "manifest.json", msgspec.json.encode(manifest))
 

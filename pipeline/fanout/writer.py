@@ -19,10 +19,10 @@ from pushlane.lanes.bundle import Packed
 from pushlane.lanes.errors import BadInput, TaskConflict
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
-from pushlane.producers.ahead import ahead
-from pushlane.producers.hold import Hold, Sleep
-from pushlane.producers.patience import patiently
+from pushlane.producers.lease_guard import LeaseGuard, Sleep
+from pushlane.producers.prefetch import ahead
 from pushlane.producers.publish import Ended, Publication
+from pushlane.producers.retry import patiently
 
 _CHUNK_PUSHES = 131_072
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -94,7 +94,7 @@ class PartWriter:
                 return await self._send_all(backend, coming)
             busy = f"task {self._task_id} is published by another; wait for its end"
             lease = submit_lease(self._task_id)
-            hold = Hold(backend.lease, lease, busy, self._sleep, self._holder, lapses=True)
+            hold = LeaseGuard(backend.lease, lease, busy, self._sleep, self._holder, lapses=True)
             return await hold.run(lambda: self._send_all(backend, coming), lambda: None)
 
     async def _send_all(self, backend: Backend, coming: AsyncIterator[Chunk]) -> int:

@@ -14,13 +14,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from pushlane.lanes.errors import ReceiptsGone
-from pushlane.lanes.life import now_ms
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchFiles, repeats_frame
-from pushlane.pipeline.receipts.identity import Only, bitmaps, examine, read_seen
-from pushlane.pipeline.receipts.opened import OpenedLog
-from pushlane.pipeline.receipts.reading import read_marks
+from pushlane.pipeline.receipts.batch_reading import read_marks
+from pushlane.pipeline.receipts.dedup import ReplaySeen, bitmaps, examine, read_seen
 from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
 from pushlane.pipeline.store.layout import batch_of
 
@@ -34,7 +34,7 @@ class Filled:
 
 
 def fill_next(
-    spark: SparkSession, writer: StoreWriter, log: OpenedLog, settings_path: Path
+    spark: SparkSession, writer: StoreWriter, log: SyncReceiptLog, settings_path: Path
 ) -> Filled:
     """The oldest sampled batch; nothing when there is none."""
     for interval in writer.state.pending[:1]:
@@ -61,7 +61,7 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
         folder = writer.generation.folder
         seen = files_of_batch(store.entries("seen"), interval.batch)
         fresh = {g: b for path in seen for g, b in bitmaps(read_seen(str(folder / path)))}
-        found, _ = examine(reading.identities, Only(fresh), [])
+        found, _ = examine(reading.identities, ReplaySeen(fresh), [])
         receipts = tables.new_receipts(kept, repeats_frame(spark, found.repeats))
         BatchFiles(writer, name).detail(tables.detail(receipts, 1.0, name))
     finally:
@@ -74,7 +74,7 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
     )
 
 
-def _is_kept(log: OpenedLog, interval: Interval) -> bool:
+def _is_kept(log: SyncReceiptLog, interval: Interval) -> bool:
     """Whether the log still has everything from the start of the batch on."""
     try:
         log.advance(interval.start, 1)

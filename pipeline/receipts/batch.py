@@ -17,15 +17,15 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import tables
-from pushlane.pipeline.receipts.identity import Numbers, Seen, as_rows, examine
-from pushlane.pipeline.receipts.opened import OpenedLog
-from pushlane.pipeline.receipts.reading import Reading, read_marks
+from pushlane.pipeline.receipts.batch_reading import Reading, read_marks
+from pushlane.pipeline.receipts.dedup import Numbers, Seen, as_rows, examine
 from pushlane.pipeline.receipts.sampling import Mode, Pace, choose
-from pushlane.pipeline.store import Counts, Interval, StoreWriter
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.store import FileCounts, Interval, StoreWriter
 from pushlane.pipeline.store.layout import local_uri
 
 
@@ -50,7 +50,7 @@ class Batches:
         self,
         spark: SparkSession,
         writer: StoreWriter,
-        log: OpenedLog,
+        log: SyncReceiptLog,
         settings: Settings,
         initial: list[str],
     ) -> None:
@@ -100,7 +100,7 @@ class Batches:
         if found.fresh:
             receipts = tables.new_receipts(rows, repeats_frame(self._spark, found.repeats))
             self._write(receipts, reading, mode, name)
-        counts = Counts(
+        counts = FileCounts(
             reading.bodies, reading.receipts, len(found.repeats), reading.quarantined.num_rows
         )
         self._writer.publish(

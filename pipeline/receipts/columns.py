@@ -84,7 +84,7 @@ def rows_of(
 
 
 def identities_of(rows: pa.Table) -> Iterator[pa.Table]:
-    """What rows of `detail` or of `events` tell apart, as `pipeline.receipts.identity` takes it."""
+    """What rows of `detail` or of `events` tell apart, as `pipeline.receipts.dedup` takes it."""
     attempts = rows["attempt"] if "attempt" in rows.column_names else 0
     kinds = pa.scalar(FINISHED, pa.int32())
     for outcome, kind in _KINDS.items():

@@ -16,10 +16,10 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.checkpoint import set_aside_if_unfit
-from pushlane.pipeline.receipts.idle import Idle
-from pushlane.pipeline.receipts.missing import go_on
-from pushlane.pipeline.receipts.stream import Gate, start_stream, stop_stream
-from pushlane.pipeline.receipts.work import SessionOptions, Work, as_ours, opened
+from pushlane.pipeline.receipts.gaps import go_on
+from pushlane.pipeline.receipts.idle_work import Idle
+from pushlane.pipeline.receipts.job_context import SessionOptions, Work, as_ours, opened
+from pushlane.pipeline.receipts.stream import BatchGate, start_stream, stop_stream
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2
@@ -63,7 +63,7 @@ def run_on(work: Work, options: RunOptions, stop: threading.Event) -> None:
     for note in filter(None, (missing, unfit)):
         options.on_note(note)
     batches = Batches(spark, writer, log, settings, initial)
-    gate = Gate(batches, options.on_batch)
+    gate = BatchGate(batches, options.on_batch)
     query = start_stream(
         spark,
         gate,
@@ -84,7 +84,7 @@ def run_on(work: Work, options: RunOptions, stop: threading.Event) -> None:
 
 class Watched(NamedTuple):
     query: StreamingQuery
-    gate: Gate
+    gate: BatchGate
     lag: Callable[[], int]
     idle: Idle
 

@@ -1,8 +1,8 @@
 """The log of receipts as a Spark data source, `pushlane_receipts`: a stream, or a range of it.
 
-Options: `settings`, the path of a file of `pipeline.receipts.handover`; for a stream `initial`,
-where to begin, and `most`, the bodies of a batch; for a range `start` and `end`. Positions are JSON
-lists, one text a partition of the log.
+Options: `settings`, the path of a file of `worker_settings`; for a stream `initial`, where to
+begin, and `most`, the bodies of a batch; for a range `start` and `end`. Positions are JSON lists,
+one text a partition of the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pushlane.pipeline.receipts.columns import ROWS, rows_of
-from pushlane.pipeline.receipts.opened import log_of_process
+from pushlane.pipeline.receipts.sync_log import log_of_process
 
 NAME = "pushlane_receipts"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Snapshot, open_store, store_root
 from pushlane.pipeline.store.writing import is_locked
 
@@ -35,7 +35,7 @@ def status(settings: Settings) -> Status:
     """Raises BadInput, CorruptStore, Unreachable."""
     root = store_root(settings)
     snapshot = open_store(root).snapshot()
-    with OpenedLog(settings) as log:
+    with SyncReceiptLog(settings) as log:
         positions = snapshot.positions or log.first()
         is_missing = log.kept(positions) != positions
         return Status(snapshot, log.lag(positions), is_locked(root), is_missing)

@@ -27,7 +27,7 @@ class Stopped(Exception):
     """The stream takes no more batches."""
 
 
-class Gate:
+class BatchGate:
     """Lets one batch at a time through, and none once it is shut."""
 
     def __init__(self, batches: Batches, on_batch: OnBatch) -> None:
@@ -74,7 +74,7 @@ class Gate:
 
 def start_stream(
     spark: SparkSession,
-    gate: Gate,
+    gate: BatchGate,
     *,
     settings_path: Path,
     initial: list[str],
@@ -94,7 +94,7 @@ def start_stream(
     return writer.option("checkpointLocation", local_uri(checkpoint)).start()
 
 
-def stop_stream(query: StreamingQuery, gate: Gate) -> None:
+def stop_stream(query: StreamingQuery, gate: BatchGate) -> None:
     gate.shut()
     with suppress(PySparkException):  # a batch that was refused at the gate
         query.stop()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.compaction.run import Compacted, compact
-from pushlane.pipeline.receipts.idle import Idle
-from pushlane.pipeline.receipts.work import SessionOptions, opened
+from pushlane.pipeline.receipts.idle_work import Idle
+from pushlane.pipeline.receipts.job_context import SessionOptions, opened
 
 
 def tidy(settings: Settings, session: SessionOptions, on_note: Callable[[str], None]) -> Compacted:

@@ -41,7 +41,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Counts:
+class CountRows:
     """In time order where they are by a time, else the largest first. Rows may be left out."""
 
     by: tuple[Dimension, ...]
@@ -50,7 +50,7 @@ class Counts:
     is_estimate: bool
 
 
-def count(engine: Engine, query: Query, limit: int) -> Counts:
+def count(engine: Engine, query: Query, limit: int) -> CountRows:
     """The first `limit` rows of the answer.
 
     Raises:
@@ -61,7 +61,7 @@ def count(engine: Engine, query: Query, limit: int) -> Counts:
     width = len(query.by)
     rows = [_count(row[:width], row[width:-1]) for row in found]
     estimated = source.reads_detail and any(row.plus_minus for row in rows)
-    return Counts(query.by, rows, found[0][-1] if found else 0, estimated)
+    return CountRows(query.by, rows, found[0][-1] if found else 0, estimated)
 
 
 def _sql(query: Query, source: Sql, limit: int) -> Sql:

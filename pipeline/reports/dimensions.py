@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.nearest import did_you_mean
+from pushlane.lanes.suggestions import did_you_mean
 
 MOST_DIMENSIONS = 8
 ATTRIBUTE = "attribute"

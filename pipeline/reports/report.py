@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pushlane.pipeline.reports import clauses, edges, sampling, shares, tasks
 from pushlane.pipeline.reports.conditions import Condition
-from pushlane.pipeline.reports.counts import Count, Counts, count
+from pushlane.pipeline.reports.counts import Count, CountRows, count
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.funnel import Funnel, funnel
@@ -40,7 +40,7 @@ class Report:
     query: Query
     span: Period | None
     names: tasks.Names
-    counts: Counts
+    counts: CountRows
     total: Count
     levels: list[Count]
     recipients: int

@@ -23,7 +23,7 @@ _MOST_STEPS = 120
 _STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440))
 
 
-class Sent(NamedTuple):
+class SentByLevel(NamedTuple):
     """What one task sent at one level in one minute; its mean wait tells whether it was queued."""
 
     minute_ms: int
@@ -50,7 +50,7 @@ class Share:
         return self.n / self.of
 
 
-def sent(engine: Engine, query: Query) -> list[Sent]:
+def sent(engine: Engine, query: Query) -> list[SentByLevel]:
     """By minute, level and task. A condition on an attribute cannot be met here.
 
     Raises:
@@ -64,7 +64,7 @@ def sent(engine: Engine, query: Query) -> list[Sent]:
         f"where {within('minute_ms')} and outcome in ({tried}) and {wanted.text} "
         "group by all having sum(n) > 0 order by 1, 2, 3"
     )
-    return [Sent(*row) for row in engine.rows(Sql(text, {**bound(query), **wanted.values}))]
+    return [SentByLevel(*row) for row in engine.rows(Sql(text, {**bound(query), **wanted.values}))]
 
 
 def step_ms(period: Period) -> int:
@@ -74,12 +74,12 @@ def step_ms(period: Period) -> int:
     )
 
 
-def by_level(rows: Iterable[Sent], step: int = TIMES_MS["minute"]) -> list[Share]:
+def by_level(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:
     """The share of each level in each step."""
     return _in_steps(_minutes(rows, _level_parts), step)
 
 
-def by_task(rows: Iterable[Sent], step: int = TIMES_MS["minute"]) -> list[Share]:
+def by_task(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:
     """The share of each task in each step."""
     return _in_steps(_minutes(rows, _task_parts), step)
 
@@ -92,14 +92,14 @@ class _Part(NamedTuple):
     entitled_n: float
 
 
-def _minutes(rows: Iterable[Sent], parts: Any) -> list[_Part]:
-    minutes: dict[int, list[Sent]] = defaultdict(list)
+def _minutes(rows: Iterable[SentByLevel], parts: Any) -> list[_Part]:
+    minutes: dict[int, list[SentByLevel]] = defaultdict(list)
     for row in rows:
         minutes[row.minute_ms].append(row)
     return [part for minute in minutes.values() for part in parts(minute)]
 
 
-def _level_parts(rows: Sequence[Sent]) -> list[_Part]:
+def _level_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
     total = sum(row.n for row in rows)
     weights = _weights(rows)
     counts: dict[str, int] = defaultdict(int)
@@ -111,7 +111,7 @@ def _level_parts(rows: Sequence[Sent]) -> list[_Part]:
     ]
 
 
-def _task_parts(rows: Sequence[Sent]) -> list[_Part]:
+def _task_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
     total = sum(row.n for row in rows)
     weights = _weights(rows)
     quotas: dict[str, float] = defaultdict(float)
@@ -129,7 +129,7 @@ def _task_parts(rows: Sequence[Sent]) -> list[_Part]:
     ]
 
 
-def _weights(rows: Sequence[Sent]) -> dict[str, float]:
+def _weights(rows: Sequence[SentByLevel]) -> dict[str, float]:
     """The part of each level that sent anything; equal parts where all weights are 0."""
     sums: dict[str, tuple[float, int]] = {}
     for row in rows:

@@ -25,25 +25,25 @@ _OF_PUSH = ("task", "app", "level", "attribute")
 _WEIGHED = "sample_weight as n, sample_weight * (sample_weight - 1) as variance"
 
 
-class Source(NamedTuple):
+class ReportSource(NamedTuple):
     """A subquery, and whether it reads detail rows, which may be a sample."""
 
     sql: Sql
     reads_detail: bool
 
 
-def counted(engine: Engine, query: Query) -> Source:
+def counted(engine: Engine, query: Query) -> ReportSource:
     """Where to count receipts and events for this question."""
     if not query.attributes:
-        return Source(Sql(_minutes(engine), bound(query)), reads_detail=False)
+        return ReportSource(Sql(_minutes(engine), bound(query)), reads_detail=False)
     if not is_aggregated(engine, query):
-        return Source(_in_detail(engine, query, finished=True), reads_detail=True)
+        return ReportSource(_in_detail(engine, query, finished=True), reads_detail=True)
     kept = Sql(_one_attribute(engine), bound(query))
     if not asks_events(query):
-        return Source(kept, reads_detail=False)
+        return ReportSource(kept, reads_detail=False)
     events = _in_detail(engine, query, finished=False)
     text = f"{kept.text} union all {events.text}"
-    return Source(Sql(text, {**kept.values, **events.values}), reads_detail=True)
+    return ReportSource(Sql(text, {**kept.values, **events.values}), reads_detail=True)
 
 
 def detailed(engine: Engine, query: Query) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pushlane.pipeline.reports.counts import Count, Counts, Key
+from pushlane.pipeline.reports.counts import Count, CountRows, Key
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.latency import QUANTILES, STAGES, Lateness
 from pushlane.pipeline.reports.sources import OUTCOMES
@@ -28,7 +28,7 @@ class Table:
 
 
 def table(
-    counts: Counts,
+    counts: CountRows,
     names: Mapping[str, str],
     recipients: Mapping[Key, int] | None = None,
     latency: Sequence[Lateness] | None = None,
@@ -56,7 +56,7 @@ def second_text(at_ms: int) -> str:
 _Column = tuple[str, Callable[[Count], Any]]
 
 
-def _labels(dimension: Dimension, counts: Counts, names: Mapping[str, str]) -> list[_Column]:
+def _labels(dimension: Dimension, counts: CountRows, names: Mapping[str, str]) -> list[_Column]:
     place = counts.by.index(dimension)
     if dimension.step_ms:
         return [(dimension.heading, lambda row: time_text(row.key[place]))]
@@ -66,7 +66,7 @@ def _labels(dimension: Dimension, counts: Counts, names: Mapping[str, str]) -> l
     return [own, ("task_name", lambda row: names.get(row.key[place], ""))]
 
 
-def _by_outcome(counts: Counts) -> list[_Column]:
+def _by_outcome(counts: CountRows) -> list[_Column]:
     """One number where the outcome is a dimension, else one for each, and the failure rate."""
     columns: list[_Column] = [("n", lambda row: row.n)]
     if counts.is_estimate:

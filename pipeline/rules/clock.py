@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Protocol
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 
 
 class Clock(Protocol):
@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 class RealClock:
     def now_ms(self) -> int:
-        return life.now_ms()
+        return task_transitions.now_ms()
 
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.fanout.request import MEMORY, Counts, FanoutRequest
+from pushlane.pipeline.fanout.request import MEMORY, AudienceCounts, FanoutRequest
 from pushlane.pipeline.rules.file import rule_spec
 from pushlane.pipeline.rules.rule import Rule
-from pushlane.pipeline.rules.runner import Expanded, Order
+from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
 from pushlane.producers.input import OnProgress
 
@@ -27,7 +27,7 @@ class SparkExpander:
     spark_options: Mapping[str, str] = field(default_factory=dict)
     on_progress: OnProgress | None = None
 
-    async def __call__(self, order: Order) -> Expanded:
+    async def __call__(self, order: RunOrder) -> Expanded:
         from pushlane.pipeline.fanout.fan_out import fan_out
 
         request = self._request(order.rule, order.key, most=order.most, frozen=True)
@@ -35,7 +35,7 @@ class SparkExpander:
         assert result.task is not None
         return Expanded(result.task.id, result.task.total or 0)
 
-    async def count(self, rule: Rule) -> Counts:
+    async def count(self, rule: Rule) -> AudienceCounts:
         """What a run would put on a lane now; writes nothing.
 
         Raises:

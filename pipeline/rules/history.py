@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pushlane.lanes.document import MOST_BYTES
+from pushlane.lanes.documents import MOST_BYTES
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.pipeline.rules.rule import Rule
 

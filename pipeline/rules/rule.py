@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pushlane.lanes.errors import BadInput, UnknownFormat
 from pushlane.lanes.masking import MASK, masked
-from pushlane.lanes.nearest import did_you_mean
-from pushlane.pipeline.rules.schedule import Schedule, parse_schedule
+from pushlane.lanes.suggestions import did_you_mean
+from pushlane.pipeline.rules.cron_schedule import CronSchedule, parse_schedule
 
 CatchUp = Literal["latest", "all", "skip"]
 MOST_BYTES = 24 * 1024
@@ -53,8 +53,8 @@ class Rule(BaseModel):
     revision: int = 1
 
     @property
-    def schedule(self) -> Schedule:
-        return Schedule(self.cron, self.zone)
+    def schedule(self) -> CronSchedule:
+        return CronSchedule(self.cron, self.zone)
 
     def changed(self, **fields: Any) -> Rule:
         """The rule after a change of fields that are valid already."""

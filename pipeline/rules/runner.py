@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
 from pushlane.lanes.ports import Registry
-from pushlane.pipeline.refusals import Nobody, TooMany
-from pushlane.pipeline.rules.book import Book
-from pushlane.pipeline.rules.course import MOST_FAILURES, Edit, begin, end, try_again
+from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
 from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, try_again
 
 log = logging.getLogger("pushlane.rules")
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOrder:
     """What is to be expanded: more pushes than `most` are to be refused with TooMany.
 
     An order of the same key goes on where the last one stopped, with the audience it had then.
@@ -41,12 +41,12 @@ class Expanded:
     total: int
 
 
-Expand = Callable[[Order], Awaitable[Expanded]]
+Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
 class Runner:
     def __init__(
-        self, book: Book, registry: Registry, expand: Expand, now_ms: Callable[[], int]
+        self, book: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
     ) -> None:
         self._book = book
         self._registry = registry
@@ -65,17 +65,17 @@ class Runner:
         run = (await self._book.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
             _say(name, run)
-            ended = await self._expanded(Order(run.rule, run_key(name, at_ms), run.most), run)
+            ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
             run = (await self._book.change_history(name, ended)).find(at_ms)
         if run is not None:
             _say(name, run)
 
-    async def _expanded(self, order: Order, run: Run) -> Edit:
+    async def _expanded(self, order: RunOrder, run: Run) -> Edit:
         try:
             made = await self._expand(order)
-        except Nobody as error:
+        except EmptyAudience as error:
             return self._ended(run, RunState.DONE, str(error), total=0)
-        except TooMany as error:
+        except AudienceTooLarge as error:
             return self._ended(run, RunState.REFUSED, str(error), total=0)
         except TaskConflict as error:
             return await self._failed(order, run, str(error), may_pass=True)
@@ -87,7 +87,7 @@ class Runner:
             return await self._failed(order, run, reason, may_pass=True)
         return self._ended(run, RunState.DONE, task_id=made.task_id, total=made.total)
 
-    async def _failed(self, order: Order, run: Run, reason: str, *, may_pass: bool) -> Edit:
+    async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
         if may_pass and run.failures + 1 < MOST_FAILURES:
             return try_again(run.at_ms, run.fence, self._now_ms(), reason)
         task_id, total = await self._published(order.key)

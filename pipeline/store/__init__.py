@@ -6,22 +6,29 @@ writes. A reader sees one moment, however long it reads.
 
 from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
 from pushlane.pipeline.store.layout import Generation
-from pushlane.pipeline.store.manifest import Counts, FileEntry, Gap, Interval, Manifest, State
+from pushlane.pipeline.store.manifest import (
+    FileCounts,
+    FileEntry,
+    Gap,
+    Interval,
+    Manifest,
+    StoreState,
+)
 from pushlane.pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root
 from pushlane.pipeline.store.writing import StoreWriter, written_files
 
 __all__ = [
     "CorruptStore",
-    "Counts",
+    "FileCounts",
     "FileEntry",
     "Gap",
     "Generation",
     "Interval",
     "Manifest",
     "Snapshot",
-    "State",
     "Store",
     "StoreBusy",
+    "StoreState",
     "StoreWriter",
     "TableSize",
     "open_store",

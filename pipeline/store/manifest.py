@@ -24,7 +24,7 @@ _DIGITS = 12
 _CHECKPOINT = "checkpoint-"
 _MOST_GAPS = 1_000
 
-T = TypeVar("T", "State", "Manifest")
+T = TypeVar("T", "StoreState", "Manifest")
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     max_ms: int = 0
 
 
-class Counts(msgspec.Struct, frozen=True):
+class FileCounts(msgspec.Struct, frozen=True):
     """What was read: bodies of the log, receipts in them, repeats dropped, bodies set aside."""
 
     bodies: int = 0
@@ -45,8 +45,8 @@ class Counts(msgspec.Struct, frozen=True):
     duplicates: int = 0
     quarantined: int = 0
 
-    def plus(self, other: Counts) -> Counts:
-        return Counts(
+    def plus(self, other: FileCounts) -> FileCounts:
+        return FileCounts(
             self.bodies + other.bodies,
             self.receipts + other.receipts,
             self.duplicates + other.duplicates,
@@ -92,14 +92,14 @@ class Manifest(msgspec.Struct, frozen=True):
     positions: list[str] | None = None
     added: dict[str, list[FileEntry]] = {}
     removed: dict[str, list[str]] = {}
-    counts: Counts = Counts()
+    counts: FileCounts = FileCounts()
     intervals: list[Interval] = []
     swept: list[str] = []
     gaps: list[Gap] = []
     version: int = VERSION
 
 
-class State(msgspec.Struct, frozen=True):
+class StoreState(msgspec.Struct, frozen=True):
     """All that counts after a manifest.
 
     `retired` are files that no longer count, with the time since when: a reader may have them open.
@@ -112,18 +112,18 @@ class State(msgspec.Struct, frozen=True):
     last_batch_at_ms: int = 0
     positions: list[str] | None = None
     files: dict[str, dict[str, FileEntry]] = {}
-    counts: Counts = Counts()
+    counts: FileCounts = FileCounts()
     intervals: dict[int, Interval] = {}
     retired: dict[str, int] = {}
     gaps: list[Gap] = []
     version: int = VERSION
 
-    def after(self, manifest: Manifest) -> State:
+    def after(self, manifest: Manifest) -> StoreState:
         """With one more change."""
         is_batch = manifest.kind == "batch"
         files = _changed(self.files, manifest)
         intervals = self.intervals | {each.batch: each for each in manifest.intervals}
-        return State(
+        return StoreState(
             number=manifest.number,
             at_ms=manifest.at_ms,
             last_batch=manifest.number if is_batch else self.last_batch,
@@ -197,11 +197,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     sync(folder)
 
 
-def write_checkpoint(folder: Path, state: State) -> None:
+def write_checkpoint(folder: Path, state: StoreState) -> None:
     write_atomically(folder / f"{_CHECKPOINT}{_name(state.number)}", msgspec.json.encode(state))
 
 
-def read_state(folder: Path) -> State:
+def read_state(folder: Path) -> StoreState:
     """All that counts now.
 
     Raises:
@@ -209,7 +209,7 @@ def read_state(folder: Path) -> State:
     """
     names = sorted(path.name for path in folder.glob("*.json")) if folder.is_dir() else []
     checkpoints = [name for name in names if name.startswith(_CHECKPOINT)]
-    state = _read(folder / checkpoints[-1], State) if checkpoints else State()
+    state = _read(folder / checkpoints[-1], StoreState) if checkpoints else StoreState()
     for name in names:
         number = _number(folder / name)
         if name.startswith(_CHECKPOINT) or number <= state.number:

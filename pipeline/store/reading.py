@@ -12,7 +12,14 @@ from pathlib import Path
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.store.layout import Generation, current
-from pushlane.pipeline.store.manifest import Counts, FileEntry, Gap, Interval, State, read_state
+from pushlane.pipeline.store.manifest import (
+    FileCounts,
+    FileEntry,
+    Gap,
+    Interval,
+    StoreState,
+    read_state,
+)
 from pushlane.pipeline.store.schema import TABLES, TIME_COLUMN
 
 ADDITIVE = ("minutes", "hours", "days")
@@ -40,7 +47,7 @@ class Snapshot:
     last_batch: int
     last_batch_at_ms: int
     positions: list[str] | None
-    counts: Counts
+    counts: FileCounts
     intervals: list[Interval]
     gaps: list[Gap]
     tables: dict[str, TableSize]
@@ -60,7 +67,7 @@ class Store:
     """A store as it was when it was opened; open it again to see what came since."""
 
     generation: Generation
-    state: State
+    state: StoreState
 
     def entries(
         self, table: str, since_ms: int | None = None, until_ms: int | None = None

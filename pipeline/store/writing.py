@@ -28,12 +28,12 @@ from pushlane.pipeline.store.layout import (
     next_generation,
 )
 from pushlane.pipeline.store.manifest import (
-    Counts,
+    FileCounts,
     FileEntry,
     Gap,
     Interval,
     Manifest,
-    State,
+    StoreState,
     checkpoint_numbers,
     manifests_before,
     read_state,
@@ -83,12 +83,12 @@ class StoreWriter:
         *,
         positions: list[str] | None = None,
         removed: Mapping[str, list[str]] | None = None,
-        counts: Counts | None = None,
+        counts: FileCounts | None = None,
         intervals: Iterable[Interval] = (),
         carried: Mapping[str, list[FileEntry]] | None = None,
         swept: Iterable[str] = (),
         gaps: Iterable[Gap] = (),
-    ) -> State:
+    ) -> StoreState:
         """Make all that was written under the name count, and what is removed not any more.
 
         Raises:
@@ -105,7 +105,7 @@ class StoreWriter:
             positions=positions,
             added={table: entries for table, entries in added.items() if entries},
             removed={table: paths for table, paths in (removed or {}).items() if paths},
-            counts=counts or Counts(),
+            counts=counts or FileCounts(),
             intervals=list(intervals),
             swept=list(swept),
             gaps=list(gaps),

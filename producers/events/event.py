@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.nearest import did_you_mean
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.lanes.receipt import Event
+from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.zones import UTC
 from pushlane.producers.labels import checked
 from pushlane.producers.row_times import moment_ms

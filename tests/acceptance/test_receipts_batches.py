@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from tests.processes import Pushlane
 from tests.receipt_bodies import body
 
@@ -43,7 +43,7 @@ def unsampled(pushlane: Pushlane) -> Iterator[Pushlane]:
 
 def append(settings: Settings, bodies: int) -> None:
     """So many bodies of one task, whose seqs go on from body to body."""
-    with OpenedLog(settings) as log:
+    with SyncReceiptLog(settings) as log:
         for first in range(0, bodies, BODIES_AN_APPEND):
             places = range(first, first + BODIES_AN_APPEND)
             log.append([body("a", _seqs(place)) for place in places])

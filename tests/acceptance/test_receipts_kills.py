@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import open_store, store_root
 from tests.processes import Pushlane, Running, each_once, until
 from tests.receipt_bodies import body
@@ -50,7 +50,7 @@ def append(settings: Settings) -> int:
     """All receipts, some bodies of them twice; how many that are."""
     starts = range(1, RECEIPTS_A_TASK + 1, A_BODY)
     bodies = [body(task, range(first, first + A_BODY)) for first in starts for task in TASKS]
-    with OpenedLog(settings) as log:
+    with SyncReceiptLog(settings) as log:
         for each in (*bodies, *bodies[:REPEATED]):
             log.append([each])
     return len(TASKS) * RECEIPTS_A_TASK + REPEATED * A_BODY

@@ -11,7 +11,7 @@ import pytest
 
 from pushlane.cli import stack
 from pushlane.cli.stack import Ports, Prefer, docker, tools
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.task import Level, State, Task
@@ -75,7 +75,7 @@ async def keep_task(urls: stack.StackUrls) -> State:
     task = Task(id="t", level=Level.HIGH, lane="task-t")
     async with connect_redis(urls.redis, "stack-test", None, WINDOW_S) as redis:
         await redis.registry.add(task)
-        return (await redis.registry.change("t", life.start)).state
+        return (await redis.registry.change("t", task_transitions.start)).state
 
 
 @pytest.mark.pulsar

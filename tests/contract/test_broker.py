@@ -10,9 +10,9 @@ import pytest
 
 from pushlane.lanes.bundle import bodies_of, packed
 from pushlane.lanes.errors import UnknownLane
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.ports import Source
 from pushlane.lanes.push import Push, encode
+from pushlane.lanes.task_transitions import now_ms
 from tests.contract.conftest import BATCH
 from tests.contract.reading import LANE, Reading, bodies, numbered, until
 

@@ -88,7 +88,7 @@ def test_a_killed_application_loses_nothing_that_was_kept_and_doubles_nothing(
 
 def test_what_a_lane_got_before_a_lost_answer_is_not_doubled(settings, tmp_path, monkeypatch):
     """As when the connection breaks after a publish: the producer cannot know, and sends again."""
-    monkeypatch.setattr("pushlane.producers.feed.sender.connect", LosingAnswers(2).connect)
+    monkeypatch.setattr("pushlane.producers.outbox.sender.connect", LosingAnswers(2).connect)
     with producer(settings, tmp_path / "spool") as one:
         for number in range(1, 51):
             one.push(str(number))

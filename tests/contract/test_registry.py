@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import InvalidChange, Superseded, UnknownFormat, UnknownTask
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Fence, Registry
@@ -122,7 +122,7 @@ async def test_a_change_is_seen_by_another_process(connections):
         here, there = await connections.two()
         task = await here.registry.add(a_task())
 
-        changed = await here.registry.change(task.id, life.set_quota(5))
+        changed = await here.registry.change(task.id, task_transitions.set_quota(5))
 
         assert changed.quota == 5
         assert changed.version > task.version
@@ -147,7 +147,7 @@ async def test_what_an_edit_raises_is_passed_on_and_nothing_changes(connections)
         task = await registry.add(a_task())
 
         with pytest.raises(InvalidChange, match="quota 0"):
-            await registry.change(task.id, life.set_quota(0))
+            await registry.change(task.id, task_transitions.set_quota(0))
 
         assert await registry.get(task.id) == task
 
@@ -209,7 +209,7 @@ async def test_changes_wait_for_one_made_by_another_process(connections):
         waiting = asyncio.create_task(here.registry.changes(known.version, timeout_s=30))
         await asyncio.sleep(0)
 
-        cancelled = await there.registry.change(task.id, life.cancel)
+        cancelled = await there.registry.change(task.id, task_transitions.cancel)
 
         assert (await waiting).tasks == [cancelled]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pushlane.lanes.document import LONGEST_NAME, MOST_BYTES
+from pushlane.lanes.documents import LONGEST_NAME, MOST_BYTES
 from pushlane.lanes.errors import BadInput
 
 

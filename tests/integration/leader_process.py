@@ -12,7 +12,7 @@ import sys
 
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import Superseded
 from pushlane.lanes.leader import Leader
@@ -22,7 +22,7 @@ from pushlane.lanes.task import Task
 TTL_S = 0.5
 
 
-def signed(holder: str) -> life.Edit:
+def signed(holder: str) -> task_transitions.Edit:
     def edit(task: Task) -> Task:
         return replace(task, reason=holder, quota=task.quota + 1)
 

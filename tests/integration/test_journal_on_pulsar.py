@@ -13,8 +13,8 @@ import pytest
 
 from pushlane.lanes.pulsar import journal as journal_module
 from pushlane.lanes.pulsar.admin import Admin, topic_path
+from pushlane.lanes.pulsar.connection import Connection, connect_link
 from pushlane.lanes.pulsar.journal import PulsarJournal
-from pushlane.lanes.pulsar.link import Link, connect_link
 from pushlane.lanes.pulsar.policies import (
     JOURNAL_COMPACTION_BYTES,
     JOURNAL_POLICIES,
@@ -34,7 +34,7 @@ SHRINKS_WITHIN_S = 30.0
 class Scene:
     """A namespace of the test's own, with a journal."""
 
-    def __init__(self, link: Link, admin: Admin, namespace: str) -> None:
+    def __init__(self, link: Connection, admin: Admin, namespace: str) -> None:
         self.link = link
         self.admin = admin
         self.namespace = f"{namespace}-registry"

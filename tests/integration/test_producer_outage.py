@@ -11,7 +11,7 @@ import pytest
 from bench.proxy import Proxy, Way, proxies
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
-from pushlane.producers.feed.options import ProducerOptions
+from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.producer import Producer
 from tests.lane_content import pushes_of, task_of
 from tests.processes import until

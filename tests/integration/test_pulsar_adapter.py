@@ -19,7 +19,7 @@ from pushlane.lanes.bundle import MOST_BYTES, bodies_of, packed
 from pushlane.lanes.errors import OversizedPush, TaskConflict, UnknownLane
 from pushlane.lanes.ports import Broker, LaneReader, Source, Taken
 from pushlane.lanes.pulsar.admin import Admin
-from pushlane.lanes.pulsar.link import connect_link
+from pushlane.lanes.pulsar.connection import connect_link
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from pushlane.lanes.pulsar.producers import ProducerKey, Producers
 from pushlane.lanes.push import Push, encode

@@ -21,9 +21,9 @@ from pushlane.lanes.durable import sync_folder
 from pushlane.lanes.embedded.receipts.files import put_new, replace
 from pushlane.lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
 from pushlane.lanes.errors import ReceiptsGone, StorageFull, Unreachable
+from pushlane.lanes.even_split import spread
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.spread import spread
 
 _LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
 _SEGMENTS = 8

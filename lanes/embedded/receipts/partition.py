@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from pushlane.lanes.durable import sync_folder
 from pushlane.lanes.embedded.receipts.records import (
+    LogSegment,
     Record,
-    Segment,
     body_of,
     is_torn,
     packed,
@@ -67,7 +67,7 @@ class _Tail:
 
     __slots__ = ("base", "damaged", "end", "file")
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: LogSegment) -> None:
         self.base = self.end = segment.base
         self.file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.damaged = False
@@ -204,17 +204,17 @@ class Partition:
             dropped += 0 if is_taken else following.base - segment.base
         return dropped
 
-    def _goes(self, segment: Segment, is_over: bool, is_taken: bool) -> bool:
+    def _goes(self, segment: LogSegment, is_over: bool, is_taken: bool) -> bool:
         if is_over:
             return is_taken or self._limits.drops
         return is_taken and self._is_old(segment)
 
-    def _is_over(self, newest: Segment, oldest: Segment) -> bool:
+    def _is_over(self, newest: LogSegment, oldest: LogSegment) -> bool:
         """Whether there is no room for another segment."""
         held = newest.base + newest.path.stat().st_size - oldest.base
         return held + self._limits.segment_bytes > self._limits.most_bytes
 
-    def _is_old(self, segment: Segment) -> bool:
+    def _is_old(self, segment: LogSegment) -> bool:
         return segment.path.stat().st_mtime < time.time() - self._limits.retention_s
 
     def _make_room(self) -> int:
@@ -269,7 +269,7 @@ class Partition:
     def _rolled(self, tail: _Tail) -> _Tail:
         return self._use(segment_at(self._folder, tail.end))
 
-    def _use(self, segment: Segment) -> _Tail:
+    def _use(self, segment: LogSegment) -> _Tail:
         is_new = not segment.path.exists()
         tail = _Tail(segment)
         if is_new:
@@ -279,11 +279,11 @@ class Partition:
         self._tail = tail
         return tail
 
-    def _walk(self, start: int, end: int | None) -> Iterator[tuple[Segment, Record]]:
+    def _walk(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record]]:
         for segment, record, _ in self._walk_files(start, end):
             yield segment, record
 
-    def _walk_files(self, start: int, end: int | None) -> Iterator[tuple[Segment, Record, int]]:
+    def _walk_files(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
         """Records between two positions, with the open file that each lies in.
 
         Raises:
@@ -312,7 +312,7 @@ class Partition:
         )
 
 
-def _from(found: list[Segment], start: int) -> list[Segment]:
+def _from(found: list[LogSegment], start: int) -> list[LogSegment]:
     """Without those that end before this position."""
     skipped = sum(following.base <= start for _, following in pairwise(found))
     return found[skipped:]

@@ -18,7 +18,7 @@ _HEAD = struct.Struct("<4sIIQ")
 _SUFFIX = ".log"
 
 
-class Segment(NamedTuple):
+class LogSegment(NamedTuple):
     """A file with the bytes of a partition from `base` on."""
 
     base: int
@@ -34,14 +34,14 @@ class Record(NamedTuple):
     is_hole: bool = False
 
 
-def segments(folder: Path) -> list[Segment]:
+def segments(folder: Path) -> list[LogSegment]:
     """What there is of a partition, oldest first."""
-    found = [Segment(int(path.stem), path) for path in folder.glob(f"*{_SUFFIX}")]
+    found = [LogSegment(int(path.stem), path) for path in folder.glob(f"*{_SUFFIX}")]
     return sorted(found)
 
 
-def segment_at(folder: Path, base: int) -> Segment:
-    return Segment(base, folder / f"{base:020d}{_SUFFIX}")
+def segment_at(folder: Path, base: int) -> LogSegment:
+    return LogSegment(base, folder / f"{base:020d}{_SUFFIX}")
 
 
 def packed(bodies: Sequence[bytes], at_ms: int) -> bytes:

@@ -44,7 +44,7 @@ class TopicStats(msgspec.Struct):
     cursors: dict[str, _CursorStats]
 
 
-class Ledger(NamedTuple):
+class LedgerSegment(NamedTuple):
     name: int
     entries: int
 
@@ -52,16 +52,16 @@ class Ledger(NamedTuple):
 class Extent(NamedTuple):
     """The ledgers there are, oldest first, and what the subscription would read next."""
 
-    ledgers: list[Ledger]
+    ledgers: list[LedgerSegment]
     cursor: Position
 
     @classmethod
     def of(cls, stats: TopicStats, subscription: str) -> Self:
         """The last ledger is still written to: it counts as far as its entries are confirmed."""
         confirmed = Position.parse(stats.confirmed)
-        closed = [Ledger(found.name, found.entries) for found in stats.ledgers]
+        closed = [LedgerSegment(found.name, found.entries) for found in stats.ledgers]
         if closed and closed[-1].name == confirmed.ledger:
-            closed[-1] = Ledger(confirmed.ledger, confirmed.entry + 1)
+            closed[-1] = LedgerSegment(confirmed.ledger, confirmed.entry + 1)
         marked = Position.parse(stats.cursors[subscription].marked)
         return cls(closed, Position(marked.ledger, marked.entry + 1))
 

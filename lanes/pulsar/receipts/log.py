@@ -16,16 +16,16 @@ import _pulsar
 import msgspec
 
 from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
+from pushlane.lanes.even_split import spread
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
-from pushlane.lanes.pulsar.link import OPERATION_TIMEOUT_S, Link
+from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
 from pushlane.lanes.pulsar.producers import Producers
 from pushlane.lanes.pulsar.publisher import Publisher
 from pushlane.lanes.pulsar.receipts.extent import Extent, Position, TopicStats
 from pushlane.lanes.pulsar.replay import blocking, open_reader
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.spread import spread
 
 TOPIC = "receipts"
 SUBSCRIPTION = "pipeline"
@@ -42,7 +42,7 @@ class _Partitions(msgspec.Struct):
 class PulsarReceiptLog(ReceiptLog):
     """Opening it asks the broker nothing: what is missing is made by the first call."""
 
-    def __init__(self, link: Link, admin: Admin, settings: Settings) -> None:
+    def __init__(self, link: Connection, admin: Admin, settings: Settings) -> None:
         self._link = link
         self._admin = admin
         self._settings = settings

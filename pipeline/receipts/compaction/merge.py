@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.pipeline.receipts.identity import Bits, Group, as_rows, bitmaps, read_seen, united
+from pushlane.pipeline.receipts.dedup import Bits, DedupGroup, as_rows, bitmaps, read_seen, united
 from pushlane.pipeline.receipts.tables import partitioned
 from pushlane.pipeline.store import Generation
 from pushlane.pipeline.store.layout import local_uri
@@ -65,7 +65,7 @@ def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
 
 def merged_seen(paths: Sequence[str]) -> pa.Table:
     """All bits of these files."""
-    found: dict[Group, Bits] = {}
+    found: dict[DedupGroup, Bits] = {}
     for path in paths:
         for group, bits in bitmaps(read_seen(path)):
             found[group] = united(found[group], bits) if group in found else bits

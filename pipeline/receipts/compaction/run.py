@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import SparkSession
 
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.compaction.amend import find_amendments
 from pushlane.pipeline.receipts.compaction.merge import (
     merged_seen,

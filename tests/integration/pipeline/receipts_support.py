@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.settings import Settings, load
 from pushlane.pipeline.receipts.batch import BatchDone
 from pushlane.pipeline.receipts.job import RunOptions, run
-from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Snapshot, open_store, store_root
 from pushlane.pipeline.store.schema import TABLES
 
@@ -35,7 +35,7 @@ class Pipe:
         return open_store(self.root).snapshot()
 
     def append(self, *bodies: bytes) -> None:
-        with OpenedLog(self.settings) as log:
+        with SyncReceiptLog(self.settings) as log:
             for each in bodies:
                 log.append([each])
 

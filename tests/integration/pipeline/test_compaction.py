@@ -12,7 +12,7 @@ from datasketches import hll_sketch, hll_union
 
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.compaction.run import compact
-from pushlane.pipeline.receipts.work import SessionOptions, opened
+from pushlane.pipeline.receipts.job_context import SessionOptions, opened
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.pipeline.store.layout import make_current, next_generation
 from pushlane.pipeline.store.writing import locked

@@ -19,7 +19,7 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
 from pushlane.lanes.errors import BadInput, TaskConflict, Unreachable
@@ -30,15 +30,15 @@ from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.fanout import freeze as freeze_module
 from pushlane.pipeline.fanout import publishing
+from pushlane.pipeline.fanout import snapshot as freeze_module
 from pushlane.pipeline.fanout.reconcile import reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest
 from pushlane.pipeline.fanout.source import bound
-from pushlane.pipeline.fanout.stage import Part, Stage
-from pushlane.producers.newtask import new_task
+from pushlane.pipeline.fanout.stage import FanoutStage, Part
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
+from pushlane.producers.task_builder import new_task
 from tests.integration.pipeline.fanout_support import (
     Broken,
     Torn,
@@ -124,7 +124,7 @@ async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
     with pytest.raises(PipelineFailed):
         await run(settings, request)
     monkeypatch.undo()
-    stage = Stage(settings, request.task_key)
+    stage = FanoutStage(settings, request.task_key)
     manifest = stage.manifest()
     parts = manifest.parts
     wanted = []
@@ -179,7 +179,7 @@ async def froze_before_bundles(
     settings: Settings, request: FanoutRequest, task: Task
 ) -> list[bytes]:
     """Puts what an older version would have frozen in the place of what is; all its pushes."""
-    stage = Stage(settings, request.task_key)
+    stage = FanoutStage(settings, request.task_key)
     manifest, frozen = stage.manifest(), stage.frozen(task.id)
     bodies = [encode(Push(task.id, seq, f"user-{seq}", "Hi")) for seq in range(1, 201)]
     head = bodies[0][: bodies[0].index(msgpack.encode(task.id)) + len(msgpack.encode(task.id))]
@@ -213,7 +213,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
     with pytest.raises(PipelineFailed):
         await run(settings, request)
     monkeypatch.undo()
-    stage = Stage(settings, request.task_key)
+    stage = FanoutStage(settings, request.task_key)
     for path in stage.path.glob("*/progress/*"):
         os.utime(path, (1, 1))
     reading = mock.AsyncMock(wraps=reconcile)
@@ -249,11 +249,11 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
         await run(embedded, request)
     monkeypatch.undo()
     async with connect(embedded) as backend:
-        await backend.registry.change("k", life.cancel)
+        await backend.registry.change("k", task_transitions.cancel)
 
     with pytest.raises(TaskConflict, match="is cancelled"):
         await run(embedded, request)
-    assert list(Stage(embedded, "k").path.glob("*/*")) == []  # recipients are in those
+    assert list(FanoutStage(embedded, "k").path.glob("*/*")) == []  # recipients are in those
 
 
 async def test_a_callers_session_keeps_its_own_settings(embedded, tmp_path, spark) -> None:
@@ -283,7 +283,7 @@ async def test_what_was_frozen_elsewhere_is_not_frozen_anew(
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
-    Stage(embedded, request.task_key).clear()
+    FanoutStage(embedded, request.task_key).clear()
 
     with pytest.raises(TaskConflict, match="fanout_dir"):
         await run(embedded, request)
@@ -298,7 +298,7 @@ async def test_a_freeze_whose_task_was_not_registered_is_gone_on_with(
     with pytest.raises(Unreachable):
         await run(embedded, request)
     monkeypatch.undo()
-    frozen = Stage(embedded, request.task_key).manifest()
+    frozen = FanoutStage(embedded, request.task_key).manifest()
 
     result = await run(embedded, request)
 

@@ -12,7 +12,7 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import backfill
 from pushlane.pipeline.receipts import batch as batch_module
-from pushlane.pipeline.receipts.opened import OpenedLog
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
@@ -99,7 +99,7 @@ def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
 
     assert pipe.seqs("a") == [1]
     assert pipe.snapshot.rows_quarantined == 0
-    with OpenedLog(pipe.settings) as log:
+    with SyncReceiptLog(pipe.settings) as log:
         assert log.lag(pipe.snapshot.positions) == 2
 
 
@@ -108,7 +108,7 @@ def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
     [
         (batch_module.BatchFiles, "detail"),
         (StoreWriter, "publish"),
-        (OpenedLog, "commit"),
+        (SyncReceiptLog, "commit"),
     ],
     ids=["before-writing", "before-the-manifest", "before-the-log-knows"],
 )
@@ -125,7 +125,7 @@ def test_what_a_killed_job_left_is_finished_by_the_next(pipe, monkeypatch, where
 
     assert pipe.seqs("a") == list(range(1, 101))
     assert pipe.counted() == {("a", "delivered"): 100}
-    with OpenedLog(pipe.settings) as log_:
+    with SyncReceiptLog(pipe.settings) as log_:
         assert log_.committed() == pipe.snapshot.positions
 
 
@@ -136,7 +136,7 @@ def test_what_a_full_log_drops_in_mid_run_ends_the_job_and_the_next_goes_on(spar
     with pytest.raises(ReceiptsGone, match="run the command again"):
         pipe.run(most_bodies=2, on_batch=lambda _: pipe.append(*bodies[4:]))
     before = pipe.snapshot.counts.bodies
-    with OpenedLog(pipe.settings) as log_:
+    with SyncReceiptLog(pipe.settings) as log_:
         kept = log_.lag(log_.first())
     pipe.run()
 

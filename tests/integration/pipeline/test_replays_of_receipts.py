@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pushlane.lanes.errors import ReceiptsGone
-from pushlane.pipeline.receipts import replay as replay_module
+from pushlane.pipeline.receipts import rebuild as replay_module
 from pushlane.pipeline.receipts.compaction.plan import HOUR_MS
-from pushlane.pipeline.receipts.opened import OpenedLog
-from pushlane.pipeline.receipts.replay import ReplayOptions, replay
-from pushlane.pipeline.receipts.work import SessionOptions
+from pushlane.pipeline.receipts.job_context import SessionOptions
+from pushlane.pipeline.receipts.rebuild import ReplayOptions, replay
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import open_store
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
@@ -76,11 +76,11 @@ def test_what_was_counted_long_before_is_not_counted_again_when_it_is_repeated(
     pipe = Pipe(spark, tmp_path, reports_minutes_days=100_000, receipts_partitions=1)
     pipe.append(body("a", range(1, 11), outcome))
     pipe.run()
-    with OpenedLog(pipe.settings) as log:
+    with SyncReceiptLog(pipe.settings) as log:
         later = log.advance(log.first())
     pipe.append(body("a", range(1, 21), outcome, at_ms=NOON_MS + 3 * HOUR_MS))
     pipe.run()
-    monkeypatch.setattr(OpenedLog, "since", lambda *_: later)
+    monkeypatch.setattr(SyncReceiptLog, "since", lambda *_: later)
 
     replayed(pipe, since_ms=NOON_MS + 3 * HOUR_MS)
 
@@ -100,7 +100,7 @@ def test_a_replay_that_is_interrupted_leaves_the_old_store(two_hours, monkeypatc
 
 
 def test_a_replay_that_would_lose_receipts_is_refused(two_hours, monkeypatch):
-    monkeypatch.setattr(OpenedLog, "since", lambda self, _: self.advance(self.first()))
+    monkeypatch.setattr(SyncReceiptLog, "since", lambda self, _: self.advance(self.first()))
     with pytest.raises(ReceiptsGone, match="100 receipts instead of 161; nothing was changed"):
         replayed(two_hours)
     assert two_hours.snapshot.generation == "gen-000001"
@@ -110,7 +110,9 @@ def test_receipts_that_came_since_do_not_stand_for_those_that_are_lost(two_hours
     """61 are lost, and 100 others were never read before."""
     two_hours.append(body("c", range(1, 101), at_ms=NOON_MS + 2 * HOUR_MS))
     monkeypatch.setattr(
-        OpenedLog, "since", lambda self, _: self.advance(self.first(), self.lag(self.first()) - 1)
+        SyncReceiptLog,
+        "since",
+        lambda self, _: self.advance(self.first(), self.lag(self.first()) - 1),
     )
     with pytest.raises(ReceiptsGone, match="100 receipts instead of 161; nothing was changed"):
         replayed(two_hours)

@@ -10,11 +10,11 @@ import pytest
 from pushlane.lanes.backend import connect
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.rules.book import Book
 from pushlane.pipeline.rules.expand import SparkExpander
 from pushlane.pipeline.rules.history import RunState, run_key
 from pushlane.pipeline.rules.rule import make_rule
-from pushlane.pipeline.rules.runner import Expanded, Order
+from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from tests.command import Command
 from tests.integration.pipeline.fanout_support import on_lane, people, seqs
 from tests.rules import Clock, Leading, ms
@@ -59,7 +59,7 @@ def test_a_run_whose_leader_died_before_its_end_was_written_down_is_not_sent_aga
     settings = Settings(data_dir=tmp_path / "store")
     audience = people(tmp_path, 30)
 
-    async def expand_and_die(order: Order) -> Expanded:
+    async def expand_and_die(order: RunOrder) -> Expanded:
         await SparkExpander(settings)(order)
         raise Died
 
@@ -75,7 +75,7 @@ def test_a_run_whose_leader_died_before_its_end_was_written_down_is_not_sent_aga
             two = Leading(backend, Clock(NINE + 60_000), "b", expand=SparkExpander(settings))
             await two.once()
 
-            [run] = (await Book(backend.shelf).history("daily")).runs
+            [run] = (await RuleStore(backend.shelf).history("daily")).runs
             assert (run.state, run.total, run.begun) == (RunState.DONE, 30, 2)
             [task] = await listed(backend.registry)
         assert seqs(await on_lane(settings, task)) == [*range(1, 31)]

@@ -6,7 +6,7 @@ import pytest
 
 from bench.deliveries import account
 from bench.fairness_of import jain, longest_gap, share_error
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 
 ENTITLED = {"high": 0.6, "medium": 0.3, "low": 0.1}
 SMOOTH = ["high", "medium", "high", "high", "medium", "high", "low", "high", "medium", "high"]
@@ -37,6 +37,6 @@ def test_jain_is_one_when_all_got_the_same_and_one_nth_when_one_got_all() -> Non
 
 
 def test_an_account_names_what_is_lost_and_counts_repeats() -> None:
-    log = [Arrival("a", seq, "high", 0.0) for seq in (1, 3, 3)]
+    log = [ArrivalLine("a", seq, "high", 0.0) for seq in (1, 3, 3)]
 
     assert account(log, {"a": 3, "b": 1}) == ([("a", 2), ("b", 1)], 1)

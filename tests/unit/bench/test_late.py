@@ -7,17 +7,17 @@ import pytest
 from bench.late import Late
 from bench.late_task import bound_s, due_share, p99
 from bench.quota_change import Change, due, effective_s
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 from pushlane.lanes.task import Weights
 
 TASKS = ("first", "second", "medium", "low")
 
 
-def log(*parts: tuple[str, int]) -> list[Arrival]:
+def log(*parts: tuple[str, int]) -> list[ArrivalLine]:
     """Arrivals a hundredth of a second apart, each part's pattern repeated so often."""
     letters = {"f": "first", "s": "second", "m": "medium", "l": "low"}
     order = "".join(pattern * times for pattern, times in parts)
-    return [Arrival(letters[one], n, "", n / 100) for n, one in enumerate(order, start=1)]
+    return [ArrivalLine(letters[one], n, "", n / 100) for n, one in enumerate(order, start=1)]
 
 
 def change(quota: int = 1) -> Change:

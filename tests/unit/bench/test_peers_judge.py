@@ -17,7 +17,7 @@ from bench.peers.judge import (
 )
 from bench.peers.show import behind
 from bench.peers.workload import LATE, NEW_WEIGHTS, SLOTS, Order, Times, backlog
-from pushlane.cli.demo.arrivals import Arrival
+from pushlane.cli.demo.arrivals import ArrivalLine
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.task import Level, Weights
 
@@ -28,16 +28,16 @@ TIMES = Times(started_at=0.0, late_at=10.0, changed_at=20.0, ended_at=30.0)
 
 def arrivals(
     levels: list[str], *, begin: float = 0.0, every: float = WORK_S / SLOTS
-) -> list[Arrival]:
+) -> list[ArrivalLine]:
     """Those levels again and again, one after another, each level with one task."""
     return [
-        Arrival(level, place + 1, level, begin + place * every)
+        ArrivalLine(level, place + 1, level, begin + place * every)
         for place, level in enumerate(levels)
     ]
 
 
-def late(ats: list[float]) -> list[Arrival]:
-    return [Arrival(LATE.task, place + 1, "high", at) for place, at in enumerate(ats)]
+def late(ats: list[float]) -> list[ArrivalLine]:
+    return [ArrivalLine(LATE.task, place + 1, "high", at) for place, at in enumerate(ats)]
 
 
 def test_a_fair_order_that_keeps_all_slots_busy_is_perfect() -> None:
@@ -59,7 +59,7 @@ def test_what_comes_after_the_late_task_says_nothing_of_fairness() -> None:
 
 def test_tasks_of_a_level_served_one_after_the_other_are_unfair() -> None:
     orders = [Order(f"high-{number}", Level.HIGH, 100) for number in range(5)]
-    log = [Arrival("high-0", seq, "high", 0.0) for seq in range(100)]
+    log = [ArrivalLine("high-0", seq, "high", 0.0) for seq in range(100)]
     assert jain_by_level(log, orders)["high"] == pytest.approx(0.2)
 
 
@@ -70,7 +70,7 @@ def test_work_takes_its_time_on_average() -> None:
 
 
 def test_utilisation_counts_work_inside_the_time_only() -> None:
-    log = [Arrival("high", seq, "high", 1.0 - work_s(seq) + 0.05) for seq in range(SLOTS)]
+    log = [ArrivalLine("high", seq, "high", 1.0 - work_s(seq) + 0.05) for seq in range(SLOTS)]
     assert utilisation(log, 1.0, 1.1) == pytest.approx(0.5)
 
 
@@ -95,7 +95,7 @@ def test_new_weights_that_never_show_have_no_time() -> None:
 
 
 def test_the_silence_is_the_longest_pause_after_the_change() -> None:
-    log = [Arrival("high", seq, "high", at) for seq, at in enumerate([10, 19, 20, 21.5, 22])]
+    log = [ArrivalLine("high", seq, "high", at) for seq, at in enumerate([10, 19, 20, 21.5, 22])]
     assert silence_s(log, 20.0) == 1.5
 
 

@@ -6,7 +6,7 @@ import json
 import socket
 from collections import Counter
 
-from pushlane.cli.workers import Crew
+from pushlane.cli.workers import WorkerPool
 from tests.command import Command
 
 
@@ -43,7 +43,7 @@ def test_an_unknown_sink_is_an_error(command: Command) -> None:
 
 def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() -> None:
     url = "redis://:secret@127.0.0.1:1/0"
-    crew = Crew(2, {"redis_url": url, "slots": None}, "127.0.0.1", 9000, True, False)
+    crew = WorkerPool(2, {"redis_url": url, "slots": None}, "127.0.0.1", 9000, True, False)
 
     assert crew.environment()["PUSHLANE_REDIS_URL"] == url
     assert "secret" not in " ".join(crew.command(1))

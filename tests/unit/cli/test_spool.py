@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from pushlane.cli.task_view import TaskView
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.marks import collapse_mark
 from pushlane.lanes.ports import Turn
+from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import load
 from pushlane.lanes.task import Level, Progress, Task
 from pushlane.producers.producer import Producer
@@ -27,7 +27,7 @@ def left(command: Command, tmp_path: Path) -> tuple[str, Path]:
     """The id of a task of which three pushes are in the spool, and where that is."""
     spool = tmp_path / "spool"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pushlane.producers.feed.sender.connect", never)
+        patch.setattr("pushlane.producers.outbox.sender.connect", never)
         producer = Producer("orders", level=Level.HIGH, spool=spool).open()
         for number in range(3):
             producer.push(f"user-{number}")
@@ -125,7 +125,7 @@ def submit(command: Command, tmp_path: Path) -> Callable[..., Ran]:
 def away(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
     """No service answers until it is undone."""
     with monkeypatch.context() as patch:
-        patch.setattr("pushlane.cli.run.connect", never)
+        patch.setattr("pushlane.cli.backend_run.connect", never)
         yield patch
 
 
@@ -208,7 +208,7 @@ def test_pushes_from_a_spool_replace_those_that_wait(
 ) -> None:
     waiting = submit("--collapse", "news").stdout.strip()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pushlane.cli.run.connect", never)
+        patch.setattr("pushlane.cli.backend_run.connect", never)
         submit("--collapse", "news")
     command("spool", "send", tmp_path / "spool")
     settings = load()

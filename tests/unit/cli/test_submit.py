@@ -6,7 +6,7 @@ import pytest
 
 import pushlane.cli.submit
 from pushlane.lanes.errors import Unreachable
-from pushlane.producers.request import Stage, SubmitProgress
+from pushlane.producers.request import SubmitProgress, SubmitStage
 from tests.command import Command
 
 ROWS = "recipient,name\na,Ann\nb,Bo\n"
@@ -104,7 +104,7 @@ def test_no_level_is_wrong_usage(command: Command) -> None:
 
 
 async def _interrupted(backend, settings, request, bar):
-    bar(SubmitProgress(Stage.PUBLISHING, rows=1, total=2, task_id="t1"))
+    bar(SubmitProgress(SubmitStage.PUBLISHING, rows=1, total=2, task_id="t1"))
     raise KeyboardInterrupt
 
 

@@ -9,11 +9,11 @@ import pytest
 
 import pushlane.producers.replay
 from pushlane.lanes.backend import connect
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.presence import Process, SlowLane
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task, new_task_id
+from pushlane.lanes.task_transitions import now_ms
 from tests.command import Command
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pushlane.dispatcher.recovery import Recovery
-from pushlane.lanes import life
+from pushlane.dispatcher.housekeeping.recovery import Recovery
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.task import Task
 
@@ -13,7 +13,7 @@ DEAD_RETENTION_S = 86_400.0
 
 class Clock:
     def __init__(self) -> None:
-        self.now_ms = life.now_ms()
+        self.now_ms = task_transitions.now_ms()
 
     def __call__(self) -> int:
         return self.now_ms
@@ -34,5 +34,5 @@ class Recovering:
         self._clock.now_ms += later_ms
         await self._recovery.step()
 
-    async def _change(self, task: Task, edit: life.Edit) -> None:
+    async def _change(self, task: Task, edit: task_transitions.Edit) -> None:
         self._recovery.on_task(await self._backend.registry.change(task.id, edit))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.hand import Message
-from pushlane.lanes import life
+from pushlane.dispatcher.messages import Message
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import MOST_PUSHES, packed
 from pushlane.lanes.naming import own_lane, pool_lane
@@ -127,7 +127,7 @@ async def add_task(
     task = Task(id=task_id, level=level, lane=lane, expires_at_ms=expires_at_ms, **fields)
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
-    await backend.registry.change(task_id, life.start)
+    await backend.registry.change(task_id, task_transitions.start)
     bodies = [
         encode(Push(task_id, seq, f"to-{seq}", expires_at_ms=push_expires_at_ms))
         for seq in range(1, pushes + 1)
@@ -135,7 +135,7 @@ async def add_task(
     messages = [one.message for one in packed(bodies, task.bundle or 1)]
     await backend.broker.publish(lane, messages)
     if seal:
-        await backend.registry.change(task_id, life.seal(pushes))
+        await backend.registry.change(task_id, task_transitions.seal(pushes))
     return await backend.registry.get(task_id)
 
 

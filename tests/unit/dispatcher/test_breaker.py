@@ -17,9 +17,9 @@ from pushlane.dispatcher.breaker import (
     STORM_PATIENCE_S,
     TRICKLE_EVERY_S,
     Breaker,
+    BreakerState,
     Flight,
     Sign,
-    State,
     sign_of,
 )
 from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
@@ -54,7 +54,7 @@ class Desk:
         self.sent = 0
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         return self.breaker.view().state
 
     def room(self) -> int:
@@ -73,7 +73,7 @@ class Desk:
         self.send(DELIVERED, 100)
         self.now_s += QUIET_S
         self.send(failure, 20 if failure is not BUSY else 10)
-        assert self.state is State.OPEN
+        assert self.state is BreakerState.OPEN
 
     def until_probe(self) -> float:
         """How long it rested."""
@@ -118,7 +118,7 @@ def test_a_sink_that_works_gets_all_slots() -> None:
     desk = Desk()
     desk.send(DELIVERED, 1_000)
     assert desk.room() == SLOTS
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
     assert desk.breaker.wake_at_s() is None
 
 
@@ -131,9 +131,9 @@ def test_a_row_of_failures_opens_it_when_nothing_was_heard_for_two_seconds(
     desk.now_s += QUIET_S
 
     desk.send(failure, row - 1)
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
     desk.send(failure)
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
     assert desk.room() == 0
 
 
@@ -148,7 +148,7 @@ def test_a_sink_that_failed_for_long_in_part_needs_a_longer_row_to_open() -> Non
 
     desk.send(BUSY, 25)
 
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
 
 
 def test_until_nothing_was_heard_for_so_long_only_a_trickle_goes() -> None:
@@ -157,7 +157,7 @@ def test_until_nothing_was_heard_for_so_long_only_a_trickle_goes() -> None:
 
     desk.send(BUSY, 10)
     went = 0
-    while desk.state is State.THROTTLED:
+    while desk.state is BreakerState.THROTTLED:
         room = desk.room()
         went += room
         desk.send(BUSY, room)
@@ -165,7 +165,7 @@ def test_until_nothing_was_heard_for_so_long_only_a_trickle_goes() -> None:
 
     assert went <= QUIET_S / TRICKLE_EVERY_S
     assert desk.now_s == pytest.approx(QUIET_S, abs=TRICKLE_EVERY_S)
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
 
 
 def test_a_process_that_starts_in_an_outage_opens_as_well() -> None:
@@ -173,7 +173,7 @@ def test_a_process_that_starts_in_an_outage_opens_as_well() -> None:
     desk.send(BUSY, 10)
     desk.now_s += QUIET_S
     assert desk.room() == 0
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
 
 
 def test_two_that_get_through_the_trickle_close_it_again() -> None:
@@ -192,9 +192,9 @@ def test_a_sink_that_delivers_one_of_twenty_opens_though_it_is_never_quiet() -> 
     desk = Desk()
     desk.send(DELIVERED, 100)
     for number in range(200):
-        if desk.state is not State.OPEN:
+        if desk.state is not BreakerState.OPEN:
             desk.send(BUSY if number % 20 else DELIVERED)
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
     assert desk.now_s == 0.0
 
 
@@ -205,7 +205,7 @@ def test_pushes_that_failed_before_open_nothing_however_many(failure: Outcome) -
     desk.now_s += QUIET_S
 
     assert desk.send(failure, 1_000, is_charged=True) is None
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
     assert desk.room() == SLOTS
 
 
@@ -244,7 +244,7 @@ def test_what_took_off_before_it_opened_is_free_and_says_nothing_new() -> None:
     assert desk.breaker.landed(desk.now_s, leave, flight(900), BROKEN) == 0.0
     assert desk.breaker.landed(desk.now_s, leave, flight(901), NOT_FOUND) == 0.0
     assert desk.breaker.landed(desk.now_s, leave, flight(902), DELIVERED) is None
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
 
 
 def test_what_was_admitted_before_it_opened_is_to_be_given_back() -> None:
@@ -264,11 +264,11 @@ def test_what_is_given_back_makes_room_again() -> None:
     desk.open()
     desk.until_probe()
     leave = desk.breaker.admit(desk.now_s, 1)
-    assert (desk.room(), desk.state) == (0, State.PROBING)
+    assert (desk.room(), desk.state) == (0, BreakerState.PROBING)
 
     desk.breaker.give_back(leave, 1)
 
-    assert (desk.room(), desk.state) == (1, State.OPEN)
+    assert (desk.room(), desk.state) == (1, BreakerState.OPEN)
 
 
 def test_one_probe_at_a_time_about_every_four_seconds_for_as_long_as_it_takes() -> None:
@@ -316,10 +316,10 @@ def test_an_answer_to_the_probe_opens_up_by_doubling(answer: Outcome) -> None:
     desk.open()
     desk.until_probe()
     desk.send(answer)
-    assert desk.state is State.RISING
+    assert desk.state is BreakerState.RISING
 
     rounds = []
-    while desk.state is State.RISING:
+    while desk.state is BreakerState.RISING:
         rounds.append(desk.room())
         leave = desk.breaker.admit(desk.now_s, rounds[-1])
         desk.now_s += 0.05
@@ -350,7 +350,7 @@ def test_a_sink_that_fails_again_while_it_opens_up_rests_again() -> None:
     for _ in range(40):
         desk.now_s += TRICKLE_EVERY_S
         desk.send(BUSY, min(1, desk.room()))
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
 
 
 def test_free_failures_end_when_the_outage_lasts_too_long() -> None:
@@ -360,7 +360,7 @@ def test_free_failures_end_when_the_outage_lasts_too_long() -> None:
     while desk.until_probe() and desk.now_s < down_since_s + 3_600.0:
         assert desk.send(BUSY) == 0.0
     assert desk.send(BUSY) is None
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
 
 
 def test_a_push_that_is_refused_alone_waits_longer_each_time_and_not_for_ever() -> None:
@@ -380,7 +380,7 @@ def test_a_push_that_is_refused_alone_waits_longer_each_time_and_not_for_ever() 
     assert 0.5 <= waits_s[0] <= 1.0
     assert 15.0 <= waits_s[-1] <= 30.0
     assert 3_600.0 <= desk.now_s <= 3_660.0
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
 
 
 def test_a_storm_of_final_answers_opens_it_and_buries_few() -> None:
@@ -391,13 +391,13 @@ def test_a_storm_of_final_answers_opens_it_and_buries_few() -> None:
     buried = sum(desk.send(NOT_FOUND) is None for _ in range(30))
 
     assert buried == 19
-    assert desk.state is State.OPEN
+    assert desk.state is BreakerState.OPEN
 
 
 def test_final_answers_before_any_success_are_believed() -> None:
     desk = Desk()
     assert all(desk.send(NOT_FOUND) is None for _ in range(1_000))
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
 
 
 def test_answers_that_are_the_pushs_own_are_never_a_storm() -> None:
@@ -405,7 +405,7 @@ def test_answers_that_are_the_pushs_own_are_never_a_storm() -> None:
     desk.send(DELIVERED)
     desk.now_s += QUIET_S
     assert all(desk.send(GONE) is None for _ in range(1_000))
-    assert (desk.state, desk.room()) == (State.CLOSED, SLOTS)
+    assert (desk.state, desk.room()) == (BreakerState.CLOSED, SLOTS)
 
 
 def test_a_storm_counts_each_push_once() -> None:
@@ -415,7 +415,7 @@ def test_a_storm_counts_each_push_once() -> None:
     for _ in range(100):
         leave = desk.breaker.admit(desk.now_s, 1)
         assert desk.breaker.landed(desk.now_s, leave, flight(1), NOT_FOUND) is None
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
 
 
 @pytest.mark.parametrize("dead", [0.3, 0.6, 0.9])
@@ -434,9 +434,9 @@ def test_a_sink_that_says_no_for_two_hours_is_believed() -> None:
         assert desk.send(NOT_FOUND) == 0.0
 
     assert desk.send(NOT_FOUND) is None
-    assert desk.state is State.RISING
+    assert desk.state is BreakerState.RISING
     assert all(desk.send(NOT_FOUND) is None for _ in range(200))
-    assert desk.state is State.CLOSED
+    assert desk.state is BreakerState.CLOSED
 
 
 def open_desk() -> Desk:
@@ -500,7 +500,7 @@ def test_people_see_why_and_when_but_a_processors_words_only_if_they_may(quotes:
 
     view = desk.breaker.view()
 
-    assert view.state is State.OPEN
+    assert view.state is BreakerState.OPEN
     assert view.since_s == QUIET_S
     assert view.next_try_s == desk.breaker.wake_at_s()
     assert "cannot be reached" in view.reason
@@ -575,7 +575,7 @@ def test_whatever_happens_three_go_for_each_that_gets_an_answer(
     for number, (lands, outcome, wait_s) in enumerate(history):
         room = breaker.room(now_s, slots - len(flying))
         assert 0 <= room <= slots - len(flying)
-        rests = breaker.view().state in (State.OPEN, State.PROBING)
+        rests = breaker.view().state in (BreakerState.OPEN, BreakerState.PROBING)
         assert room <= (1 if rests else slots)
         if room:
             leave = breaker.admit(now_s, room)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of, fields_of
 from pushlane.lanes.naming import later_lane
@@ -111,7 +111,7 @@ async def test_of_a_bundle_with_an_unreadable_push_the_others_are_delivered(
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, level)
         await backend.broker.publish(task.lane, [with_unreadable(task, range(1, 11), 4)])
-        await backend.registry.change(task.id, life.seal(10))
+        await backend.registry.change(task.id, task_transitions.seal(10))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -133,7 +133,7 @@ async def test_all_of_a_bundle_cut_short_are_dead_and_the_task_ends(
         task = await empty_task(backend, level)
         broken = cut_short(task, range(1, 21))
         await backend.broker.publish(task.lane, [broken, bundle_of(task, range(21, 31))])
-        await backend.registry.change(task.id, life.seal(30))
+        await backend.registry.change(task.id, task_transitions.seal(30))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -152,7 +152,7 @@ async def test_seqs_that_a_task_does_not_have_are_buried_and_not_counted(tmp_pat
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.HIGH)
         await backend.broker.publish(task.lane, [cut_short(task, range(1, 6))])
-        await backend.registry.change(task.id, life.seal(3))
+        await backend.registry.change(task.id, task_transitions.seal(3))
 
         async with dispatching(backend, MemorySink(), settings) as dispatcher:
             await until_state(backend, task, State.DONE)
@@ -166,7 +166,7 @@ async def test_a_bundle_cut_short_of_a_task_that_was_cancelled_is_dropped(tmp_pa
     async with backend_in(tmp_path) as (backend, settings):
         task = await empty_task(backend, Level.LOW)
         await backend.broker.publish(task.lane, [cut_short(task, range(1, 6))])
-        await backend.registry.change(task.id, life.cancel)
+        await backend.registry.change(task.id, task_transitions.cancel)
 
         async with dispatching(backend, MemorySink(), settings):
             await until_empty(backend, task.lane)
@@ -473,7 +473,7 @@ async def test_a_pooled_task_moves_to_a_lane_of_its_own(tmp_path: Path, change: 
             await until_state(backend, other, State.DONE)
             if change == "pause":
                 assert not sink.pushes(moved)
-                await backend.registry.change(moved.id, life.resume)
+                await backend.registry.change(moved.id, task_transitions.resume)
             await until_state(backend, moved, State.DONE)
             await until_empty(backend, moved.first_lane or moved.lane)
 
@@ -530,7 +530,7 @@ async def test_an_ordered_task_keeps_the_order_of_each_key(tmp_path: Path) -> No
             for at in range(0, 100, 25)
         ]
         await backend.broker.publish(task.lane, list(reversed(bundles)))
-        await backend.registry.change(task.id, life.seal(100))
+        await backend.registry.change(task.id, task_transitions.seal(100))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -548,7 +548,7 @@ async def test_in_an_ordered_task_an_unreadable_push_frees_its_key(tmp_path: Pat
         fields = [fields_of(body) for body in ordered_bodies(task, "aaa")]
         body = msgspec.msgpack.encode([FORMAT, task.id, 1, 3, [UNREADABLE, *fields[1:]]])
         await backend.broker.publish(task.lane, [body])
-        await backend.registry.change(task.id, life.seal(3))
+        await backend.registry.change(task.id, task_transitions.seal(3))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -562,7 +562,7 @@ async def test_a_cancelled_task_of_bundles_is_counted_as_dropped(tmp_path: Path)
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, 50, bundle=32)
         await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2])])
-        await backend.registry.change(task.id, life.cancel)
+        await backend.registry.change(task.id, task_transitions.cancel)
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pushlane.dispatcher.deferral import due_ms, hop_s
-from pushlane.lanes import life
+from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Source
@@ -82,7 +82,7 @@ async def add_pushes(backend: Backend, level: Level, starts_ms: Sequence[int]) -
         for seq, start in enumerate(starts_ms, start=1)
     ]
     await backend.broker.publish(own_lane(made.id), bodies)
-    await backend.registry.change(made.id, life.seal(len(bodies)))
+    await backend.registry.change(made.id, task_transitions.seal(len(bodies)))
     return made
 
 
@@ -90,7 +90,7 @@ async def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(
     tmp_path: Path,
 ) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        now_ms = start_ms = life.now_ms()
+        now_ms = start_ms = task_transitions.now_ms()
         start_ms += 200
         mixed = await add_pushes(backend, Level.HIGH, [start_ms, 0, start_ms, 0])
         sink = MemorySink()
@@ -107,11 +107,11 @@ async def test_a_push_goes_out_after_its_time_and_those_behind_it_do_not_wait(
 
 async def test_a_push_that_expires_while_it_waits_is_counted_as_expired(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        soon_ms = life.now_ms() + 300
+        soon_ms = task_transitions.now_ms() + 300
         made = await add_task(backend, pushes=0, seal=False)
         body = encode(Push(made.id, 1, "r", not_before_ms=soon_ms, expires_at_ms=soon_ms - 100))
         await backend.broker.publish(own_lane(made.id), [body])
-        await backend.registry.change(made.id, life.seal(1))
+        await backend.registry.change(made.id, task_transitions.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -151,7 +151,7 @@ async def test_lanes_full_of_waiting_pushes_hold_up_nobody_while_they_are_put_of
     async with backend_in(tmp_path) as (backend, settings):
         broker = _NothingLater(backend.broker)
         held = with_other(backend, broker=broker)
-        start_ms = life.now_ms() + HOUR_MS
+        start_ms = task_transitions.now_ms() + HOUR_MS
         waiting = [await add_pushes(backend, Level.HIGH, [start_ms] * 2_000) for _ in range(6)]
         sink = MemorySink()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.naming import own_lane
@@ -122,7 +122,7 @@ async def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(200)
             sink.gate.clear()
-            await backend.registry.change(two.id, life.set_quota(3))
+            await backend.registry.change(two.id, task_transitions.set_quota(3))
             await until(lambda: dispatcher.quota(two.lane) == 3)
             start = len(sink.received) + settings.slots
             sink.gate.set()
@@ -142,7 +142,7 @@ async def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) 
         async with dispatching(backend, sink, settings):
             await until_state(backend, other, State.DONE)
             assert not sink.pushes(paused)
-            await backend.registry.change(paused.id, life.resume)
+            await backend.registry.change(paused.id, task_transitions.resume)
             await until_state(backend, paused, State.DONE)
 
         assert sorted(sink.pushes(paused)) == [(paused.id, seq) for seq in range(1, 501)]
@@ -166,7 +166,7 @@ async def test_a_pooled_task_moves_to_a_lane_of_its_own_and_disturbs_nobody(
                 await until_state(backend, other, State.DONE)
             if change == "pause":
                 assert not sink.pushes(moved)
-                await backend.registry.change(moved.id, life.resume)
+                await backend.registry.change(moved.id, task_transitions.resume)
             await until_state(backend, moved, State.DONE)
 
         assert sorted(sink.pushes(moved)) == [(moved.id, seq) for seq in range(1, 301)]
@@ -179,7 +179,7 @@ async def test_a_cancelled_task_stops_at_once_and_its_lane_goes(tmp_path: Path) 
         sink.gate.clear()
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(settings.slots)
-            await backend.registry.change(task.id, life.cancel)
+            await backend.registry.change(task.id, task_transitions.cancel)
             await until(lambda: not dispatcher.reads(task.lane))
             sink.gate.set()
             await until_task(backend, task, lambda now: now.lane_dropped)
@@ -192,7 +192,7 @@ async def test_a_cancelled_pooled_task_is_counted_as_dropped(tmp_path: Path) -> 
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, 50)
         other = await add_task(backend, Level.LOW, 50)
-        await backend.registry.change(task.id, life.cancel)
+        await backend.registry.change(task.id, task_transitions.cancel)
         sink = MemorySink()
 
         async with dispatching(backend, sink, settings):
@@ -259,7 +259,7 @@ async def test_a_message_that_is_no_push_is_buried_and_blocks_nobody(tmp_path: P
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.HIGH, 1, seal=False)
         await backend.broker.publish(task.lane, [b"\xffnonsense"])
-        await backend.registry.change(task.id, life.seal(1))
+        await backend.registry.change(task.id, task_transitions.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -274,7 +274,7 @@ async def test_of_an_oversized_message_the_start_is_buried(tmp_path: Path) -> No
         task = await add_task(backend, Level.HIGH, 1, seal=False)
         oversized = encode(Push(task.id, 2, "to-2", body="x" * 5_000_000))
         await backend.broker.publish(task.lane, [oversized])
-        await backend.registry.change(task.id, life.seal(1))
+        await backend.registry.change(task.id, task_transitions.seal(1))
         sink = MemorySink()
 
         await drain(backend, sink, settings)
@@ -296,7 +296,7 @@ async def test_a_sink_that_refuses_us_pauses_the_task_and_loses_nothing(tmp_path
         async with dispatching(backend, sink, settings):
             paused = await until_state(backend, task, State.PAUSED)
             refused.clear()
-            await backend.registry.change(task.id, life.resume)
+            await backend.registry.change(task.id, task_transitions.resume)
             await until_state(backend, task, State.DONE)
 
         (progress,) = await backend.registry.progress([task.id])
@@ -451,7 +451,7 @@ async def test_a_task_sealed_after_its_last_push_went_out_is_done(tmp_path: Path
             while (await backend.registry.progress([task.id]))[0].delivered < 10:
                 await asyncio.sleep(0)
 
-            await backend.registry.change(task.id, life.seal(10))
+            await backend.registry.change(task.id, task_transitions.seal(10))
 
             await until_state(backend, task, State.DONE)
 

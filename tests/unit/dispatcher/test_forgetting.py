@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pushlane.dispatcher.forgetting import Forgetting
-from pushlane.dispatcher.half_made import HalfMade
-from pushlane.dispatcher.passed import Passed
-from pushlane.dispatcher.recovery import GRACE_MS
-from pushlane.lanes import life
+from pushlane.dispatcher.housekeeping.forgetting import Forgetting
+from pushlane.dispatcher.housekeeping.half_made import HalfMade
+from pushlane.dispatcher.housekeeping.recovery import GRACE_MS
+from pushlane.dispatcher.housekeeping.shared_lanes import SharedLanes
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
@@ -54,11 +54,11 @@ async def leading(folder: Path) -> AsyncIterator[tuple[Backend, Leading]]:
 
 async def ended(backend: Backend, *, tidy: bool = True, **fields: Any) -> Task:
     task = await add_task(backend, pushes=1, **fields)
-    task = await backend.registry.change(task.id, life.finish(State.DONE))
+    task = await backend.registry.change(task.id, task_transitions.finish(State.DONE))
     if not tidy:
         return task
     await backend.broker.drop_lane(task.lane)
-    return await backend.registry.change(task.id, life.lane_dropped)
+    return await backend.registry.change(task.id, task_transitions.lane_dropped)
 
 
 async def ids(backend: Backend) -> set[str]:
@@ -194,7 +194,7 @@ class Watching:
         self._backend = backend
         self._half_made = HalfMade(backend, self._change, DAY_S, self.clock)
 
-    async def _change(self, task: Task, edit: life.Edit) -> None:
+    async def _change(self, task: Task, edit: task_transitions.Edit) -> None:
         self._half_made.on_task(await self._backend.registry.change(task.id, edit))
 
     async def step(self, task: Task, later_ms: int) -> Task:
@@ -205,7 +205,7 @@ class Watching:
 
 
 async def half_made(backend: Backend) -> Task:
-    return await add_task(backend, pushes=1, seal=False, created_at_ms=life.now_ms())
+    return await add_task(backend, pushes=1, seal=False, created_at_ms=task_transitions.now_ms())
 
 
 async def test_a_half_made_task_is_marked_and_ends_when_nobody_comes(tmp_path: Path) -> None:
@@ -244,10 +244,12 @@ async def test_a_task_that_is_complete_is_never_half_made(tmp_path: Path) -> Non
 async def test_one_that_is_sealed_at_that_moment_is_not_ended(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await half_made(backend)
-        task = await backend.registry.change(task.id, life.stalled(1))
-        await backend.registry.change(task.id, life.seal(1))
+        task = await backend.registry.change(task.id, task_transitions.stalled(1))
+        await backend.registry.change(task.id, task_transitions.seal(1))
 
-        after = await backend.registry.change(task.id, life.abandon(task.stalled_at_ms, "late"))
+        after = await backend.registry.change(
+            task.id, task_transitions.abandon(task.stalled_at_ms, "late")
+        )
 
         assert after.state is State.RUNNING
 
@@ -255,9 +257,9 @@ async def test_one_that_is_sealed_at_that_moment_is_not_ended(tmp_path: Path) ->
 async def test_who_goes_on_with_one_makes_it_whole_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await half_made(backend)
-        await backend.registry.change(task.id, life.stalled(1))
+        await backend.registry.change(task.id, task_transitions.stalled(1))
 
-        assert (await backend.registry.change(task.id, life.start)).stalled_at_ms == 0
+        assert (await backend.registry.change(task.id, task_transitions.start)).stalled_at_ms == 0
 
 
 class Passing:
@@ -265,7 +267,7 @@ class Passing:
 
     def __init__(self, backend: Backend) -> None:
         self.clock = Clock()
-        self.passed = Passed(backend, self.clock)
+        self.passed = SharedLanes(backend, self.clock)
 
     async def look(self, later_ms: int = 6_000) -> list[str]:
         self.clock.now_ms += later_ms

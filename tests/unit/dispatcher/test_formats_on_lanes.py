@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pushlane.dispatcher import Dispatcher
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.naming import DEAD_LANE, later_lane
 from pushlane.lanes.ports import Delivery
@@ -34,7 +34,7 @@ class Clock:
         self.ahead_ms = 0
 
     def __call__(self) -> int:
-        return life.now_ms() + self.ahead_ms
+        return task_transitions.now_ms() + self.ahead_ms
 
 
 def of_a_later_format(task: Task, *seqs: int) -> bytes:
@@ -122,7 +122,7 @@ async def test_a_lane_that_was_left_is_tried_again_after_a_while(
                 await reading.close()
             clock.ahead_ms *= 2
             await sink.until_received(1)
-            await backend.registry.change(task.id, life.seal(2))
+            await backend.registry.change(task.id, task_transitions.seal(2))
             await until_state(backend, task, State.DONE)
 
         assert sink.pushes() == [(task.id, 2)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.hand import Message
 from pushlane.dispatcher.intake import STALE_S, Intake
-from pushlane.dispatcher.lane import Inlet, OpenLane
+from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.bundle import MOST_PUSHES, packed
 from pushlane.lanes.errors import Unreachable
@@ -378,7 +378,7 @@ async def test_a_gentle_stop_waits_for_the_acks_of_what_was_over(tmp_path: Path)
 
 
 def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
-    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet = LaneInput("pool-0", 32, wanted=True)
     inlet.add([message_of("big", seq) for seq in (1, 2, 3, 4)])
     inlet.add([message_of("small", 1), message_of("big", 5), message_of("small", 2)])
 
@@ -394,7 +394,7 @@ def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
 
 
 def test_tasks_take_turns_push_by_push_though_they_come_in_bundles() -> None:
-    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet = LaneInput("pool-0", 32, wanted=True)
     inlet.add([message_of("big", [1, 2, 3]), message_of("big", [4, 5])])
     inlet.add([message_of("small", [1, 2]), message_of("single", 1)])
     assert inlet.messages == 4
@@ -413,7 +413,7 @@ def test_tasks_take_turns_push_by_push_though_they_come_in_bundles() -> None:
 
 
 def test_a_task_that_comes_while_others_are_at_hand_has_the_next_turn_but_theirs() -> None:
-    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet = LaneInput("pool-0", 32, wanted=True)
     inlet.add([message_of("a", [1, 2, 3]), message_of("b", [1, 2, 3])])
     first = inlet.take(0.0)
 
@@ -424,7 +424,7 @@ def test_a_task_that_comes_while_others_are_at_hand_has_the_next_turn_but_theirs
 
 
 def test_messages_nobody_knows_the_task_of_have_their_turn_too() -> None:
-    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet = LaneInput("pool-0", 32, wanted=True)
     unread = [Message(Taken(b"?", "pool-0", None)) for _ in range(2)]
     inlet.add([message_of("t", [1, 2, 3]), *unread])
 
@@ -432,7 +432,7 @@ def test_messages_nobody_knows_the_task_of_have_their_turn_too() -> None:
 
 
 def test_a_lane_of_one_task_keeps_the_order_of_its_messages() -> None:
-    inlet = Inlet("task-t", 32, wanted=True)
+    inlet = LaneInput("task-t", 32, wanted=True)
     unread = Message(Taken(b"?", "task-t", None))
     inlet.add([message_of("t", 2), message_of("t", [5, 6]), unread, message_of("other", 1)])
     inlet.add([message_of("t", 1)])
@@ -441,7 +441,7 @@ def test_a_lane_of_one_task_keeps_the_order_of_its_messages() -> None:
 
 
 def test_what_has_ended_leaves_the_turns_of_the_others_as_they_were() -> None:
-    inlet = Inlet("pool-0", 32, wanted=True)
+    inlet = LaneInput("pool-0", 32, wanted=True)
     over, part = message_of("a", [1, 2]), message_of("b", [1, 2])
     inlet.add([over, message_of("a", 3), part, message_of("c", [1, 2])])
     over.drop(0b11, 1)
@@ -457,7 +457,7 @@ def test_what_has_ended_leaves_the_turns_of_the_others_as_they_were() -> None:
 def test_a_quarter_of_what_may_be_at_hand_is_pulled_when_half_of_that_is_left(
     depth: int, pulled: int, left: int
 ) -> None:
-    inlet = Inlet("task-t", depth, wanted=True)
+    inlet = LaneInput("task-t", depth, wanted=True)
     inlet.reader, inlet.has_more = Reader("task-t", range(1, 5_000)), True
     assert inlet.is_low
 
@@ -474,7 +474,7 @@ def message_of(task_id: str, some: int | Sequence[int]) -> Message:
     return Message(Taken(body_of(some, task_id), "pool-0", None))
 
 
-def taken_all(inlet: Inlet) -> list[tuple[str, int]]:
+def taken_all(inlet: LaneInput) -> list[tuple[str, int]]:
     """Task and seq of all that is at hand, as it is taken."""
     taken = []
     while (held := inlet.take(0.0)) is not None:

@@ -20,21 +20,28 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.breaker import PROBE_EVERY_S, QUIET_S, Breaker, State, View, restraints
-from pushlane.dispatcher.jams import Jams
+from pushlane.dispatcher.breaker import (
+    PROBE_EVERY_S,
+    QUIET_S,
+    Breaker,
+    BreakerState,
+    View,
+    restraints,
+)
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import ROOM, OpenLane
 from pushlane.dispatcher.outage import LONGEST_IN_MEMORY_S, Outage
+from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.dispatcher.stats import Stats
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import is_later
 from pushlane.lanes.ports import ClaimResult, Delivery, Source
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import BreakerState as TaskState
 from pushlane.lanes.task import DeliveryMode, Level, Task
-from pushlane.lanes.task import State as TaskState
+from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.outages import BROKEN, BUSY, NOT_FOUND
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
@@ -171,7 +178,9 @@ async def drained(
 
 
 def rests(dispatcher: Dispatcher) -> bool:
-    return any(one.state in (State.OPEN, State.PROBING) for one in dispatcher.resting())
+    return any(
+        one.state in (BreakerState.OPEN, BreakerState.PROBING) for one in dispatcher.resting()
+    )
 
 
 async def test_an_outage_costs_no_push_an_attempt_and_makes_no_lane(tmp_path: Path) -> None:
@@ -394,7 +403,7 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order_time = Skewed()
-    monkeypatch.setattr("pushlane.dispatcher.order.time", order_time)
+    monkeypatch.setattr("pushlane.dispatcher.guards.key_order.time", order_time)
     async with watched(tmp_path) as (backend, settings, broker):
         task = await add_ordered(backend, "abcde" * 40)
         clock = Clock()
@@ -421,7 +430,7 @@ def test_a_lane_is_not_jammed_by_what_waits_for_the_sink() -> None:
     lane.main.add([message_of(lane.name)])
     lane.in_hand, lane.parked = ROOM + 1, ROOM
     lane.give_back(message_of(lane.name, 2).take())
-    jams = Jams()
+    jams = StallDetector()
 
     for now_s in (0.0, 3_600.0):
         assert jams.stuck([lane], now_s) == {}
@@ -441,9 +450,9 @@ async def test_a_probe_that_a_guard_keeps_back_is_no_probe(tmp_path: Path) -> No
             pushes = [Push(task.id, seq, "nobody") for seq in range(1, 21)]
             await backend.ledger.claim(pushes, "another", 600)
             await backend.ledger.confirm(pushes)
-            await backend.registry.change(first.id, life.cancel)
+            await backend.registry.change(first.id, task_transitions.cancel)
             await backend.broker.publish(task.lane, list(map(encode, pushes)))
-            await backend.registry.change(task.id, life.seal(20))
+            await backend.registry.change(task.id, task_transitions.seal(20))
             await until_state(backend, task, TaskState.DONE)
             assert rests(dispatcher)
         assert sink.pushes(task) == []
@@ -460,7 +469,7 @@ async def test_a_task_cancelled_in_an_outage_is_not_sent_after_it(
 
         async with ticking(backend, sink, settings, clock, drain=True) as dispatcher:
             await until(lambda: rests(dispatcher))
-            await backend.registry.change(task.id, life.cancel)
+            await backend.registry.change(task.id, task_transitions.cancel)
             await until(lambda: task.id not in dispatcher._roster.tasks)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
@@ -476,12 +485,12 @@ async def test_a_task_paused_in_an_outage_goes_on_when_it_is_resumed(tmp_path: P
 
         async with ticking(backend, sink, settings, clock) as dispatcher:
             await until(lambda: rests(dispatcher))
-            await backend.registry.change(task.id, life.pause())
+            await backend.registry.change(task.id, task_transitions.pause())
             await until(lambda: dispatcher._roster.tasks[task.id].state is TaskState.PAUSED)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
             assert {push.task_id for push in sink.took} == {other.id}
-            await backend.registry.change(task.id, life.resume)
+            await backend.registry.change(task.id, task_transitions.resume)
             await until_state(backend, task, TaskState.DONE)
 
 
@@ -592,10 +601,10 @@ async def test_metrics_show_how_the_sink_stands(tmp_path: Path) -> None:
 
 
 def test_what_rests_is_shown_in_unix_time() -> None:
-    view = View(State.OPEN, since_s=100.0, reason="it is away", next_try_s=112.5)
+    view = View(BreakerState.OPEN, since_s=100.0, reason="it is away", next_try_s=112.5)
     [one] = restraints(view, now_s=110.0, now_ms=1_000_000)
     assert (one.since_ms, one.next_try_ms) == (990_000, 1_002_500)
-    assert restraints(View(State.CLOSED, 0.0), 110.0, 1_000_000) == []
+    assert restraints(View(BreakerState.CLOSED, 0.0), 110.0, 1_000_000) == []
 
 
 class Later:

@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.attendance import Attendance
+from pushlane.dispatcher.heartbeat import Heartbeat
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.shares import Shares, Slow
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
 from pushlane.lanes.formats import min_format, require_format, set_min_format
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.presence import Process, decode_all, encode
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.task import Level
+from pushlane.lanes.task_transitions import now_ms
 from tests.command import Command
 from tests.unit.dispatcher.support import MemorySink, Wrapped, backend_in, dispatching, until
 
@@ -82,7 +82,7 @@ class Failing(Wrapped):
 async def test_what_cannot_be_said_is_said_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         failing = Failing(backend.presence, 2)
-        attendance = Attendance(with_other(backend, presence=failing), lambda: OLD)
+        attendance = Heartbeat(with_other(backend, presence=failing), lambda: OLD)
         running = asyncio.create_task(attendance.run())
         while await backend.presence.list() != [OLD]:
             await asyncio.sleep(0)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.receipts import MOST_A_BODY, REASON_LONGEST, eligible_ms
-from pushlane.dispatcher.veil import Hasher, masked
-from pushlane.lanes import life
+from pushlane.dispatcher.settlement.receipts import MOST_A_BODY, REASON_LONGEST, eligible_ms
+from pushlane.dispatcher.settlement.redaction import Hasher, masked
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
 from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
 from pushlane.lanes.task import Level, Task
+from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
@@ -111,7 +111,7 @@ async def test_what_expired_or_was_cancelled_leaves_a_receipt_too(tmp_path: Path
     async with backend_in(tmp_path) as (backend, settings):
         await add_task(backend, pushes=1, push_expires_at_ms=1)
         cancelled = await add_task(backend, Level.LOW, pushes=1)
-        await backend.registry.change(cancelled.id, life.cancel)
+        await backend.registry.change(cancelled.id, task_transitions.cancel)
 
         async with dispatching(backend, MemorySink(), settings), asyncio.timeout(DEADLINE_S):
             while len(found := await receipts(backend)) < 2:
@@ -126,7 +126,7 @@ async def test_a_duplicate_says_that_it_is_one(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=1, seal=False, dedupe=True)
         await backend.broker.publish(task.lane, [encode(Push(task.id, 2, "to-1"))])
-        await backend.registry.change(task.id, life.seal(2))
+        await backend.registry.change(task.id, task_transitions.seal(2))
 
         await drain(backend, MemorySink(), settings)
 
@@ -142,7 +142,7 @@ async def test_attributes_and_trace_ids_go_along(tmp_path: Path) -> None:
             Push(task.id, 2, "b"),
         ]
         await backend.broker.publish(task.lane, [encode(push) for push in pushes])
-        await backend.registry.change(task.id, life.seal(2))
+        await backend.registry.change(task.id, task_transitions.seal(2))
 
         await drain(backend, MemorySink(), settings)
 
@@ -158,7 +158,7 @@ async def test_receipts_are_told_apart_by_a_key_but_hold_no_recipient(tmp_path: 
         task = await add_task(backend, pushes=0, seal=False)
         pushes = [Push(task.id, seq, recipient) for seq in (1, 2)]
         await backend.broker.publish(task.lane, [encode(push) for push in pushes])
-        await backend.registry.change(task.id, life.seal(2))
+        await backend.registry.change(task.id, task_transitions.seal(2))
         sink = MemorySink(lambda delivery: Outcome.dead(f"no such number {recipient}"))
 
         await drain(backend, sink, settings)

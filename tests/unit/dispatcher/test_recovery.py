@@ -6,8 +6,8 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
-from pushlane.dispatcher.recovery import GRACE_MS
-from pushlane.lanes import life
+from pushlane.dispatcher.housekeeping.recovery import GRACE_MS
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import dead_lane, later_lane, own_lane
 from pushlane.lanes.push import Kind
@@ -20,7 +20,7 @@ class Forgetful(Wrapped):
     """A registry that has lost its counts this moment."""
 
     async def counted_since_ms(self) -> int:
-        return life.now_ms()
+        return task_transitions.now_ms()
 
 
 class Asking(Wrapped):
@@ -110,7 +110,7 @@ async def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) 
 async def lost_counts(backend: Backend, **options: Any) -> tuple[Task, Recovering]:
     """A task of ten pushes of which four are counted, with an empty lane."""
     task = await add_task(backend, pushes=0, seal=False, **options)
-    task = await backend.registry.change(task.id, life.seal(10))
+    task = await backend.registry.change(task.id, task_transitions.seal(10))
     await backend.registry.record([Finished(task.id, Kind.DELIVERED, [1, 2, 3, 4])])
     recovering = Recovering(with_other(backend, registry=Forgetful(backend.registry)))
     recovering.know(task)
@@ -183,8 +183,8 @@ async def test_a_store_that_keeps_its_counts_ends_nothing_early(tmp_path: Path) 
 async def test_dead_pushes_stay_for_as_long_as_their_task_is_known(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         ended = await add_task(backend)
-        await backend.registry.change(ended.id, life.finish(State.DONE))
-        await backend.registry.change(ended.id, life.lane_dropped)
+        await backend.registry.change(ended.id, task_transitions.finish(State.DONE))
+        await backend.registry.change(ended.id, task_transitions.lane_dropped)
         kept, orphan = dead_lane(ended.id), dead_lane(new_task_id())
         for lane in (kept, orphan):
             await backend.broker.open_lane(lane)

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher import Dispatcher, lane, settle
+from pushlane.dispatcher import Dispatcher, lane
 from pushlane.dispatcher.backoff import Backoff, for_each
-from pushlane.dispatcher.janitor import Janitor
-from pushlane.dispatcher.roster import OPENERS
-from pushlane.lanes import life
+from pushlane.dispatcher.housekeeping.janitor import Janitor
+from pushlane.dispatcher.lane_manager import OPENERS
+from pushlane.dispatcher.settlement import settler
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
 from pushlane.lanes.naming import later_lane, own_lane
 from pushlane.lanes.ports import Delivery, LaneReader, OnReady
@@ -189,7 +190,7 @@ class Unpublishable(Wrapped):
 async def test_a_lane_that_cannot_be_published_to_holds_only_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    monkeypatch.setattr(settle, "_MOST_UNSETTLED", 90)
+    monkeypatch.setattr(settler, "_MOST_UNSETTLED", 90)
 
     async with backend_in(tmp_path, retry_first_s=0.01) as (backend, settings):
         sick = await add_task(backend, pushes=200)
@@ -218,7 +219,7 @@ async def test_a_lane_that_cannot_be_published_to_holds_only_its_own(
 async def test_many_lanes_that_cannot_be_published_to_leave_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "_MOST_UNSETTLED", 60)
+    monkeypatch.setattr(settler, "_MOST_UNSETTLED", 60)
 
     class NoLaters(Wrapped):
         async def publish(self, lane: str, bodies: Sequence[bytes], **options: Any) -> None:
@@ -274,7 +275,7 @@ async def test_a_push_whose_lane_went_with_its_task_is_dropped(tmp_path: Path) -
 
         async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
             await until(lambda: broker.attempts >= 1)
-            await backend.registry.change(task.id, life.cancel)
+            await backend.registry.change(task.id, task_transitions.cancel)
             await until(lambda: not dispatcher._settler.unsettled)
 
         [progress] = await backend.registry.progress([task.id])
@@ -340,8 +341,8 @@ async def test_pushes_of_tasks_not_heard_of_are_held_up_to_a_bound_while_the_reg
             await until(lambda: registry.asked >= 3)
             held = sum(one.in_hand for one in running._roster.lanes.values())
             await backend.registry.add(task)
-            await backend.registry.change(task.id, life.start)
-            await backend.registry.change(task.id, life.seal(100))
+            await backend.registry.change(task.id, task_transitions.start)
+            await backend.registry.change(task.id, task_transitions.seal(100))
             registry.is_away = False
             await until_state(backend, task, State.DONE)
 
@@ -369,7 +370,7 @@ async def test_a_lane_that_cannot_be_dropped_keeps_the_leader_from_nothing_else(
     """A running task whose lane is lost gets it anew all the same."""
 
     async with backend_in(tmp_path) as (backend, _):
-        stuck = await backend.registry.change((await add_task(backend)).id, life.cancel)
+        stuck = await backend.registry.change((await add_task(backend)).id, task_transitions.cancel)
         lost = await add_task(backend)
         await backend.broker.drop_lane(lost.lane)
         broker = SickLane(backend.broker, stuck.lane)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushlane.pipeline.alerts.rule import AlertRule, Metric, Threshold
+from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.rules.rule import Rule
 
 AT = 1_790_000_000_000

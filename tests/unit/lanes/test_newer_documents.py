@@ -10,10 +10,10 @@ import pytest
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, UnknownFormat
 from pushlane.lanes.ports import Shelf
-from pushlane.pipeline.alerts.book import AlertBook
-from pushlane.pipeline.rules import course
-from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.alerts.alert_store import AlertStore
+from pushlane.pipeline.rules import run_transitions
 from pushlane.pipeline.rules.rule import make_rule
+from pushlane.pipeline.rules.rule_store import RuleStore
 from tests.unit.dispatcher.support import settings_in
 from tests.unit.lanes.stored_documents import ALERT, AT, RULE
 
@@ -39,10 +39,10 @@ async def test_what_was_added_to_a_rule_and_its_history_survives_a_change(tmp_pa
         await backend.shelf.put(
             "rule-history", name, b'{"later": 7, "runs": [{"at_ms": 5, "later": [2]}]}', None
         )
-        book = Book(backend.shelf)
+        book = RuleStore(backend.shelf)
 
         changed = await book.change(name, lambda rule: rule.changed(paused=True))
-        await book.change_history(name, course.ask(AT))
+        await book.change_history(name, run_transitions.ask(AT))
 
         assert (await kept(backend.shelf, "rule", name))["later"] == {"a": [1]}
         assert "later" not in changed.shown()
@@ -71,7 +71,7 @@ async def test_a_rule_that_only_a_newer_version_understands_is_skipped_and_named
         await put(backend.shelf, "rule", RULE.encode(), name="newer")
         before = b"{}" if kind == "rule-history" else RULE.encode()
         await put(backend.shelf, kind, before, **{"name": "newer", **fields})
-        book = Book(backend.shelf)
+        book = RuleStore(backend.shelf)
 
         for _ in range(2):
             assert [page.rule.name for page in await book.pages()] == ["weekly"]
@@ -88,7 +88,7 @@ async def test_an_alert_that_only_a_newer_version_understands_is_skipped_and_nam
     async with connect(settings_in(tmp_path)) as backend:
         await put(backend.shelf, "alert", ALERT.encode(), later=1)
         await put(backend.shelf, "alert", ALERT.encode(), name="newer", metric="mood")
-        book = AlertBook(backend.shelf)
+        book = AlertStore(backend.shelf)
 
         for _ in range(2):
             assert await book.rules() == [ALERT]

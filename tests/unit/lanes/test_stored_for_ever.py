@@ -18,19 +18,19 @@ from pushlane.lanes.push import DeadPush, Push, RetryMark, decode, decode_dead, 
 from pushlane.lanes.push import encode as encode_push
 from pushlane.lanes.receipt import decode_receipts
 from pushlane.lanes.redis import connect_redis
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Progress, State, Task, Weights
 from pushlane.lanes.task_bytes import decode as decode_task
 from pushlane.lanes.task_bytes import encode as encode_task
-from pushlane.pipeline.alerts.book import AlertBook
-from pushlane.pipeline.alerts.rule import decode_rule as decode_alert
-from pushlane.pipeline.rules.book import Book
+from pushlane.pipeline.alerts.alert_rule import decode_rule as decode_alert
+from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.rules.history import RunState
 from pushlane.pipeline.rules.rule import decode_rule
-from pushlane.producers.feed.folder import SpoolFolder
+from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.producers.outbox.folder import SpoolFolder
 from tests.contract.reading import Reading
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 from tests.unit.lanes.stored_documents import ALERT, AT, RULE
@@ -110,11 +110,11 @@ async def check_tasks(registry, shelf) -> None:
     assert (await registry.get("sale-7")).id == "full"
     assert await registry.weights() == Weights(5, 4, 1)
 
-    page = await Book(shelf).page("weekly")
+    page = await RuleStore(shelf).page("weekly")
     assert page.rule == RULE
     [run] = page.history.runs
     assert (run.at_ms, run.state, run.rule) == (AT, RunState.RUNNING, RULE)
-    assert await AlertBook(shelf).rules() == [ALERT]
+    assert await AlertStore(shelf).rules() == [ALERT]
 
 
 @pytest.mark.parametrize(("name", "push"), [("push-plain", PLAIN), ("push-full", FULL)])
@@ -177,7 +177,7 @@ async def test_an_embedded_store(tmp_path: Path) -> None:
 
 
 async def test_a_journal_and_claims(redis_url: str) -> None:
-    client = Client(redis_url)
+    client = RedisClient(redis_url)
     async with connect_redis(redis_url, "for-ever", journal(), 600.0) as redis:
         await check_tasks(redis.registry, redis.shelf)
         for push_id, value in json.loads((STORED / "claims.json").read_text()).items():

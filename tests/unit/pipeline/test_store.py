@@ -11,10 +11,10 @@ import pytest
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.handover import handed_over
+from pushlane.pipeline.receipts.worker_settings import handed_over
 from pushlane.pipeline.store import (
     CorruptStore,
-    Counts,
+    FileCounts,
     Interval,
     StoreBusy,
     StoreWriter,
@@ -97,7 +97,7 @@ def test_a_store_opens_from_its_checkpoint_and_what_came_after(tmp_path):
         for number in range(batches):
             name = writer.begin()
             writer.write("seen", SEEN_ROWS, name)
-            writer.publish("batch", name, positions=[str(number)], counts=Counts(receipts=2))
+            writer.publish("batch", name, positions=[str(number)], counts=FileCounts(receipts=2))
     snapshot = open_store(root).snapshot()
     assert snapshot.tables["seen"].files == batches
     assert snapshot.counts.receipts == 2 * batches

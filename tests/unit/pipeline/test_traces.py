@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.receipts.work import as_ours
+from pushlane.pipeline.receipts.job_context import as_ours
 from pushlane.pipeline.traces import cause, cause_of, without_data
 
 SECRET = "device-7"
@@ -74,7 +74,7 @@ with code 137
 """
 
 OWN = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
-  File "/app/lanes/pulsar/link.py", line 80, in call
+  File "/app/lanes/pulsar/connection.py", line 80, in call
     raise failure(result, self.url, doing)
 pushlane.lanes.errors.Unreachable: pulsar://127.0.0.1:6650 does not answer: start it
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of, packed
 from pushlane.lanes.naming import own_lane
@@ -55,7 +55,7 @@ async def test_no_step_goes_on_for_one_that_has_ended(tmp_path: Path, step: str)
         publication = Publication(backend, await add(backend), advice="do it again")
         if step != "open":
             await publication.open()
-        await backend.registry.change("a", life.cancel)
+        await backend.registry.change("a", task_transitions.cancel)
         steps = {
             "open": publication.open,
             "publish": lambda: publication.publish(bodies(1, 1), "submit-a"),

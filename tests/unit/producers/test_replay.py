@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import bodies_of, packed
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, Unreachable
@@ -27,10 +27,12 @@ async def kept_task(backend: Backend, *pushes: Push, **fields: object) -> Task:
     task = Task(id="old", level=Level.HIGH, lane="task-old", first_lane="task-old", **fields)
     await backend.registry.add(task)
     await backend.broker.open_lane(task.lane, keep=True)
-    await backend.registry.change(task.id, life.start)
+    await backend.registry.change(task.id, task_transitions.start)
     bundles = packed(map(encode, pushes), task.bundle or 1)
     await backend.broker.publish(task.lane, [one.message for one in bundles])
-    return await backend.registry.change(task.id, life.seal(len({push.seq for push in pushes})))
+    return await backend.registry.change(
+        task.id, task_transitions.seal(len({push.seq for push in pushes}))
+    )
 
 
 async def on_lane(backend: Backend, task: Task) -> list[Push]:
@@ -41,7 +43,7 @@ async def on_lane(backend: Backend, task: Task) -> list[Push]:
 async def test_a_clone_has_the_options_of_its_task_and_a_life_of_its_own(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await kept_task(backend, Push("old", 1, "a"), quota=7, key="daily", max_attempts=2)
-        await backend.registry.change(task.id, life.finish(State.DONE))
+        await backend.registry.change(task.id, task_transitions.finish(State.DONE))
 
         new = (await clone(backend, settings, "old")).task
 
@@ -99,7 +101,7 @@ async def test_an_ordered_push_follows_the_one_it_followed_before(tmp_path: Path
 
 async def test_only_an_expiry_of_the_push_alone_is_kept(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        past = life.now_ms() - 1
+        past = task_transitions.now_ms() - 1
         pushes = [
             Push("old", 1, "a", expires_at_ms=past),
             Push("old", 2, "b", expires_at_ms=LATER_MS),
@@ -164,7 +166,7 @@ class _Trimmed(Wrapped):
     """A broker that has lost the earliest part of every lane."""
 
     async def retained_since_ms(self, lane: str) -> int:
-        return life.now_ms()
+        return task_transitions.now_ms()
 
 
 async def test_a_clone_of_what_only_a_newer_version_reads_is_refused_before_it_begins(

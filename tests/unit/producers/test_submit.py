@@ -11,20 +11,20 @@ from threading import Thread
 
 import pytest
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
 from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.marks import collapse_mark
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Source, Turn
 from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
+from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, State, Task
 from pushlane.producers.chunks import chunk_size
-from pushlane.producers.request import Stage, SubmitRequest
+from pushlane.producers.request import SubmitRequest, SubmitStage
 from pushlane.producers.submit import submit
 
 
@@ -325,7 +325,7 @@ async def test_progress_names_the_task_and_its_total(tmp_path):
         result = await f.submit()
         task, progress = result.task, f.progress
 
-    assert [step.stage for step in progress] == [Stage.CHECKING, Stage.PUBLISHING]
+    assert [step.stage for step in progress] == [SubmitStage.CHECKING, SubmitStage.PUBLISHING]
     assert (progress[-1].rows, progress[-1].total, progress[-1].task_id) == (25, 25, task.id)
 
 
@@ -468,7 +468,7 @@ async def test_a_submit_of_bundles_that_is_young_needs_no_look_at_its_lane(tmp_p
 
 async def test_a_submit_of_which_nobody_knows_what_was_published_is_refused(tmp_path, monkeypatch):
     async def lost_since(_):
-        return life.now_ms() + 1
+        return task_transitions.now_ms() + 1
 
     async with submitting(tmp_path) as f:
         cut = failing_after(0, StorageFull("full"))
@@ -524,14 +524,14 @@ async def test_a_key_with_other_rows_is_refused(tmp_path):
 
 async def test_a_later_expiry_of_the_same_submit_is_the_same_submit(tmp_path):
     async with submitting(tmp_path) as f:
-        await f.submit(key="spring", expires_at_ms=life.now_ms() + 60_000)
-        again = await f.submit(key="spring", expires_at_ms=life.now_ms() + 61_000)
+        await f.submit(key="spring", expires_at_ms=task_transitions.now_ms() + 60_000)
+        again = await f.submit(key="spring", expires_at_ms=task_transitions.now_ms() + 61_000)
         assert again.already_done
 
 
 async def test_a_later_start_of_the_same_submit_is_the_same_submit(tmp_path):
     async with submitting(tmp_path) as f:
-        start_ms = life.now_ms() + 60_000
+        start_ms = task_transitions.now_ms() + 60_000
         first = await f.submit(key="spring", not_before_ms=start_ms)
         again = await f.submit(key="spring", not_before_ms=start_ms + 1_000)
 
@@ -541,7 +541,7 @@ async def test_a_later_start_of_the_same_submit_is_the_same_submit(tmp_path):
 
 async def test_a_low_task_that_starts_later_is_on_a_lane_of_its_own(tmp_path):
     async with submitting(tmp_path) as f:
-        result = await f.submit(level=Level.LOW, not_before_ms=life.now_ms() + 60_000)
+        result = await f.submit(level=Level.LOW, not_before_ms=task_transitions.now_ms() + 60_000)
         task, pushes = result.task, await f.pushes(own_lane(result.task.id))
 
     assert task.lane == own_lane(task.id)
@@ -921,7 +921,7 @@ async def test_a_task_cancelled_meanwhile_is_published_no_further(tmp_path):
             async def call(lane, bodies, **options):
                 await publish(lane, bodies, **options)
                 (task,) = await f.tasks()
-                await f.backend.registry.change(task.id, life.cancel)
+                await f.backend.registry.change(task.id, task_transitions.cancel)
 
             return call
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.beats import MISSED, Beat, Watch, beat, come_back, last_beats
 from pushlane.lanes.embedded.claims import (
     Want,
     claim,
@@ -21,12 +20,20 @@ from pushlane.lanes.embedded.claims import (
     register,
     take_from_frozen,
 )
-from pushlane.lanes.embedded.owners import Owner
+from pushlane.lanes.embedded.heartbeats import (
+    MISSED,
+    Heartbeat,
+    HeartbeatWatch,
+    beat,
+    come_back,
+    last_beats,
+)
+from pushlane.lanes.embedded.process_liveness import Owner
 from pushlane.lanes.embedded.schema import prepare
 from pushlane.lanes.ports import Taken
 from tests.contract.reading import LANE, bodies, numbered
 
-OTHER = Beat("other", 500)
+OTHER = Heartbeat("other", 500)
 
 
 @pytest.fixture
@@ -65,26 +72,29 @@ class Reader:
 
 
 def test_who_misses_as_many_beats_of_the_watcher_as_it_may_is_frozen():
-    watch = Watch("own")
+    watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Beat("own", at_ms), OTHER]) for at_ms in range(MISSED + 1)]
+    found = [watch.frozen([Heartbeat("own", at_ms), OTHER]) for at_ms in range(MISSED + 1)]
 
     assert found == [[]] * MISSED + [[OTHER]]
 
 
 def test_who_beats_is_not_frozen_however_slowly():
-    watch = Watch("own")
+    watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Beat("own", n), Beat("other", n // (MISSED - 1))]) for n in range(99)]
+    found = [
+        watch.frozen([Heartbeat("own", n), Heartbeat("other", n // (MISSED - 1))])
+        for n in range(99)
+    ]
 
     assert found == [[]] * 99
 
 
 def test_a_watcher_that_does_not_beat_itself_finds_nobody_frozen():
     """As after all have slept, on a full disk, or behind a process that holds the store."""
-    watch = Watch("own")
+    watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Beat("own", 1), OTHER]) for _ in range(99)]
+    found = [watch.frozen([Heartbeat("own", 1), OTHER]) for _ in range(99)]
     found += [watch.frozen([OTHER]) for _ in range(99)]
 
     assert found == [[]] * 198
@@ -92,21 +102,21 @@ def test_a_watcher_that_does_not_beat_itself_finds_nobody_frozen():
 
 def test_a_machine_that_slept_finds_nobody_frozen():
     """The first to wake beats at once, the others soon; the clock has jumped by hours."""
-    watch = Watch("own")
+    watch = HeartbeatWatch("own")
     night = 8 * 3_600_000
     for n in range(MISSED - 1):
-        watch.frozen([Beat("own", n), Beat("other", n)])
+        watch.frozen([Heartbeat("own", n), Heartbeat("other", n)])
 
-    found = watch.frozen([Beat("own", night), Beat("other", MISSED - 2)])
-    found += watch.frozen([Beat("own", night), Beat("other", night)])
+    found = watch.frozen([Heartbeat("own", night), Heartbeat("other", MISSED - 2)])
+    found += watch.frozen([Heartbeat("own", night), Heartbeat("other", night)])
 
     assert found == []
 
 
 def test_a_clock_that_is_set_back_makes_nobody_frozen():
-    watch = Watch("own")
+    watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Beat("own", -n), Beat("other", -n)]) for n in range(99)]
+    found = [watch.frozen([Heartbeat("own", -n), Heartbeat("other", -n)]) for n in range(99)]
 
     assert found == [[]] * 99
 
@@ -165,7 +175,7 @@ def test_an_owner_that_comes_back_reads_again(store, tmp_path):
     assert come_back(store, owner.name, 8)
 
     assert bodies(reader.claim()) == numbered(1, 2)
-    assert last_beats(store) == [Beat(owner.name, 8)]
+    assert last_beats(store) == [Heartbeat(owner.name, 8)]
     assert not drop_lane(store, LANE, tmp_path)
     owner.end()
 
@@ -174,7 +184,7 @@ def test_an_owner_that_was_not_frozen_has_nothing_to_come_back_from(store):
     Reader(store, "own")
 
     assert not come_back(store, "own", 8)
-    assert last_beats(store) == [Beat("own", 1)]
+    assert last_beats(store) == [Heartbeat("own", 1)]
 
 
 def test_what_an_owner_claims_after_it_came_back_it_can_lose_again(store):

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager, closing
 import pytest
 
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.beats import last_beats
 from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.claims import Haul, take_from_frozen
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.heartbeats import last_beats
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.ports import Taken

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pushlane.lanes.embedded.owners import Owner, is_alive
+from pushlane.lanes.embedded.process_liveness import Owner, is_alive
 
 HOLD = """
 import sys

@@ -14,7 +14,7 @@ import pytest
 from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
 from pushlane.lanes.pulsar.admin import Admin, connect_admin, make_subscription, topic_path
 from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
@@ -347,7 +347,9 @@ STATS = ("GET", "/admin/v2/persistent/t/ns/a/stats?getPreciseBacklog=true")
 
 def play_broker(table: Table, scenario: Callable[[PulsarBroker], Awaitable[None]]) -> None:
     async def with_broker(admin: Admin, _: Server) -> None:
-        await scenario(PulsarBroker(Link(None, "pulsar://test"), admin, Settings(namespace="t/ns")))
+        await scenario(
+            PulsarBroker(Connection(None, "pulsar://test"), admin, Settings(namespace="t/ns"))
+        )
 
     play(table, with_broker)
 

@@ -15,7 +15,7 @@ from pushlane.lanes.errors import (
     UnknownLane,
     Unreachable,
 )
-from pushlane.lanes.pulsar.failures import MEANINGS, failure, refusal, unanswered
+from pushlane.lanes.pulsar.vendor_errors import MEANINGS, failure, refusal, unanswered
 
 URL = "pulsar://broker.test:6650"
 

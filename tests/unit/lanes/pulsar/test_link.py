@@ -15,8 +15,8 @@ import _pulsar
 import pytest
 
 from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.pulsar import link as link_module
-from pushlane.lanes.pulsar.link import Link, connect_link, wake
+from pushlane.lanes.pulsar import connection as link_module
+from pushlane.lanes.pulsar.connection import Connection, connect_link, wake
 from pushlane.lanes.settings import Settings
 
 URL = "pulsar://broker.test:6650"
@@ -32,7 +32,7 @@ def answer_from_a_thread(*answer: Any) -> Callable[[Callable[..., None]], None]:
 def test_a_call_returns_what_the_client_answers() -> None:
     async def scenario() -> None:
         start = answer_from_a_thread(_pulsar.Result.Ok, "consumer")
-        assert await Link(None, URL).call("read lane x", start) == "consumer"
+        assert await Connection(None, URL).call("read lane x", start) == "consumer"
 
     asyncio.run(scenario())
 
@@ -41,7 +41,7 @@ def test_a_call_raises_what_the_code_means() -> None:
     async def scenario() -> None:
         start = answer_from_a_thread(_pulsar.Result.ConnectError, None)
         with pytest.raises(Unreachable, match="read lane x"):
-            await Link(None, URL).call("read lane x", start)
+            await Connection(None, URL).call("read lane x", start)
 
     asyncio.run(scenario())
 
@@ -50,7 +50,7 @@ def test_an_answer_to_a_cancelled_call_is_discarded() -> None:
     async def scenario() -> None:
         started: list[Callable[..., None]] = []
         discarded: list[Any] = []
-        call = Link(None, URL).call("read lane x", started.append, discard=discarded.append)
+        call = Connection(None, URL).call("read lane x", started.append, discard=discarded.append)
         task = asyncio.create_task(call)
         await asyncio.to_thread(int)
         task.cancel()

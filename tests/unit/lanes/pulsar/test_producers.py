@@ -7,7 +7,7 @@ from typing import Any
 
 import _pulsar
 
-from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.producers import ProducerKey, Producers
 
 LIMIT = 2
@@ -29,7 +29,7 @@ class Client:
 
 
 async def test_many_that_return_theirs_at_once_close_each_only_once() -> None:
-    producers = Producers(Link(Client(), "pulsar://broker.test:6650"), "t/n", limit=LIMIT)
+    producers = Producers(Connection(Client(), "pulsar://broker.test:6650"), "t/n", limit=LIMIT)
     all_have_one = asyncio.Barrier(LANES)
     for number in range(LIMIT):
         async with producers.borrow(ProducerKey(f"idle-{number}", "")):

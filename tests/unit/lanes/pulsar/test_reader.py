@@ -11,9 +11,9 @@ import _pulsar
 import pytest
 
 from pushlane.lanes.ports import LaneReader, Taken
-from pushlane.lanes.pulsar.link import Link
+from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.reader import PulsarReader
-from pushlane.lanes.pulsar.recent import Hold, Recent
+from pushlane.lanes.pulsar.redelivery_filter import MessageHandle, RedeliveryFilter
 
 DEPTH = 4
 MOST_RECENT = 8
@@ -86,8 +86,8 @@ class Scene:
     def __init__(self) -> None:
         self.consumer = Consumer()
         self.told: list[LaneReader] = []
-        self.link = Link(None, "pulsar://broker.test:6650")
-        self.recent = Recent(MOST_RECENT)
+        self.link = Connection(None, "pulsar://broker.test:6650")
+        self.recent = RedeliveryFilter(MOST_RECENT)
         self.reader = self.read(self.consumer)
 
     def read(self, consumer: Consumer) -> PulsarReader:
@@ -212,7 +212,7 @@ def test_an_ack_goes_to_the_consumer_that_the_message_came_from() -> None:
 def test_an_ack_after_the_close_is_let_go_and_the_others_are_acked() -> None:
     closed, open_ = Consumer(), Consumer()
     closed.closed = True
-    taken = [Taken(b"", "lane", Hold(one, b"id", Message(b""))) for one in (closed, open_)]
+    taken = [Taken(b"", "lane", MessageHandle(one, b"id", Message(b""))) for one in (closed, open_)]
 
     ack(taken)
 
@@ -278,7 +278,7 @@ def test_only_the_most_recent_are_remembered() -> None:
 
 def test_what_is_no_error_of_the_client_is_not_swallowed() -> None:
     with pytest.raises(AttributeError):
-        ack([Taken(b"", "lane", Hold(object(), b"id", Message(b"")))])
+        ack([Taken(b"", "lane", MessageHandle(object(), b"id", Message(b"")))])
 
 
 def test_a_batch_of_an_older_version_is_taken_whole_though_it_is_still_being_unpacked() -> None:

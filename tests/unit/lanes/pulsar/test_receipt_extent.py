@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pushlane.lanes.pulsar.receipts.extent import Extent, Ledger, Position, TopicStats
-from pushlane.lanes.spread import spread
+from pushlane.lanes.even_split import spread
+from pushlane.lanes.pulsar.receipts.extent import Extent, LedgerSegment, Position, TopicStats
 
-EXTENT = Extent([Ledger(3, 2), Ledger(5, 0), Ledger(8, 4)], Position(3, 0))
+EXTENT = Extent([LedgerSegment(3, 2), LedgerSegment(5, 0), LedgerSegment(8, 4)], Position(3, 0))
 
 
 def test_entries_are_counted_over_ledgers():
@@ -34,7 +34,7 @@ def test_it_is_read_from_the_broker_as_far_as_entries_are_confirmed():
 
     extent = Extent.of(msgspec.convert(stats, TopicStats), "pipeline")
 
-    assert extent == Extent([Ledger(3, 2), Ledger(8, 2)], Position(3, 1))
+    assert extent == Extent([LedgerSegment(3, 2), LedgerSegment(8, 2)], Position(3, 1))
     assert Position.parse(str(extent.first)) == extent.first == Position(3, 0)
 
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, Unreachable
-from pushlane.lanes.marks import Mark
 from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.documents import RedisShelf
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
-from pushlane.lanes.redis.marks import RedisMarks
-from pushlane.lanes.redis.notices import Notices
+from pushlane.lanes.redis.pubsub import ChangeSignal
+from pushlane.lanes.redis.recipient_window import RedisMarks
 from pushlane.lanes.redis.registry import RedisRegistry
-from pushlane.lanes.redis.shelf import RedisShelf
 from pushlane.lanes.search import ALL
 from pushlane.lanes.task import Finished, Level, Task, Weights
 
@@ -29,7 +29,7 @@ KEYS = Keys("test")
 PUSH = Push("t", 1, "somebody")
 TASK = Task(id="t", level=Level.LOW, lane="pool-0")
 
-Call = Callable[[Client], Awaitable[Any]]
+Call = Callable[[RedisClient], Awaitable[Any]]
 
 CALLS: dict[str, Call] = {
     "ping": lambda client: client.ping(),
@@ -44,7 +44,9 @@ CALLS: dict[str, Call] = {
     "registry ended": lambda client: RedisRegistry(client, KEYS, None).ended(1, 1),
     "registry forget": lambda client: RedisRegistry(client, KEYS, None).forget("t"),
     "registry add": lambda client: RedisRegistry(client, KEYS, None).add(TASK),
-    "registry change": lambda client: RedisRegistry(client, KEYS, None).change("t", life.start),
+    "registry change": lambda client: RedisRegistry(client, KEYS, None).change(
+        "t", task_transitions.start
+    ),
     "registry weights": lambda client: RedisRegistry(client, KEYS, None).weights(),
     "registry set_weights": lambda client: RedisRegistry(client, KEYS, None).set_weights(Weights()),
     "registry changes": lambda client: RedisRegistry(client, KEYS, None).changes(1, 0.1),
@@ -57,7 +59,7 @@ CALLS: dict[str, Call] = {
     "shelf get": lambda client: RedisShelf(client, KEYS, None).get("kind", "name"),
     "shelf put": lambda client: RedisShelf(client, KEYS, None).put("kind", "name", b"body", None),
     "shelf list": lambda client: RedisShelf(client, KEYS, None).list("kind"),
-    "notices": lambda client: Notices(client, "channel").wait(0.1),
+    "notices": lambda client: ChangeSignal(client, "channel").wait(0.1),
 }
 
 # Every command gets the same reply; "" is a connection that is cut instead.
@@ -116,10 +118,10 @@ async def answering(reply: bytes) -> AsyncIterator[Answering]:
         yield server
 
 
-def play(reply: bytes, scenario: Callable[[Client, Answering], Awaitable[None]]) -> None:
+def play(reply: bytes, scenario: Callable[[RedisClient, Answering], Awaitable[None]]) -> None:
     async def run() -> None:
         async with asyncio.timeout(DEADLINE_S), answering(reply) as server:
-            client = Client(server.url.replace("me:hush-hush@", ""))
+            client = RedisClient(server.url.replace("me:hush-hush@", ""))
             await scenario(client, server)
             await client.close()
 
@@ -128,7 +130,7 @@ def play(reply: bytes, scenario: Callable[[Client, Answering], Awaitable[None]])
 
 @pytest.mark.parametrize("reply", REFUSALS.values(), ids=REFUSALS)
 def test_a_redis_that_is_ill_is_unreachable_whatever_is_asked(reply: bytes) -> None:
-    async def scenario(client: Client, _: Answering) -> None:
+    async def scenario(client: RedisClient, _: Answering) -> None:
         async def ask(call: Call) -> None:
             with pytest.raises(Unreachable, match="Redis at redis://127"):
                 await call(client)
@@ -147,7 +149,7 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
     monkeypatch.setattr("pushlane.lanes.redis.rebuild.PATIENCE_S", 0.1)
     monkeypatch.setattr("pushlane.lanes.redis.locks.PATIENCE_S", 0.1)
 
-    async def scenario(client: Client, _: Answering) -> None:
+    async def scenario(client: RedisClient, _: Answering) -> None:
         try:
             await call(client)
         except PushlaneError:
@@ -157,7 +159,7 @@ def test_an_answer_of_the_wrong_type_never_gets_further_than_the_adapter(
 
 
 def test_a_cluster_is_refused_with_what_to_use_instead() -> None:
-    async def scenario(client: Client, _: Answering) -> None:
+    async def scenario(client: RedisClient, _: Answering) -> None:
         with pytest.raises(Unreachable, match="Redis Cluster is not supported"):
             await client.ping()
 
@@ -165,8 +167,8 @@ def test_a_cluster_is_refused_with_what_to_use_instead() -> None:
 
 
 def test_a_first_subscription_that_failed_is_made_anew() -> None:
-    async def scenario(client: Client, server: Answering) -> None:
-        notices = Notices(client, "channel")
+    async def scenario(client: RedisClient, server: Answering) -> None:
+        notices = ChangeSignal(client, "channel")
         with pytest.raises(Unreachable):
             await notices.wait(0.1)
         server.subscribed.clear()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import (
     BadInput,
     InvalidChange,
@@ -20,9 +20,10 @@ from pushlane.lanes.errors import (
 from pushlane.lanes.ports import ClaimResult, Fence
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.redis import connect_redis, tallies, writes
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis import connect_redis, writes
+from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.progress import SEQS_A_CALL
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Finished, State, Task, Weights
 from tests.unit.lanes.redis.world import WINDOW_S, new_task, world_on
@@ -35,7 +36,7 @@ async def test_a_change_is_in_the_journal_before_anybody_sees_it(redis_url: str)
         task = await registry.add(new_task())
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = asyncio.create_task(registry.change(task.id, life.start))
+        change = asyncio.create_task(registry.change(task.id, task_transitions.start))
         await world.journal.appending.wait()
         assert (await registry.get(task.id)).state is State.SUBMITTED
         world.journal.let_append.set()
@@ -81,11 +82,11 @@ async def test_a_writer_whose_lock_ended_starts_over_from_the_newer_value(redis_
         task = await slow.add(new_task())
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = asyncio.create_task(slow.change(task.id, life.set_quota(7)))
+        change = asyncio.create_task(slow.change(task.id, task_transitions.set_quota(7)))
         await world.journal.appending.wait()
         await world.lose_locks()
         world.journal.let_append.set()
-        await asyncio.gather(quick.change(task.id, life.start), change)
+        await asyncio.gather(quick.change(task.id, task_transitions.start), change)
 
         kept = await quick.get(task.id)
         assert (kept.quota, kept.state, kept.version) == (7, State.RUNNING, 2)
@@ -102,7 +103,7 @@ async def test_a_leader_who_is_superseded_while_it_journals_changes_nothing(redi
         old = await redis.lease.acquire("janitor", "old", 600)
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        change = redis.registry.change(task.id, life.cancel, Fence("janitor", old))
+        change = redis.registry.change(task.id, task_transitions.cancel, Fence("janitor", old))
         late = asyncio.create_task(change)
         await world.journal.appending.wait()
         await redis.lease.release("janitor", "old")
@@ -124,7 +125,7 @@ async def test_a_fence_grows_although_redis_was_set_back(redis_url: str) -> None
     ):
         first = await redis.lease.acquire("janitor", "a", 600)
         await world.delete("lease:*")
-        client = Client(world.url)
+        client = RedisClient(world.url)
         await client.call("SET", Keys(world.prefix).fence("janitor"), 5)
         await client.close()
 
@@ -139,15 +140,15 @@ async def test_a_refused_edit_lets_the_next_one_in_at_once(
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())
         with pytest.raises(InvalidChange):
-            await registry.change(task.id, life.set_quota(0))
-        assert (await registry.change(task.id, life.set_quota(2))).quota == 2
+            await registry.change(task.id, task_transitions.set_quota(0))
+        assert (await registry.change(task.id, task_transitions.set_quota(2))).quota == 2
 
 
 async def test_a_lost_redis_is_filled_from_the_journal_at_connect(redis_url: str) -> None:
     async with world_on(redis_url) as world:
         async with world.registry() as registry:
             task = await registry.add(new_task(key="daily", name="Daily news"))
-            changed = await registry.change(task.id, life.set_quota(5))
+            changed = await registry.change(task.id, task_transitions.set_quota(5))
             await registry.set_weights(Weights(1, 2, 3))
         await world.lose_data()
 
@@ -194,20 +195,20 @@ async def test_a_change_is_seen_although_its_notice_was_lost(redis_url: str) -> 
         task = await deaf.add(new_task())
         before = await deaf.changes(0, 0)
         follow = asyncio.create_task(deaf.changes(before.version, 2 * DEADLINE_S))
-        await deaf.change(task.id, life.start)
+        await deaf.change(task.id, task_transitions.start)
         assert [task.state for task in (await follow).tasks] == [State.RUNNING]
 
 
 async def test_finished_tasks_are_not_read_at_a_first_look(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.registry() as registry:
         active, ended = await registry.add(new_task()), await registry.add(new_task())
-        await registry.change(ended.id, life.cancel)
+        await registry.change(ended.id, task_transitions.cancel)
         assert (await registry.changes(0, 0)).tasks == [active]
 
 
 async def test_a_call_larger_than_one_script_may_take_counts_every_seq_once(redis_url: str) -> None:
     async with world_on(redis_url) as world:
-        seqs = [*range(1, 2 * tallies.SEQS_A_CALL + 2)]
+        seqs = [*range(1, 2 * SEQS_A_CALL + 2)]
         async with world.registry() as registry:
             for _ in range(2):
                 (progress,) = await registry.record([Finished("t", Kind.DELIVERED, seqs)])
@@ -275,7 +276,7 @@ async def test_what_only_a_newer_version_understands_is_filled_in_again_untouche
         with pytest.raises(UnknownFormat, match="task garbage"):
             await registry.get("garbage")
 
-        client = Client(world.url)
+        client = RedisClient(world.url)
         kept = await client.call("HMGET", Keys(world.prefix).tasks, "newer", "garbage")
         await client.close()
         assert kept == [newer, garbage]
@@ -288,9 +289,9 @@ async def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) 
         await registry.change(task.id, lambda known: replace(known, format=2))
         for _ in range(2):
             with pytest.raises(UnknownFormat):
-                await registry.change(task.id, life.start)
+                await registry.change(task.id, task_transitions.start)
 
-        client = Client(world.url)
+        client = RedisClient(world.url)
         lock = await client.call("EXISTS", Keys(world.prefix).lock(f"task:{task.id}"))
         await client.close()
         assert lock == 0
@@ -302,7 +303,7 @@ async def test_a_claim_of_a_newer_version_is_held_and_never_written_over(
 ) -> None:
     async with world_on(redis_url) as world:
         push = Push("t", 1, "to-1")
-        client = Client(world.url)
+        client = RedisClient(world.url)
         async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
             await client.call("SET", Keys(world.prefix).claim(push.push_id), value)
 
@@ -315,7 +316,7 @@ async def test_a_claim_of_a_newer_version_is_held_and_never_written_over(
 
 async def test_the_index_of_processes_loses_those_whose_time_is_over(redis_url: str) -> None:
     async with world_on(redis_url) as world:
-        client = Client(world.url)
+        client = RedisClient(world.url)
         async with connect_redis(world.url, world.prefix, world.journal, WINDOW_S) as redis:
             for number in range(3):
                 process = Process(id=str(number), kind="dispatcher", pid=1, version="1")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pushlane.lanes.redis import OnRedis, connect_redis
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.rebuild import SHELF_KEY
 from pushlane.lanes.search import listed
@@ -35,7 +35,7 @@ class World:
             yield redis
 
     async def delete(self, pattern: str) -> None:
-        client = Client(self.url)
+        client = RedisClient(self.url)
         base = Keys(self.prefix).lock("").removesuffix("lock:")
         if names := await client.call("KEYS", base + pattern):
             await client.call("DEL", *names)
@@ -70,7 +70,7 @@ async def test_a_lost_redis_has_its_documents_and_its_tasks_again(redis_url: str
 async def test_what_was_removed_does_not_come_back_with_an_older_copy(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.redis() as redis:
         version = await redis.shelf.put("rule", "weekly", b"old", None)
-        client = Client(world.url)
+        client = RedisClient(world.url)
         copy = await client.call("HGET", Keys(world.prefix).shelf, "rule:weekly")
         await redis.shelf.remove("rule", "weekly")
         del world.journal.records[KEY]  # the topic was compacted

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.redis import RedisRegistry, connect_redis
-from pushlane.lanes.redis.client import Client
+from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.task import Level, Task, new_task_id
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
@@ -20,7 +20,12 @@ WINDOW_S = 600.0
 
 def new_task(**fields: object) -> Task:
     task_id = new_task_id()
-    task = Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}", created_at_ms=life.now_ms())
+    task = Task(
+        id=task_id,
+        level=Level.HIGH,
+        lane=f"task-{task_id}",
+        created_at_ms=task_transitions.now_ms(),
+    )
     return replace(task, **fields)
 
 
@@ -45,13 +50,13 @@ class World:
         await self.delete("lock:*")
 
     async def names(self) -> set[str]:
-        client = Client(self.url)
+        client = RedisClient(self.url)
         found = await client.call("KEYS", Keys(self.prefix).lock("").removesuffix("lock:") + "*")
         await client.close()
         return {name.decode() for name in found}
 
     async def delete(self, pattern: str) -> None:
-        client = Client(self.url)
+        client = RedisClient(self.url)
         base = Keys(self.prefix).lock("").removesuffix("lock:")
         if names := await client.call("KEYS", base + pattern):
             await client.call("DEL", *names)

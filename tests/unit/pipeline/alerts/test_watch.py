@@ -12,11 +12,11 @@ import pytest
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.alerts.book import AlertBook
+from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
+from pushlane.pipeline.alerts.alert_store import AlertStore
+from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.watch import Watch
-from pushlane.pipeline.alerts.webhook import Webhook
 from pushlane.pipeline.store import CorruptStore, open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
@@ -255,4 +255,4 @@ def _key(head):
 async def shelf(folder):
     """The book of an embedded backend, opened anew."""
     async with connect(Settings(data_dir=folder / "data")) as backend:
-        yield AlertBook(backend.shelf)
+        yield AlertStore(backend.shelf)

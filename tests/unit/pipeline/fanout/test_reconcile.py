@@ -10,15 +10,15 @@ import pytest
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import packed
 from pushlane.lanes.errors import TaskConflict
-from pushlane.lanes.life import now_ms
 from pushlane.lanes.naming import later_lane, own_lane
 from pushlane.lanes.push import Kind, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, Task
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
-from pushlane.pipeline.fanout.request import Counts
+from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature
-from pushlane.pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage
+from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, Frozen, Part, StageManifest
 
 FIRST, SECOND = Part("a", 0, 1, 50), Part("b", 1, 51, 50)
 POOL = "pool-0"
@@ -26,7 +26,7 @@ POOL = "pool-0"
 
 @pytest.fixture
 def frozen(settings: Settings) -> Frozen:
-    return Stage(settings, "k").begin("t1")
+    return FanoutStage(settings, "k").begin("t1")
 
 
 @asynccontextmanager
@@ -39,9 +39,9 @@ async def begun(settings: Settings) -> AsyncIterator[tuple[Backend, Task]]:
         yield backend, await backend.registry.add(task)
 
 
-def manifest(task: Task, format_: int = FORMAT) -> Manifest:
-    counts = Counts(100, 0, 0, 0, 0, 100)
-    return Manifest(
+def manifest(task: Task, format_: int = FORMAT) -> StageManifest:
+    counts = AudienceCounts(100, 0, 0, 0, 0, 100)
+    return StageManifest(
         task, [FIRST, SECOND], counts, Signature(), "users", "", created_at_ms=1, format=format_
     )
 

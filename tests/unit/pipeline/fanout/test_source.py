@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from msgspec import msgpack
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.bundle import bodies_of, fields_of, packed, unnumbered
 from pushlane.lanes.push import Push, encode
@@ -46,7 +46,7 @@ def opened(settings: Settings) -> Settings:
         async with connect(settings) as backend:
             await backend.registry.add(Task(id="t1", level=Level.HIGH, lane=LANE, first_lane=LANE))
             await backend.broker.open_lane(LANE)
-            await backend.registry.change("t1", life.start)
+            await backend.registry.change("t1", task_transitions.start)
 
     asyncio.run(add())
     return settings

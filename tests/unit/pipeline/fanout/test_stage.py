@@ -15,18 +15,25 @@ from msgspec.structs import replace
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
-from pushlane.pipeline.fanout.request import Counts
+from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature, difference
-from pushlane.pipeline.fanout.stage import FORMAT, Frozen, Manifest, Part, Stage, remove_abandoned
+from pushlane.pipeline.fanout.stage import (
+    FORMAT,
+    FanoutStage,
+    Frozen,
+    Part,
+    StageManifest,
+    remove_abandoned,
+)
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(Settings(data_dir=tmp_path), "key")
+def stage(tmp_path: Path) -> FanoutStage:
+    return FanoutStage(Settings(data_dir=tmp_path), "key")
 
 
 @pytest.fixture
-def frozen(stage: Stage) -> Frozen:
+def frozen(stage: FanoutStage) -> Frozen:
     return stage.begin("t1")
 
 
@@ -43,11 +50,11 @@ def write(frozen: Frozen, number: int, pushes: int) -> str:
     return name
 
 
-def manifest(parts: list[Part]) -> Manifest:
-    return Manifest(
+def manifest(parts: list[Part]) -> StageManifest:
+    return StageManifest(
         task=Task(id="t1", level=Level.HIGH, lane="task-t1"),
         parts=parts,
-        counts=Counts(3, 0, 0, 0, 0, 3),
+        counts=AudienceCounts(3, 0, 0, 0, 0, 3),
         signature=Signature(files={"/a": (1, 2)}),
         audience="/a",
         where="",
@@ -69,7 +76,7 @@ def test_an_empty_part_takes_no_seq(frozen: Frozen) -> None:
     assert frozen.files() == [Part(full, 1, 1, 2)]
 
 
-def test_a_manifest_is_read_as_it_was_published(stage: Stage, frozen: Frozen) -> None:
+def test_a_manifest_is_read_as_it_was_published(stage: FanoutStage, frozen: Frozen) -> None:
     published = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
 
     stage.publish(published)
@@ -78,7 +85,7 @@ def test_a_manifest_is_read_as_it_was_published(stage: Stage, frozen: Frozen) ->
 
 
 def test_a_manifest_of_an_older_version_is_read_as_one_of_single_pushes(
-    stage: Stage, frozen: Frozen
+    stage: FanoutStage, frozen: Frozen
 ) -> None:
     now = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
     older = msgspec.to_builtins(now) | {"head": "oQ==", "batch": 32, "format": 1}
@@ -88,7 +95,7 @@ def test_a_manifest_of_an_older_version_is_read_as_one_of_single_pushes(
     assert stage.manifest() == replace(now, head=b"\xa1", format=1)
 
 
-def test_rows_without_a_manifest_are_thrown_away(stage: Stage, frozen: Frozen) -> None:
+def test_rows_without_a_manifest_are_thrown_away(stage: FanoutStage, frozen: Frozen) -> None:
     write(frozen, 0, 1)
     assert stage.manifest() is None
 
@@ -98,7 +105,7 @@ def test_rows_without_a_manifest_are_thrown_away(stage: Stage, frozen: Frozen) -
 
 
 def test_workers_that_outlive_their_driver_write_into_no_new_freeze(
-    stage: Stage, frozen: Frozen
+    stage: FanoutStage, frozen: Frozen
 ) -> None:
     again = stage.begin("t2")
 
@@ -109,7 +116,7 @@ def test_workers_that_outlive_their_driver_write_into_no_new_freeze(
 
 
 def test_a_freeze_that_fails_late_leaves_that_of_the_next_driver(
-    stage: Stage, frozen: Frozen
+    stage: FanoutStage, frozen: Frozen
 ) -> None:
     after = stage.begin("t2")
     write(after, 0, 1)
@@ -121,7 +128,7 @@ def test_a_freeze_that_fails_late_leaves_that_of_the_next_driver(
     assert len(after.files()) == 1
 
 
-def test_a_finished_fan_out_keeps_its_manifest_alone(stage: Stage, frozen: Frozen) -> None:
+def test_a_finished_fan_out_keeps_its_manifest_alone(stage: FanoutStage, frozen: Frozen) -> None:
     write(frozen, 0, 1)
     (frozen.progress / "1").write_text("1")
     stage.publish(manifest(frozen.files()))
@@ -159,7 +166,7 @@ def keeping(tmp_path: Path) -> Settings:
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "cut-off"])
 def test_an_abandoned_freeze_is_removed_with_its_recipients(
-    stage: Stage, frozen: Frozen, keeping: Settings, is_whole: bool
+    stage: FanoutStage, frozen: Frozen, keeping: Settings, is_whole: bool
 ) -> None:
     write(frozen, 0, 1)
     if is_whole:
@@ -172,7 +179,7 @@ def test_an_abandoned_freeze_is_removed_with_its_recipients(
 
 
 def test_a_freeze_whose_workers_still_write_stays(
-    stage: Stage, frozen: Frozen, keeping: Settings
+    stage: FanoutStage, frozen: Frozen, keeping: Settings
 ) -> None:
     stage.publish(manifest([]))
     aged(stage.path, 2 * KEPT_S)
@@ -184,7 +191,7 @@ def test_a_freeze_whose_workers_still_write_stays(
 
 
 def test_a_freeze_that_somebody_goes_on_with_stays(
-    stage: Stage, frozen: Frozen, keeping: Settings
+    stage: FanoutStage, frozen: Frozen, keeping: Settings
 ) -> None:
     stage.publish(manifest([]))
     aged(stage.path, 2 * KEPT_S)
@@ -196,7 +203,7 @@ def test_a_freeze_that_somebody_goes_on_with_stays(
 
 
 def test_what_holds_no_recipients_or_is_not_ours_stays(
-    stage: Stage, frozen: Frozen, keeping: Settings
+    stage: FanoutStage, frozen: Frozen, keeping: Settings
 ) -> None:
     stage.publish(manifest([]))
     stage.drop_rows()
@@ -210,14 +217,14 @@ def test_what_holds_no_recipients_or_is_not_ours_stays(
     assert foreign.exists()
 
 
-def test_a_damaged_manifest_says_what_to_do(stage: Stage, frozen: Frozen) -> None:
+def test_a_damaged_manifest_says_what_to_do(stage: FanoutStage, frozen: Frozen) -> None:
     (stage.path / "manifest.json").write_text("{")
 
     with pytest.raises(BadInput, match="is damaged; cancel the task"):
         stage.manifest()
 
 
-def test_the_stage_is_for_its_owner_alone(stage: Stage, frozen: Frozen) -> None:
+def test_the_stage_is_for_its_owner_alone(stage: FanoutStage, frozen: Frozen) -> None:
     assert stage.path.stat().st_mode & 0o077 == 0
 
 
@@ -225,7 +232,9 @@ def test_each_key_and_each_backend_has_a_folder_of_its_own(tmp_path: Path) -> No
     here, other = Settings(data_dir=tmp_path), Settings(data_dir=tmp_path / "b")
     shared = {"fanout_dir": tmp_path / "s"}
     paths = {
-        Stage(settings.but(**shared), key).path for settings in (here, other) for key in ("a", "b")
+        FanoutStage(settings.but(**shared), key).path
+        for settings in (here, other)
+        for key in ("a", "b")
     }
 
     assert len(paths) == 4

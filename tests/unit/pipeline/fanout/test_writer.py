@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.lanes import life
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.bundle import Packed, bodies_of, fields_of, numbered, packed, unnumbered
 from pushlane.lanes.errors import BadInput
@@ -95,7 +95,7 @@ async def begin(settings: Settings) -> None:
     async with connect(settings) as backend:
         await backend.registry.add(Task(id="t1", level=Level.HIGH, lane=LANE, first_lane=LANE))
         await backend.broker.open_lane(LANE)
-        await backend.registry.change("t1", life.start)
+        await backend.registry.change("t1", task_transitions.start)
 
 
 async def on_lane(settings: Settings) -> list[bytes]:

@@ -15,7 +15,7 @@ from pushlane.pipeline.receipts.compaction.plan import (
     Roll,
     plan,
 )
-from pushlane.pipeline.store import FileEntry, Generation, Interval, State, Store
+from pushlane.pipeline.store import FileEntry, Generation, Interval, Store, StoreState
 
 NOW_MS = 20_000 * DAY_MS + 12 * HOUR_MS + 1
 SETTINGS = Settings(reports_detail_days=30, reports_minutes_days=7, reports_hours_days=90)
@@ -31,7 +31,7 @@ def planned(pending: Interval | None = None, **tables: list[FileEntry]) -> Plan:
     files = {table: {each.path: each for each in entries} for table, entries in tables.items()}
     intervals = {pending.batch: pending} if pending else {}
     generation = Generation(Path("reports"), "gen-000001")
-    return plan(Store(generation, State(files=files, intervals=intervals)), SETTINGS, NOW_MS)
+    return plan(Store(generation, StoreState(files=files, intervals=intervals)), SETTINGS, NOW_MS)
 
 
 def paths(entries: list[FileEntry]) -> list[str]:

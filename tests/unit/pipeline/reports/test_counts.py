@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushlane.pipeline.reports.asking import Wish, counts_of
 from pushlane.pipeline.reports.counts import count
 from pushlane.pipeline.reports.dimensions import LABELS
 from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.query_runner import AnswerOptions, counts_of
 from pushlane.pipeline.store import open_store
 from pushlane.pipeline.store.writing import writing
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
@@ -141,7 +141,7 @@ def test_what_is_kept_by_the_hour_counts_with_the_rest(tmp_path):
 def test_a_period_that_cuts_a_kept_hour_says_what_becomes_of_it(tmp_path):
     root = make_store(tmp_path, receipts=200, batches=1)
     half = Period(NOON_MS + 30 * MINUTE_MS, NOON_MS + 90 * MINUTE_MS)
-    asked, wish = query(period=half), Wish(10)
+    asked, wish = query(period=half), AnswerOptions(10)
     assert counts_of(root, asked, wish).notes == []
     _roll_up(root)
     [note] = counts_of(root, asked, wish).notes

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.pipeline.reports import asking, sampling, shares
-from pushlane.pipeline.reports.asking import Wish
+from pushlane.pipeline.reports import query_runner, sampling, shares
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.funnel import funnel
 from pushlane.pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
 from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.query_runner import AnswerOptions
 from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.rows import last_rows
-from pushlane.pipeline.reports.shares import Sent
+from pushlane.pipeline.reports.shares import SentByLevel
 from pushlane.pipeline.store import CorruptStore, Interval, open_store
 from pushlane.pipeline.store.writing import writing
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
@@ -95,9 +95,9 @@ def test_sketches_that_spark_made_unite_with_others():
 def test_a_level_is_entitled_to_its_weight_among_those_that_send():
     minute, next_minute = NOON_MS, NOON_MS + MINUTE_MS
     sent = [
-        Sent(minute, "high", "a", 50, 6, 1, 0),
-        Sent(minute, "medium", "b", 50, 3, 1, 0),
-        Sent(next_minute, "high", "a", 10, 6, 1, 0),
+        SentByLevel(minute, "high", "a", 50, 6, 1, 0),
+        SentByLevel(minute, "medium", "b", 50, 3, 1, 0),
+        SentByLevel(next_minute, "high", "a", 10, 6, 1, 0),
     ]
     found = {(each.at_ms, each.name): each for each in shares.by_level(sent)}
     assert found[minute, "high"].entitled == pytest.approx(6 / 9)
@@ -107,9 +107,9 @@ def test_a_level_is_entitled_to_its_weight_among_those_that_send():
 
 def test_a_task_is_entitled_to_its_quota_within_its_level():
     sent = [
-        Sent(NOON_MS, "high", "a", 30, 6, 2, 0),
-        Sent(NOON_MS, "high", "b", 30, 6, 1, 0),
-        Sent(NOON_MS, "low", "c", 40, 1, 5, 0),
+        SentByLevel(NOON_MS, "high", "a", 30, 6, 2, 0),
+        SentByLevel(NOON_MS, "high", "b", 30, 6, 1, 0),
+        SentByLevel(NOON_MS, "low", "c", 40, 1, 5, 0),
     ]
     found = {each.name: each.entitled for each in shares.by_task(sent)}
     assert found == pytest.approx({"a": 6 / 7 * 2 / 3, "b": 6 / 7 / 3, "c": 1 / 7})
@@ -131,7 +131,7 @@ def test_a_task_is_entitled_to_its_quota_within_its_level():
 def test_shares_and_entitlements_of_a_step_add_up_to_1(rows, minutes):
     weights = {"high": 6, "medium": 3, "low": 1}
     sent = [
-        Sent(NOON_MS + minute * MINUTE_MS, level, task, n, weights[level], 2, 0)
+        SentByLevel(NOON_MS + minute * MINUTE_MS, level, task, n, weights[level], 2, 0)
         for minute, level, task, n in rows
     ]
     for found in (shares.by_level(sent, minutes * MINUTE_MS), shares.by_task(sent, MINUTE_MS)):
@@ -142,7 +142,10 @@ def test_shares_and_entitlements_of_a_step_add_up_to_1(rows, minutes):
 
 
 def test_levels_whose_weights_are_all_0_are_entitled_alike():
-    sent = [Sent(NOON_MS, "high", "a", 1, 0, 1, 0), Sent(NOON_MS, "low", "b", 1, 0, 1, 0)]
+    sent = [
+        SentByLevel(NOON_MS, "high", "a", 1, 0, 1, 0),
+        SentByLevel(NOON_MS, "low", "b", 1, 0, 1, 0),
+    ]
     assert [each.entitled for each in shares.by_level(sent)] == [0.5, 0.5]
 
 
@@ -185,7 +188,7 @@ def test_a_damaged_file_is_named_with_the_command_that_mends_it(tmp_path):
     with open(first, "r+b") as file:
         file.truncate(50)
     with pytest.raises(CorruptStore, match=r"minutes/.*pipeline replay --since") as caught:
-        asking.counts_of(root, query("level"), Wish(10))
+        query_runner.counts_of(root, query("level"), AnswerOptions(10))
     assert first in str(caught.value)
 
 
@@ -196,12 +199,12 @@ def test_damage_inside_of_a_file_is_found_too(tmp_path):
         file.seek(100)
         file.write(b"\0" * 2_000)
     with pytest.raises(CorruptStore, match=path):
-        asking.counts_of(root, query("attribute:version,reason"), Wish(10))
+        query_runner.counts_of(root, query("attribute:version,reason"), AnswerOptions(10))
 
 
 def test_a_folder_without_a_store_says_how_to_make_one(tmp_path):
     with pytest.raises(BadInput, match="pushlane pipeline run"):
-        asking.counts_of(tmp_path, query(), Wish(10))
+        query_runner.counts_of(tmp_path, query(), AnswerOptions(10))
 
 
 def test_a_store_that_is_rewritten_meanwhile_is_asked_again(root, tmp_path, monkeypatch):
@@ -212,8 +215,8 @@ def test_a_store_that_is_rewritten_meanwhile_is_asked_again(root, tmp_path, monk
         opened.append(store)
         return _WithLostFile(where) if len(opened) == 1 else store
 
-    monkeypatch.setattr(asking, "open_store", open_anew)
-    assert asking.counts_of(root, query(), Wish(10)).counts.rows[0].n > 2_000
+    monkeypatch.setattr(query_runner, "open_store", open_anew)
+    assert query_runner.counts_of(root, query(), AnswerOptions(10)).counts.rows[0].n > 2_000
     assert len(opened) == 2
 
 

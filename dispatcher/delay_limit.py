@@ -1,0 +1,80 @@
+"""Bounds what waits on later lanes: at the limit a main lane rests until less of it waits.
+
+Nothing is lost by that: what is left on the main lane stays there, and what comes due goes on. A
+process looks at a later lane again after so many pushes of its own have gone there, so the limit
+may be passed by that many for each process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from pushlane.dispatcher.backoff import Backoff, for_each, raise_first
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.lanes.errors import PushlaneError, UnknownLane
+from pushlane.lanes.ports import Broker
+
+log = logging.getLogger("pushlane.brim")
+
+_EVERY_S = 1.0
+_LOOKS_A_LIMIT = 100
+_AT_ONCE = 16
+
+
+class DelayLimit:
+    """`lanes` are those that this process reads; `refresh` hears that one may move or must rest."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        most: int,
+        lanes: Callable[[], Iterable[OpenLane]],
+        refresh: Callable[[OpenLane], None],
+    ) -> None:
+        self._broker = broker
+        self._most = most
+        self._step = max(1, most // _LOOKS_A_LIMIT)
+        self._lanes = lanes
+        self._refresh = refresh
+
+    def full(self) -> int:
+        """Lanes that rest now."""
+        return sum(lane.brimful for lane in self._lanes())
+
+    async def run(self) -> None:
+        backoff = Backoff(log, "the broker")
+        while True:
+            await backoff.until_done(self._look)
+            await asyncio.sleep(_EVERY_S)
+
+    async def _look(self) -> None:
+        due = [lane for lane in self._lanes() if lane.brimful or lane.deferred >= self._step]
+        groups = [due[first : first + _AT_ONCE] for first in range(0, len(due), _AT_ONCE)]
+        await for_each(groups, self._measure_all)
+
+    async def _measure_all(self, lanes: Sequence[OpenLane]) -> None:
+        found = await asyncio.gather(*map(self._measure, lanes), return_exceptions=True)
+        raise_first(found)
+
+    async def _measure(self, lane: OpenLane) -> None:
+        deferred, lane.deferred = lane.deferred, 0
+        try:
+            brimful = await self._broker.backlog(lane.later.name) >= self._most
+        except UnknownLane:  # dropped with its task
+            return
+        except PushlaneError:  # it is due still
+            lane.deferred += deferred
+            raise
+        if brimful is not lane.brimful:
+            lane.brimful = brimful
+            self._log(lane)
+            self._refresh(lane)
+
+    def _log(self, lane: OpenLane) -> None:
+        if lane.brimful:
+            text = "lane %s rests: %d of its pushes wait for their time (later_max)"
+            log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
+        else:
+            log.info("lane %s goes on", lane.name, extra={"action": "lane_resumed"})

@@ -1,0 +1,227 @@
+"""Pushes on their way: hands jobs to the sink, so many at once, and hears what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from pushlane.dispatcher.guards.guard import Guard, Guards, admitted, concluded
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.outage import Outage, again
+from pushlane.dispatcher.settlement.outcomes import Outcomes
+from pushlane.dispatcher.shares import HeldSlots, Shares
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.ports import Delivery, Sink
+from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
+from pushlane.lanes.task_transitions import now_ms
+
+log = logging.getLogger("pushlane.flights")
+
+_GIVE_UP_S = 1.0
+_AT_ONCE = 64
+
+
+class DeliveryPool:
+    """Holds the slots. `wake` is called when some are free again."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        slots: int,
+        guards: Guards,
+        outcomes: Outcomes,
+        outage: Outage,
+        shares: Shares[OpenLane],
+        stats: Stats,
+        wake: Callable[[], None],
+    ) -> None:
+        self._sink = sink
+        self._slots = slots
+        self._free = slots
+        self._guards = guards
+        self._outcomes = outcomes
+        self._outage = outage
+        self._shares = shares
+        self._stats = stats
+        self._wake = wake
+        self._flying: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return self._slots - self._free
+
+    @property
+    def room(self) -> int:
+        """How many pushes may take off now: one round of the loop for each would be slow."""
+        return min(max(self._sink.batch_size, _AT_ONCE), self._free)
+
+    def raise_failure(self) -> None:
+        """Raise what a flight died of: a fault of ours, since a sink's is an outcome."""
+        if self._failure is not None:
+            raise self._failure
+
+    def launch(self, jobs: list[Job]) -> None:
+        self._free -= len(jobs)
+        now_s = time.monotonic()
+        for guards, batch in self._batches(jobs):
+            hold = self._shares.took(now_s, [job.lane for job in batch])
+            flight = asyncio.create_task(self._fly(guards, batch, hold))
+            self._flying.add(flight)
+            flight.add_done_callback(self._on_landed)
+
+    async def landed(self, timeout_s: float) -> int:
+        """Wait for what is in flight; returns how many did not come back in time."""
+        if self._flying:
+            await asyncio.wait(self._flying, timeout=timeout_s)
+        return self.in_flight
+
+    async def give_up(self) -> None:
+        """Cancel what is in flight: its pushes come again. A sink may be slow to hear of it."""
+        for flight in self._flying:
+            flight.cancel()
+        await self.landed(_GIVE_UP_S)
+
+    def _on_landed(self, flight: asyncio.Task[None]) -> None:
+        self._flying.discard(flight)
+        if not flight.cancelled() and (error := flight.exception()) is not None:
+            self._failure = error
+        self._wake()
+
+    def _batches(self, jobs: list[Job]) -> Iterable[tuple[tuple[Guard, ...], list[Job]]]:
+        """Only jobs that may share a call: a push that needs no answer waits for none."""
+        size = self._sink.batch_size
+        if size == 1:
+            yield from ((self._guards.of(job), [job]) for job in jobs)
+            return
+        groups: dict[tuple[tuple[Guard, ...], str, int], list[Job]] = {}
+        mixes_tasks, guards_of = self._sink.mixes_tasks, self._guards.of
+        for job in jobs:
+            alone = id(job) if job.push.strikes else 0  # it may end the process
+            key = (guards_of(job), "" if mixes_tasks else job.task.id, alone)
+            if (group := groups.get(key)) is None:
+                groups[key] = [job]
+            else:
+                group.append(job)
+        for (guards, _, _), group in groups.items():
+            for start in range(0, len(group), size):
+                yield guards, group[start : start + size]
+
+    async def _fly(
+        self, guards: tuple[Guard, ...], jobs: list[Job], hold: HeldSlots[OpenLane]
+    ) -> None:
+        slots = left = len(jobs)
+        leave = jobs[0].leave
+        try:
+            if guards:
+                jobs = await admitted(guards, jobs)
+            if jobs and not self._outage.holds(leave):
+                await concluded(guards, jobs, [None] * len(jobs))
+                self._outage.put_back(jobs)
+            elif jobs:
+                outcomes = await self._deliver(jobs)
+                waits_s = self._outage.landed(jobs, outcomes)
+                left -= len(jobs)
+                await self._conclude(guards, jobs, outcomes, waits_s)
+        finally:
+            self._outage.give_back(leave, left)
+            self._free += slots
+            self._shares.gave(time.monotonic(), hold)
+            self._wake()
+
+    async def _conclude(
+        self,
+        guards: tuple[Guard, ...],
+        jobs: list[Job],
+        outcomes: Sequence[Outcome],
+        waits_s: Sequence[float | None],
+    ) -> None:
+        """What is to wait is a retry for the guards; if one must not go again, it is settled."""
+        final: Sequence[Outcome | None] = outcomes
+        if waits_s:
+            pairs = zip(outcomes, waits_s, strict=True)
+            final = [outcome if wait_s is None else again(outcome) for outcome, wait_s in pairs]
+        if guards:
+            final = await concluded(guards, jobs, final)
+        at_ms = now_ms()
+        if not waits_s and all(outcome is DELIVERED for outcome in final):
+            self._outcomes.delivered(jobs, at_ms)
+            return
+        for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
+            if outcome is None:
+                continue
+            if wait_s is not None and outcome.kind is Kind.RETRY:
+                self._outage.keep(job, wait_s, outcome)
+            else:
+                self._outcomes.settle(job, outcome, at_ms)
+
+    async def _deliver(self, jobs: list[Job]) -> Sequence[Outcome]:
+        started = time.monotonic()
+        at_ms = now_ms()
+        for job in jobs:
+            job.dispatched_at_ms = at_ms
+            self._stats.picked[job.lane.level] += 1
+        outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
+        self._stats.delivery.add(time.monotonic() - started)
+        return outcomes
+
+    async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        """The sink's outcomes; a sink that fails as a whole means a retry of each."""
+        try:
+            outcomes = await self._sink.deliver(batch)
+            fault = _fault(outcomes, len(batch))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
+            if _is_given_up():
+                raise
+            log.warning(
+                "sink %s raised %s",
+                self._sink.name,
+                type(error).__name__,
+                extra={"action": "sink_raised"},
+            )
+            return [_unheard(f"sink raised {type(error).__name__}")] * len(batch)
+        if fault:
+            log.error(fault, extra={"action": "sink_misanswered"})
+            return [_unheard(fault)] * len(batch)
+        return outcomes
+
+
+def _is_given_up() -> bool:
+    """Whether this flight was cancelled: a sink may raise a cancellation of its own, too."""
+    flight = asyncio.current_task()
+    return flight is not None and flight.cancelling() > 0
+
+
+def _unheard(reason: str) -> Outcome:
+    return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
+
+
+def _fault(outcomes: Sequence[Outcome], count: int) -> str:
+    """What is wrong with a sink's answer, if anything."""
+    if len(outcomes) != count:
+        return f"sink answered {len(outcomes)} outcomes for {count} pushes"
+    for outcome in outcomes:
+        if outcome is DELIVERED:
+            continue
+        if not (isinstance(outcome, Outcome) and isinstance(outcome.kind, Kind)):
+            return f"sink answered a {type(outcome).__name__} that is no outcome"
+        if not _is_text(outcome.reason):
+            return f"sink answered a reason that is no valid text ({type(outcome.reason).__name__})"
+        if not isinstance(outcome.after_s, int | float | None):
+            return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
+        if not isinstance(outcome.scope, Scope | None):
+            return f"sink answered a scope that is none ({type(outcome.scope).__name__})"
+    return ""
+
+
+def _is_text(reason: object) -> bool:
+    """Whether it can be written down: a text may hold halves of characters."""
+    if not isinstance(reason, str):
+        return False
+    try:
+        return reason.isascii() or bool(reason.encode())
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,4 @@
+"""Guards: whatever may keep a push from its delivery once it has a slot, one file each.
+
+The port and the list that they stand in are in `guard`.
+"""

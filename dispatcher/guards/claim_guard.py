@@ -1,0 +1,155 @@
+"""Who may deliver, for tasks that promise more than at least once: asks the ledger.
+
+Stands between the loop and the sink. A push is claimed before its delivery and confirmed after it,
+all while it holds its slot, so what a kill leaves unknown is never more than what was in flight.
+Tasks that promise at least once never get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pushlane.dispatcher.guards.call_batcher import CallBatcher
+from pushlane.dispatcher.guards.degradable_call import DegradableCall
+from pushlane.dispatcher.job import Job, by_owner, parted
+from pushlane.dispatcher.settlement.outcomes import Outcomes
+from pushlane.dispatcher.settlement.settler import Settler
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.ports import ClaimResult, Ledger
+from pushlane.lanes.push import Arrival, Kind, Outcome
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import DeliveryMode, OnUnknown, Task
+
+_DELIVERED_BEFORE = "delivered before"
+_LOST = "its dispatcher was lost during delivery; it may have arrived"
+
+
+class ClaimGuard:
+    """The guard of tasks that promise more than at least once; answers while `run` runs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: Settings,
+        outcomes: Outcomes,
+        settler: Settler,
+        stats: Stats,
+    ) -> None:
+        self._ledger = ledger
+        self._ttl_s = settings.sink_timeout_s + settings.claim_timeout_s
+        self._outcomes = outcomes
+        self._settler = settler
+        self._stats = stats
+        self._reach = DegradableCall(stats, waits=settings.ledger_away == "wait")
+        self._process = secrets.token_hex(6)
+        self._calls = itertools.count(1)
+        self._claims = CallBatcher(self._claim)
+        self._confirms = CallBatcher(self._confirm)
+        self._releases = CallBatcher(self._release)
+
+    def applies(self, job: Job) -> bool:
+        return job.task.delivery is not DeliveryMode.AT_LEAST_ONCE
+
+    async def run(self) -> None:
+        await asyncio.gather(self._claims.run(), self._confirms.run(), self._releases.run())
+
+    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those to deliver now. The others are taken care of."""
+        firsts, repeats = parted(jobs)
+        for job in repeats:
+            self._outcomes.later(job, self._ttl_s)
+        results = await self._claims.ask(firsts)
+        return [job for job, result in zip(firsts, results, strict=True) if self._goes(job, result)]
+
+    async def conclude(
+        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
+    ) -> list[Outcome | None]:
+        """Tell the ledger how it went; returns what is to be settled now.
+
+        A dead push keeps its claim: it may have arrived, and may come back until it is acked.
+        """
+        final = [_final(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
+        ended: list[Job] = []
+        failed: list[Job] = []
+        for job, outcome in zip(jobs, final, strict=True):
+            if job.owner and (outcome is None or outcome.kind is not Kind.DEAD):
+                was_sent = outcome is not None and outcome.kind is not Kind.RETRY
+                (ended if was_sent else failed).append(job)
+        if ended:
+            await self._confirms.ask(ended)
+        if failed:
+            await self._releases.ask(failed)
+        return final
+
+    def _goes(self, job: Job, result: ClaimResult | None) -> bool:
+        """Whether to deliver it now; if not, it is taken care of."""
+        if result is None:
+            return True
+        self._stats.claims[result] += 1
+        if result is ClaimResult.HELD:  # until then its claim may still run
+            self._outcomes.later(job, self._ttl_s)
+        elif result is ClaimResult.CONFIRMED:
+            self._settler.finish(job, Kind.DELIVERED, _DELIVERED_BEFORE)
+        elif result is ClaimResult.UNKNOWN and _is_buried(job.task):
+            self._outcomes.settle(job, Outcome.dead(_LOST))
+        else:
+            return True
+        return False
+
+    async def _claim(self, jobs: list[Job]) -> Sequence[ClaimResult | None]:
+        """A call is its own owner: even here, no two attempts at a push may both win."""
+        owner = f"{self._process}-{next(self._calls)}"
+        pushes = [job.push for job in jobs]
+        durable = any(job.task.delivery is DeliveryMode.AT_MOST_ONCE for job in jobs)
+        results = await self._reach.ask(
+            lambda: self._ledger.claim(pushes, owner, self._ttl_s, durable=durable), len(jobs)
+        )
+        if results is None:
+            return [None] * len(jobs)
+        for job in jobs:
+            job.owner = owner
+        return results
+
+    async def _confirm(self, jobs: list[Job]) -> Sequence[None]:
+        pushes = [job.push for job in jobs]
+        await self._reach.ask(lambda: self._ledger.confirm(pushes), len(jobs))
+        return [None] * len(jobs)
+
+    async def _release(self, jobs: list[Job]) -> Sequence[None]:
+        owned = by_owner(jobs, lambda job: job.owner)
+        await asyncio.gather(*(self._release_of(owner, owned[owner]) for owner in owned))
+        return [None] * len(jobs)
+
+    async def _release_of(self, owner: str, jobs: list[Job]) -> None:
+        pushes = [job.push for job in jobs]
+        await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
+
+
+def _is_buried(task: Task) -> bool:
+    """Whether what may have arrived is not sent again."""
+    return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
+
+
+def _final(job: Job, outcome: Outcome | None) -> Outcome | None:
+    """A retry of what may have arrived is none where that must not be sent again."""
+    if (
+        outcome is None
+        or outcome.kind is not Kind.RETRY
+        or _may_try_again(job.task, outcome.arrival)
+    ):
+        return outcome
+    is_strict = job.task.delivery is DeliveryMode.AT_MOST_ONCE
+    why = "the task is at_most_once" if is_strict else "it may have arrived"
+    reason = f"{outcome.reason or 'failed'}; not tried again, since {why}"
+    return replace(outcome, kind=Kind.DEAD, reason=reason)
+
+
+def _may_try_again(task: Task, arrival: Arrival) -> bool:
+    if task.delivery is DeliveryMode.AT_MOST_ONCE:
+        return arrival is Arrival.REFUSED
+    return arrival is not Arrival.UNKNOWN or task.on_unknown is OnUnknown.RESEND

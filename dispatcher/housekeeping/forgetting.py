@@ -1,0 +1,142 @@
+"""Forgets what ended long ago: tasks with all that is kept of them, and old dead pushes.
+
+Run by whoever leads. The registry is asked for what is due, so that nobody has to remember what
+ended: a look costs as much as there is to forget.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from pushlane.dispatcher.backoff import for_each
+from pushlane.lanes import task_transitions
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.browse import Browser
+from pushlane.lanes.errors import MalformedPush, UnknownFormat, UnknownLane
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE
+from pushlane.lanes.ports import Taken
+from pushlane.lanes.push import decode_dead
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+
+log = logging.getLogger("pushlane.forgetting")
+
+_MEND_EVERY_MS = 3_600_000
+_TASKS_EVERY_MS = 60_000
+_AGAIN_MS = 2_000
+_DEAD_EVERY_MS = 3_600_000
+_PAGE = 256
+_AT_ONCE = 8
+_BUSY_S = 30.0
+
+
+class Forgetting:
+    """`clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        leader: Leader,
+        settings: Settings,
+        clock_ms: Callable[[], int] = task_transitions.now_ms,
+    ) -> None:
+        self._backend = backend
+        self._leader = leader
+        self._tasks_ms = round(settings.task_retention_s * 1000)
+        self._dead_ms = round(settings.dead_retention_s * 1000)
+        self._clock_ms = clock_ms
+        self._tasks_at_ms = 0
+        self._dead_at_ms = 0
+        self._mend_at_ms = 0
+        self._left = 0
+
+    @property
+    def has_more(self) -> bool:
+        """True while the next step goes on where the last one stopped."""
+        now = self._clock_ms()
+        return now >= self._tasks_at_ms or now >= self._dead_at_ms
+
+    async def step(self) -> None:
+        """Some of what is due: no more than a page of each, so that others have their turn."""
+        now = self._clock_ms()
+        if now >= self._mend_at_ms:
+            self._mend_at_ms = now + _AGAIN_MS
+            await self._backend.registry.mend()
+            self._mend_at_ms = now + _MEND_EVERY_MS
+        if now >= self._tasks_at_ms:
+            self._tasks_at_ms = now + _AGAIN_MS
+            is_over = await self._forget_tasks(now)
+            self._tasks_at_ms = now + _TASKS_EVERY_MS if is_over else now
+        if now >= self._dead_at_ms:
+            self._dead_at_ms = now + _TASKS_EVERY_MS
+            is_over = await self._purge_dead(now)
+            self._dead_at_ms = now + _DEAD_EVERY_MS if is_over else now
+
+    async def _forget_tasks(self, now: int) -> bool:
+        """Forget a page of them; true when it was the last.
+
+        Those that cannot go yet are passed over until the next round begins.
+        """
+        found = await self._backend.registry.ended(now - self._tasks_ms, _PAGE, self._left)
+        seen = len(found.tasks) + len(found.unread)
+        due = [task for task in found.tasks if self._is_due(task, now)]
+        gone: list[str] = []
+
+        async def forget(task: Task) -> None:
+            if await self._forget(task):
+                gone.append(task.id)
+
+        await for_each(due, forget, _AT_ONCE)
+        self._left = self._left + seen - len(gone) if seen == _PAGE else 0
+        return seen < _PAGE
+
+    def _is_due(self, task: Task, now: int) -> bool:
+        """Its own retention may be longer than that of tasks."""
+        kept_ms = max(self._tasks_ms, round(task.retention_s * 1000))
+        return task.lane_dropped and now - task.finished_at_ms >= kept_ms
+
+    async def _forget(self, task: Task) -> bool:
+        fence = await self._leader.fence()
+        if fence is None or not await self._backend.forget(task, fence):
+            return False
+        log.debug("task %s is forgotten", task.id, extra={"action": "forgotten"})
+        return True
+
+    async def _purge_dead(self, now: int) -> bool:
+        """Purge some of those that share a lane, where they lie in the order of their deaths. True
+        when none is left that is due, or a command looks through them.
+        """
+        lease, holder = self._backend.lease, self._leader.holder
+        if await lease.acquire(DEAD_LEASE, holder, _BUSY_S) is None:
+            return True
+        try:
+            with suppress(UnknownLane):
+                async with Browser(self._backend.broker, DEAD_LANE) as browser:
+                    return await self._purge(browser, now - self._dead_ms)
+        finally:
+            await lease.release(DEAD_LEASE, holder)
+        return True
+
+    async def _purge(self, browser: Browser, before_ms: int) -> bool:
+        """Purge one page in which something is due; true when there was none."""
+        while page := await browser.page():
+            died = [(taken, _died_at_ms(taken)) for taken in page]
+            old = [taken for taken, at_ms in died if at_ms is not None and at_ms < before_ms]
+            if old:
+                await browser.remove(old)
+                log.info("%d old dead pushes are purged", len(old), extra={"action": "dead_purged"})
+                return False
+            if any(at_ms is not None for _, at_ms in died):
+                return True
+        return True
+
+
+def _died_at_ms(taken: Taken) -> int | None:
+    """None for one that cannot be read: it stays."""
+    try:
+        return decode_dead(taken.body).died_at_ms
+    except (MalformedPush, UnknownFormat):
+        return None

@@ -1,0 +1,225 @@
+"""Brings registry and broker together again after one of them has lost something.
+
+Run by whoever leads: lanes that no task knows are dropped after a grace, a running task whose lane
+is missing gets it anew, one that nobody was left to call done is done, and a task whose counts were
+lost ends once nothing of it is left. It never drops what a task that is under way may still need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from pushlane.dispatcher.backoff import for_each
+from pushlane.lanes import task_transitions
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.naming import is_dead, later_lane, task_of
+from pushlane.lanes.paging import paged
+from pushlane.lanes.task import State, Task
+
+log = logging.getLogger("pushlane.recovery")
+
+Change = Callable[[Task, task_transitions.Edit], Awaitable[None]]
+
+GRACE_MS = 600_000
+_RECONCILE_EVERY_MS = 60_000
+_AGAIN_MS = 2_000
+_LOOK_EVERY_MS = 2_000
+_LOOKS = 3
+_LEFT_AGAIN_MS = 30_000
+_PAGE = 200
+_AT_ONCE = 8
+_CLOCKS_APART_MS = 60_000
+_LOST = "counts were lost with Redis; nothing of it was left to send"
+
+
+class _Idle(msgspec.Struct):
+    """A task whose counts stand still: at how many, in how many looks nothing was left of it, and
+    when to look again, in Unix milliseconds.
+    """
+
+    finished: int
+    looks: int = 0
+    again_ms: int = 0
+
+
+class Recovery:
+    """`change` makes a leader's change. Dead pushes of a task that has ended stay for
+    `dead_retention_s`. `clock_ms` is a clock in Unix milliseconds.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        change: Change,
+        dead_retention_s: float,
+        clock_ms: Callable[[], int] = task_transitions.now_ms,
+    ) -> None:
+        self._backend = backend
+        self._change = change
+        self._dead_ms = round(dead_retention_s * 1000)
+        self._clock_ms = clock_ms
+        self._active: dict[str, Task] = {}
+        self._orphans: dict[str, int] = {}
+        self._idle: dict[str, _Idle] = {}
+        self._reconcile_at_ms = 0
+        self._look_at_ms = 0
+
+    def on_task(self, task: Task) -> None:
+        """A task is new or changed."""
+        if task.state.is_terminal:
+            self._active.pop(task.id, None)
+        else:
+            self._active[task.id] = task
+
+    def on_unread(self, task_id: str) -> None:
+        """Only a newer version understands the task."""
+        self._active.pop(task_id, None)
+
+    async def step(self) -> None:
+        """Do what is due of it."""
+        now = self._clock_ms()
+        if now >= self._reconcile_at_ms:
+            self._reconcile_at_ms = now + _AGAIN_MS
+            await self._reconcile(now)
+            self._reconcile_at_ms = now + _RECONCILE_EVERY_MS
+        if now >= self._look_at_ms:
+            self._look_at_ms = now + _LOOK_EVERY_MS
+            await self._end_uncounted(now)
+
+    async def _reconcile(self, now: int) -> None:
+        active = list(self._active.values())  # before the lanes: theirs were made earlier
+        await for_each(paged(active, _PAGE), self._end_counted)
+        lanes = set(await self._backend.broker.lanes())
+        for some in paged(active, _PAGE):
+            lost = [task for task in some if _missing(task, lanes)]
+            await for_each(lost, lambda task: self._reopen(task, _missing(task, lanes)), _AT_ONCE)
+            await asyncio.sleep(0)
+        await self._look_for_orphans(lanes, now)
+
+    async def _look_for_orphans(self, lanes: Iterable[str], now: int) -> None:
+        found: list[str] = []
+        for some in paged(list(lanes), _PAGE):
+            strange = {lane: task_id for lane in some if (task_id := self._stranger(lane))}
+            known = await self._backend.registry.some(list({*strange.values()}))
+            tasks = {task.id: task for task in known.tasks}
+            found += [
+                lane
+                for lane, task_id in strange.items()
+                if task_id not in known.unread and self._is_orphan(lane, tasks.get(task_id), now)
+            ]
+        self._orphans = {lane: self._orphans.get(lane, now) for lane in found}
+        late = [lane for lane, since_ms in self._orphans.items() if now - since_ms >= GRACE_MS]
+        await for_each(late, self._drop_orphan, _AT_ONCE)
+
+    def _stranger(self, lane: str) -> str | None:
+        """The task that has this lane to itself, unless it is known to be under way."""
+        task_id = task_of(lane)
+        return None if task_id in self._active else task_id
+
+    def _is_orphan(self, lane: str, task: Task | None, now: int) -> bool:
+        """True when no task needs the lane: there is none, or its lanes are said to be dropped.
+
+        Dead pushes stay for a time of their own. All stays while only a newer version understands
+        the task.
+        """
+        if task is None:
+            return True
+        kept_ms = self._dead_ms if is_dead(lane) else 0
+        return task.lane_dropped and now - task.finished_at_ms >= kept_ms
+
+    async def _drop_orphan(self, lane: str) -> None:
+        if await self._backend.broker.drop_lane(lane):
+            del self._orphans[lane]
+            log.warning(
+                "lane %s was of no more use: dropped", lane, extra={"action": "orphan_lane"}
+            )
+
+    async def _end_counted(self, active: Sequence[Task]) -> None:
+        """Who counts a task's last push calls it done, and may be killed or stopped in between."""
+        sealed = [(task, task.total) for task in active if task.total is not None]
+        counts = await self._backend.registry.progress([task.id for task, _ in sealed])
+        rows = zip(sealed, counts, strict=True)
+        full = [task for (task, total), progress in rows if progress.finished >= total]
+        await for_each(
+            full, lambda task: self._change(task, task_transitions.finish(State.DONE)), _AT_ONCE
+        )
+
+    async def _reopen(self, task: Task, missing: list[str]) -> None:
+        try:
+            known = await self._backend.find(task.id)
+        except UnknownFormat:
+            return
+        if known is None or known.state.is_terminal:
+            return
+        for lane in missing:
+            await self._backend.broker.open_lane(lane)
+        await self._change(task, task_transitions.lane_reopened)
+        log.error(
+            "task %s had no lane: opened anew, what was on it is lost",
+            task.id,
+            extra={"action": "lane_reopened"},
+        )
+
+    async def _end_uncounted(self, now: int) -> None:
+        """End tasks that cannot add up to their total any more, since counts were lost.
+
+        One ends when its lanes have been empty, and its counts still, for several looks: what is
+        on its way to somewhere is on a lane, unacked, until it is counted. Its lanes are asked
+        about only while its counts stand still, and seldom while something is left on them.
+        """
+        since_ms = await self._backend.registry.counted_since_ms()
+        suspects = [task for task in self._active.values() if _may_lack_counts(task, since_ms)]
+        before, self._idle = self._idle, {}
+        due: list[Task] = []
+        for some in paged(suspects, _PAGE):
+            counts = await self._backend.registry.progress([task.id for task in some])
+            for task, progress in zip(some, counts, strict=True):
+                idle = before.get(task.id)
+                if idle is None or idle.finished != progress.finished:
+                    idle = _Idle(progress.finished)
+                elif now >= idle.again_ms:
+                    due.append(task)
+                self._idle[task.id] = idle
+        await for_each(due, lambda task: self._end_if_idle(task, now), _AT_ONCE)
+
+    async def _end_if_idle(self, task: Task, now: int) -> None:
+        idle = self._idle[task.id]
+        for lane in _all_lanes_of(task):
+            if await self._backend.broker.backlog(lane):
+                idle.looks, idle.again_ms = 0, now + _LEFT_AGAIN_MS
+                return
+        idle.looks += 1
+        if idle.looks >= _LOOKS:
+            await self._change(task, task_transitions.finish(State.DONE, _LOST))
+            log.warning("task %s: %s", task.id, _LOST, extra={"action": "counts_lost"})
+
+
+def _missing(task: Task, lanes: set[str]) -> list[str]:
+    """The lanes that it should have, and has not."""
+    if task.state is State.SUBMITTED:
+        return []
+    return [lane for lane in _lanes_of(task) if lane not in lanes]
+
+
+def _lanes_of(task: Task) -> list[str]:
+    """Those that are its alone."""
+    if task.pooled:
+        return []
+    return [task.lane, later_lane(task.lane)] if task.has_later else [task.lane]
+
+
+def _all_lanes_of(task: Task) -> list[str]:
+    """Wherever a push of it may be."""
+    homes = dict.fromkeys([task.first_lane or task.lane, task.lane])
+    return [lane for home in homes for lane in (home, later_lane(home))]
+
+
+def _may_lack_counts(task: Task, since_ms: int) -> bool:
+    if task.state is not State.RUNNING or task.total is None:
+        return False
+    return task.created_at_ms < since_ms + _CLOCKS_APART_MS and since_ms > 0

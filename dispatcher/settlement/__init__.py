@@ -1,0 +1,1 @@
+"""Settlement: outcomes become durable, and only then are messages acked."""

@@ -1,0 +1,96 @@
+"""Tells when a task is done: its distinct finished seqs add up to the total it was sealed with.
+
+Counts come from the registry, where all dispatchers record, so the answer is exact however many
+processes share the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.lanes import task_transitions
+from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownTask
+from pushlane.lanes.ports import Registry
+from pushlane.lanes.task import Progress, State, Task
+
+log = logging.getLogger("pushlane.completion")
+
+_AT_ONCE = 32
+
+
+class Completion:
+    """Marks tasks done. `find` gives this process's view of a task; `apply` takes a newer one."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        find: Callable[[str], Task | None],
+        apply: Callable[[Task], None],
+    ) -> None:
+        self._registry = registry
+        self._find = find
+        self._apply = apply
+        self._unchecked: dict[str, None] = {}
+        self._full: dict[str, None] = {}
+        self._due = asyncio.Event()
+        self.finished: dict[str, int] = {}
+
+    def on_progress(self, progress: Sequence[Progress]) -> None:
+        for count in progress:
+            task = self._find(count.task_id)
+            if task is None or task.state.is_terminal:
+                continue
+            self.finished[count.task_id] = count.finished
+            if task.total is not None and count.finished >= task.total:
+                self._full[task.id] = None
+                self._due.set()
+
+    def on_task(self, task: Task) -> None:
+        """A task is new or changed: when it is sealed, its count may be full already."""
+        if task.state.is_terminal:
+            self.finished.pop(task.id, None)
+        elif task.total is not None:
+            self._unchecked[task.id] = None
+            self._due.set()
+
+    async def run(self) -> None:
+        await whenever(self._due, self._check_and_finish, Backoff(log, "the registry"))
+
+    async def conclude(self) -> None:
+        """Do now what is due, at a stop. Whoever leads makes up for what does not get through."""
+        with suppress(PushlaneError):
+            await self._check_and_finish()
+
+    async def _check_and_finish(self) -> None:
+        await self._check()
+        await self._finish()
+
+    async def _check(self) -> None:
+        if unchecked := list(self._unchecked):
+            progress = await self._registry.progress(unchecked)
+            for task_id in unchecked:  # not those that came in meanwhile
+                self._unchecked.pop(task_id, None)
+            self.on_progress(progress)
+
+    async def _finish(self) -> None:
+        while self._full:
+            some = list(self._full)[:_AT_ONCE]
+            await asyncio.gather(*(self._done(task_id) for task_id in some))
+            for task_id in some:
+                self._full.pop(task_id, None)
+
+    async def _done(self, task_id: str) -> None:
+        try:
+            self._apply(await self._registry.change(task_id, task_transitions.finish(State.DONE)))
+        except UnknownFormat:  # a newer version ends it
+            return
+        except UnknownTask:
+            log.warning(
+                "task %s ended but is not in the registry", task_id, extra={"action": "task_lost"}
+            )
+            return
+        log.info("task %s is done", task_id, extra={"action": "task_done"})

@@ -1,0 +1,216 @@
+"""Outcomes as receipts: kept with what is to be settled, and written down a flush at a time.
+
+A flush makes bodies of at most five hundred receipts, column by column. The log has them before any
+of their messages is acked; one that is away is waited for, and nothing is settled meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import msgspec
+
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.settlement.deferral import due_ms
+from pushlane.dispatcher.settlement.redaction import Hasher, masked
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, Task
+from pushlane.lanes.task_transitions import now_ms
+
+T = TypeVar("T")
+
+_waits = attrgetter("not_before_ms")
+
+log = logging.getLogger("pushlane.receipts")
+
+MOST_A_BODY = 500
+MOST_BYTES = 1024 * 1024
+REASON_LONGEST = 200
+_MASKED = "***"
+
+
+class Receipt(msgspec.Struct, gc=False):
+    """What became of a job's push, and when that was heard of: 0 for now."""
+
+    job: Job
+    outcome: Kind
+    reason: str
+    at_ms: int
+
+
+class Receipts:
+    """Writes receipts to the log.
+
+    `weights` are those in force, and `find` gives this process's view of a task.
+    """
+
+    def __init__(
+        self,
+        receipt_log: ReceiptLog,
+        settings: Settings,
+        sink: str,
+        weights: Callable[[], dict[Level, int]],
+        find: Callable[[str], Task | None],
+        stats: Stats,
+    ) -> None:
+        self._log = receipt_log
+        self._key = settings.receipts_key
+        self._sink = sink
+        self._weights = weights
+        self._find = find
+        self._stats = stats
+        self._hasher: Hasher | None = None
+        self._process = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+        self._backoff = Backoff(log, "the log of receipts")
+        self.is_on = settings.receipts != "off"
+        self.waiting = 0
+
+    def of(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> Receipt | None:
+        """The receipt of an outcome that was heard of at that time, now unless it is given."""
+        if not self.is_on:
+            return None
+        return Receipt(job, kind, reason, at_ms)
+
+    def of_dropped(self, lane: OpenLane, taken: Held, reason: str) -> Receipt | None:
+        """The receipt of a push that has no lane to go on; its task may be unknown here."""
+        push = taken.push
+        if not self.is_on or push is None:
+            return None
+        task = self._find(push.task_id) or Task(id=push.task_id, level=lane.level, lane=lane.name)
+        return Receipt(Job(lane, taken, push, task), Kind.DROPPED, reason, 0)
+
+    async def write(self, receipts: Sequence[Receipt]) -> None:
+        """Return once all are durable, however long that takes."""
+        if not receipts:
+            return
+        self.waiting = len(receipts)
+        hasher = await self._backoff.until_done(self._hashing)
+        bodies = await self._bodies(receipts, hasher)
+        await self._backoff.until_done(lambda: self._append(bodies))
+        self._stats.receipts_written += len(receipts)
+        self.waiting = 0
+
+    async def _append(self, bodies: Sequence[bytes]) -> None:
+        started_s = time.monotonic()
+        await self._log.append(bodies)
+        self._stats.receipts.add(time.monotonic() - started_s)
+
+    async def _hashing(self) -> Hasher:
+        if self._hasher is None:
+            key = self._key.reveal().encode() if self._key else await self._log.secret()
+            self._hasher = Hasher(key)
+        return self._hasher
+
+    async def _bodies(self, receipts: Sequence[Receipt], hasher: Hasher) -> list[bytes]:
+        """The same when an append is tried again: a reader knows a batch by its id.
+
+        Between bodies others have their turn, so that pushes go on being taken.
+        """
+        bodies: list[bytes] = []
+        for start in range(0, len(receipts), MOST_A_BODY):
+            bodies += self._fitting(receipts[start : start + MOST_A_BODY], hasher)
+            await asyncio.sleep(0)
+        return bodies
+
+    def _fitting(self, receipts: Sequence[Receipt], hasher: Hasher) -> Iterator[bytes]:
+        """In several bodies when their attributes are large."""
+        body = encode_receipts(self._batch(receipts, hasher))
+        if len(body) <= MOST_BYTES or len(receipts) == 1:
+            yield body
+            return
+        middle = len(receipts) // 2
+        yield from self._fitting(receipts[:middle], hasher)
+        yield from self._fitting(receipts[middle:], hasher)
+
+    def _batch(self, receipts: Sequence[Receipt], hasher: Hasher) -> ReceiptBatch:
+        jobs = [receipt.job for receipt in receipts]
+        pushes = [job.push for job in jobs]
+        recipients = [push.recipient for push in pushes]
+        now = now_ms()
+        return ReceiptBatch(
+            version=VERSION,
+            batch_id=f"{self._process}-{next(self._numbers)}",
+            sink=self._sink,
+            **self._of_tasks([job.task for job in jobs]),
+            seq=[push.seq for push in pushes],
+            outcome=[receipt.outcome for receipt in receipts],
+            reason=[receipt.reason and _reason(receipt) for receipt in receipts],
+            attempt=[push.attempt for push in pushes],
+            recipient=masked(recipients),
+            recipient_hash=hasher.hashes(recipients),
+            submitted_at_ms=[push.submitted_at_ms for push in pushes],
+            eligible_at_ms=_eligible(jobs, pushes),
+            dispatched_at_ms=[job.dispatched_at_ms for job in jobs],
+            responded_at_ms=[receipt.at_ms or now for receipt in receipts],
+            trace_ids=_column([push.trace_id for push in pushes]),
+            attributes=_column([push.attributes for push in pushes]),
+        )
+
+    def _of_tasks(self, tasks: list[Task]) -> dict[str, Any]:
+        """The columns that follow from each push's task as it was: often all of them one."""
+        weights = self._weights()
+        names = list(map(id, tasks))
+        kinds = list(dict(zip(names, tasks, strict=True)).values())
+        labels = {task.id: TaskLabel(task.id, task.app, task.name) for task in kinds}
+        places = {task_id: place for place, task_id in enumerate(labels)}
+        rows: dict[str, list[Any]] = {
+            "task": [places[task.id] for task in kinds],
+            "level": [task.level for task in kinds],
+            "quota": [task.quota for task in kinds],
+            "weight": [weights[task.level] for task in kinds],
+        }
+        columns = {name: _spread(values, kinds, names) for name, values in rows.items()}
+        return {"tasks": list(labels.values()), **columns}
+
+
+def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
+    """A value for each receipt, of one for each kind of task."""
+    if len(kinds) == 1:
+        return values * len(names)
+    by_name = dict(zip(map(id, kinds), values, strict=True))
+    return [by_name[name] for name in names]
+
+
+def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
+    """Most pushes could go at once: whether all could is asked first, which costs little."""
+    tasks = {id(job.task): job.task for job in jobs}.values()
+    if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in tasks):
+        return [eligible_ms(job.task, job.push) for job in jobs]
+    return [push.due_at_ms or push.submitted_at_ms for push in pushes]
+
+
+def eligible_ms(task: Task, push: Push) -> int:
+    """When this attempt could first be sent: not before its time, and not in quiet hours."""
+    at_ms = push.due_at_ms or push.submitted_at_ms
+    if task.not_before_ms or push.not_before_ms or task.quiet:
+        return due_ms(task, push, at_ms)
+    return at_ms
+
+
+def _reason(receipt: Receipt) -> str:
+    """A sink wrote it: it may hold the recipient, or more than a report has room for."""
+    recipient = receipt.job.push.recipient
+    reason = receipt.reason
+    if recipient and recipient in reason:
+        reason = reason.replace(recipient, _MASKED)
+    return reason[:REASON_LONGEST]
+
+
+def _column(values: list[T]) -> list[T]:
+    """Nothing, when no receipt has any."""
+    return values if any(values) else []

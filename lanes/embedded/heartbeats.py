@@ -1,0 +1,82 @@
+"""Tells an owner that is frozen from one that works: whoever works, beats.
+
+A process that was stopped (SIGSTOP, Ctrl-Z, a paused container) lives, and yet others are to get
+what it has claimed. A beat is a row that changes; when is never compared with anybody's clock.
+Silence is measured in the watcher's own beats: while all sleep, the clock jumps, or nothing can be
+written, nobody beats and nobody is found frozen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+BEAT_S = 10.0
+"""Between two beats of an owner. Rare, since each has all other processes look for what is new."""
+
+MISSED = 6
+"""Beats of the watcher in which a frozen owner has made none: a minute, as brokers wait for a
+silent client. Nothing else stops the store's thread for as long: another's lock does for 15 s."""
+
+_FROZEN = 0
+
+
+class Heartbeat(NamedTuple):
+    """An owner's last one. When it was (Unix ms) makes it differ from others, and no more."""
+
+    owner: str
+    at_ms: int
+
+
+def beat(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
+    """Say that the owner works. False when it was found frozen: first it has to come back."""
+    cursor = connection.execute(
+        "INSERT INTO beats (owner, at_ms) VALUES (?1, ?2) "
+        "ON CONFLICT (owner) DO UPDATE SET at_ms = ?2 WHERE at_ms <> ?3",
+        (owner, now_ms, _FROZEN),
+    )
+    return cursor.rowcount == 1
+
+
+def come_back(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
+    """Let the owner count again. True when it was found frozen, and so has lost its claims."""
+    cursor = connection.execute(
+        "UPDATE beats SET at_ms = ? WHERE owner = ? AND at_ms = ?", (now_ms, owner, _FROZEN)
+    )
+    return cursor.rowcount == 1
+
+
+def find_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
+    """Write down that the owner is frozen; False when that was not its last beat."""
+    cursor = connection.execute(
+        "UPDATE beats SET at_ms = ? WHERE owner = ? AND at_ms = ?", (_FROZEN, *last)
+    )
+    return cursor.rowcount == 1
+
+
+def last_beats(connection: sqlite3.Connection) -> list[Heartbeat]:
+    """Read them of all owners but those found frozen, and those that know of no beats."""
+    rows = connection.execute("SELECT owner, at_ms FROM beats WHERE at_ms <> ?", (_FROZEN,))
+    return [Heartbeat(*row) for row in rows.fetchall()]
+
+
+class HeartbeatWatch:
+    """Finds who has not beaten while the owner `own` did so `MISSED` times. Has no clock."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._last: Heartbeat | None = None
+        self._missed: dict[Heartbeat, int] = {}
+
+    def frozen(self, beats: Sequence[Heartbeat]) -> list[Heartbeat]:
+        """The last beats of owners that are frozen, given the last beats of all."""
+        own = next((beat for beat in beats if beat.owner == self._own), None)
+        has_beaten = own is not None and own != self._last
+        self._last = own or self._last
+        self._missed = {
+            beat: self._missed[beat] + has_beaten if beat in self._missed else 0
+            for beat in beats
+            if beat.owner != self._own
+        }
+        return [beat for beat, missed in self._missed.items() if missed >= MISSED]

@@ -1,0 +1,149 @@
+"""An alert rule: which figure of which receipts is watched, and from when on it is alarming."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.suggestions import did_you_mean
+from pushlane.pipeline.reports.conditions import Condition, parse_where
+from pushlane.pipeline.reports.dimensions import Dimension, parse_by
+
+_WHEN = re.compile(r"([<>])\s*(\d+(?:\.\d+)?)\s*(%|x)?")
+_LONGEST_WINDOW_S = 86_400
+
+
+class Metric(StrEnum):
+    """What can be watched, of the receipts in a window of time."""
+
+    FAILURE_RATE = "failure_rate"
+    RETRY_RATE = "retry_rate"
+    DEAD = "dead"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+    RATE = "rate"
+    P99_WAIT_MS = "p99_wait_ms"
+    P99_DELIVERY_MS = "p99_delivery_ms"
+    SHARE_ERROR = "share_error"
+    LAG_S = "lag_s"
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """Over or under a limit; for a change, that many times what it was in the window before."""
+
+    is_over: bool
+    limit: float
+    is_change: bool = False
+
+    @staticmethod
+    def parse(text: str) -> Threshold:
+        """The threshold in a text like `> 0.05`, `> 5%`, `< 100` or `> 2x`.
+
+        Raises:
+            BadInput: it is of no such form.
+        """
+        found = _WHEN.fullmatch(text.strip())
+        if not found:
+            raise BadInput(f"when {text!r} is not of a form like '> 0.05', '> 5%', '< 100', '> 2x'")
+        sign, number, unit = found.groups()
+        limit = float(number) / 100 if unit == "%" else float(number)
+        return Threshold(sign == ">", limit, unit == "x")
+
+    def is_crossed(self, value: float, before: float | None) -> bool:
+        """Whether this is alarming. A change from nothing is none."""
+        if self.is_change and not before:
+            return False
+        limit = self.limit * before if self.is_change and before else self.limit
+        return value > limit if self.is_over else value < limit
+
+    def __str__(self) -> str:
+        return f"{'>' if self.is_over else '<'} {self.limit:g}{'x' if self.is_change else ''}"
+
+
+class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`by` and `where` are texts as `report` takes them. `for_s` is how long it must hold.
+
+    Groups with fewer than `at_least` receipts in the window are not judged. While an alert fires
+    it is told again every `remind_s`; 0 for never.
+    """
+
+    name: str
+    metric: Metric
+    when: Threshold
+    url: str
+    by: str = ""
+    where: tuple[str, ...] = ()
+    window_s: int = 300
+    for_s: int = 0
+    at_least: int = 1
+    remind_s: int = 0
+
+    def __post_init__(self) -> None:
+        _require_url(self.url)
+        if not 60 <= self.window_s <= _LONGEST_WINDOW_S:
+            raise BadInput(f"window of {self.window_s} s: use one from 1m to 1d")
+        if any(each.step_ms for each in self.dimensions):
+            raise BadInput(f"by {self.by!r}: an alert's groups are no times; its window is one")
+        _require_dimensions(self.metric, self.dimensions, self.conditions)
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return parse_by(self.by)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return parse_where(self.where)
+
+    @property
+    def host(self) -> str:
+        """Of the webhook; the rest of its URL may be a secret."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def decode_rule(name: str, body: bytes) -> AlertRule:
+    """Raises UnknownFormat for one that only a newer version understands."""
+    try:
+        return msgspec.json.decode(body, type=AlertRule)
+    except (msgspec.ValidationError, BadInput) as error:
+        raise UnknownFormat(0, f"alert {name!r}") from error
+
+
+def parse_metric(word: str) -> Metric:
+    """Raises BadInput for a word that is no metric."""
+    known = [metric.value for metric in Metric]
+    if word not in known:
+        raise BadInput(
+            f"unknown metric {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
+        )
+    return Metric(word)
+
+
+def _require_dimensions(
+    metric: Metric, by: tuple[Dimension, ...], where: tuple[Condition, ...]
+) -> None:
+    if metric is Metric.LAG_S and (by or where):
+        raise BadInput("lag_s is of the pipeline as a whole: leave out --by and --where")
+    if metric is not Metric.SHARE_ERROR:
+        return
+    if by not in ((Dimension("level"),), (Dimension("task"),)):
+        raise BadInput("share_error is of levels or of tasks: give --by level or --by task")
+    if any(each.dimension != Dimension("sink") for each in where):
+        raise BadInput("share_error can be filtered by sink only, since all that is sent competes")
+
+
+def _require_url(url: str) -> None:
+    """The URL itself stays out of the message: it may hold a token."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadInput("the alert's URL is not one like https://example.com/alerts")

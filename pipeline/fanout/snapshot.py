@@ -1,0 +1,266 @@
+"""From a rule to numbered rows that no longer change: filtered, deduplicated, packed, sorted.
+
+Nothing is collected, so that memory does not grow with the audience. It runs in a thread: Spark's
+calls block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.lanes.task_transitions import now_ms
+from pushlane.pipeline.errors import spark_errors
+from pushlane.pipeline.fanout.audience import (
+    EXCLUDED,
+    Audience,
+    marked,
+    read_audience,
+    recipient_text,
+)
+from pushlane.pipeline.fanout.pack import (
+    RECIPIENT,
+    SCHEMA,
+    from_rendered,
+    packing,
+    row_encoder,
+    templates,
+)
+from pushlane.pipeline.fanout.render import rendered
+from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest
+from pushlane.pipeline.fanout.signature import Signature, difference, signature
+from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, Frozen, StageManifest
+from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
+from pushlane.producers.request import SubmitRequest
+
+_NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The bundles as Spark will make them, and what it counts on the way.
+
+    What is left out is counted in the stage that writes: one before it counts its rows again when
+    Spark runs it again, since a worker was lost. Only rows without recipient end before.
+    """
+
+    audience: Audience
+    packed: DataFrame
+    nameless: Observation
+    left_out: Observation
+    made: Observation
+
+
+def count(
+    spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, task: Task
+) -> AudienceCounts:
+    """What a fan-out would come to; writes nothing.
+
+    Raises:
+        BadInput: the audience, the rule or a row cannot be used.
+    """
+    with spark_errors(f"fan-out of {request.audience!r}"):
+        plan = _planned(spark, request, asked, task)
+        total = plan.packed.select(F.sum("pushes")).collect()[0][0] or 0
+        return _judged(request, plan, total)
+
+
+def freeze(
+    spark: SparkSession,
+    settings: Settings,
+    stage: FanoutStage,
+    request: FanoutRequest,
+    asked: SubmitRequest,
+    task: Task,
+) -> StageManifest:
+    """Write the rows into the stage; the manifest is for the caller to publish.
+
+    Raises:
+        BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
+    """
+    frozen = stage.begin(task.id)
+    try:
+        return _manifest(spark, settings, frozen, request, asked, task)
+    except BaseException:
+        stage.drop(task.id)
+        raise
+
+
+def changed(spark: SparkSession, request: FanoutRequest, manifest: StageManifest) -> str:
+    """How the audience differs from what was frozen; empty when it does not."""
+    audience = read_audience(spark, request.audience, request.format, request.options)
+    with spark_errors(f"audience {request.audience!r}"):
+        return difference(manifest.signature, signature(audience.rows))
+
+
+def _manifest(
+    spark: SparkSession,
+    settings: Settings,
+    frozen: Frozen,
+    request: FanoutRequest,
+    asked: SubmitRequest,
+    task: Task,
+) -> StageManifest:
+    with spark_errors(f"fan-out of {request.audience!r}"):
+        plan = _planned(spark, request, asked, task)
+        before = signature(plan.audience.rows)
+        rows = plan.packed.withColumn("part", F.spark_partition_id())
+        writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
+        writer.parquet(frozen.rows.as_uri())  # a part is one file, whatever the session's defaults
+        _refuse_moving(request, before, signature(plan.audience.rows))
+        parts = frozen.files()
+        counts = _judged(request, plan, sum(part.rows for part in parts))
+    return StageManifest(
+        task=task,
+        parts=parts,
+        counts=counts,
+        signature=before,
+        audience=request.audience,
+        where=request.where,
+        created_at_ms=now_ms(),
+        collapses=bool(asked.collapse),
+        format=FORMAT,
+    )
+
+
+def _planned(
+    spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, task: Task
+) -> _Plan:
+    audience = read_audience(spark, request.audience, request.format, request.options)
+    row_encoder(asked, audience.columns, request.audience)  # refuses columns that are not there
+    nameless, left_out, made = (Observation() for _ in range(3))
+    rows = _texts(audience.matching(request.where, request.zone), asked, request.audience)
+    has_none = F.coalesce(F.col(RECIPIENT), F.lit("")) == ""
+    rows = rows.observe(nameless, F.count_if(has_none).alias("nameless")).where(~has_none)
+    rows = marked(rows, RECIPIENT, spark, request.exclude, asked.recipient)
+    rows = _ordered(_chosen(rows, left_out), asked)
+    step = packing(from_rendered(asked), task, rows.columns)
+    packed = rows.mapInArrow(step, SCHEMA)
+    bad = F.col("reason").isNotNull()
+    packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))
+    good = packed.where(~bad).select("packed", "place", "pushes")
+    return _Plan(audience, good, nameless, left_out, made)
+
+
+def _texts(rows: DataFrame, asked: SubmitRequest, name: str) -> DataFrame:
+    """Only the columns that pushes are made of, with recipients and templates as texts."""
+    recipient = recipient_text(rows, asked.recipient, name).alias(RECIPIENT)
+    texts = [rendered(text, rows, name).alias(c) for c, text in templates(asked).items()]
+    made = {RECIPIENT, *templates(asked)}
+    needed = row_encoder(from_rendered(asked), (*rows.columns, *made)).wanted.names
+    plain = [F.col(f"`{column}`") for column in needed if column not in made]
+    return rows.select(recipient, *texts, *plain)
+
+
+def _chosen(rows: DataFrame, left_out: Observation) -> DataFrame:
+    """One row a recipient who is not excluded: the first by all of its columns, so the same one at
+    each run.
+    """
+    order = [_sortable(rows, name) for name in rows.columns if name not in (RECIPIENT, EXCLUDED)]
+    window = Window.partitionBy(RECIPIENT).orderBy(*order or [F.col(RECIPIENT)])
+    numbered = rows.withColumn("__place", F.row_number().over(window))
+    is_excluded, is_first = F.col(EXCLUDED), F.col("__place") == 1
+    told = numbered.observe(
+        left_out,
+        F.count_if(is_excluded).alias("excluded"),
+        F.count_if(~is_excluded & ~is_first).alias("duplicates"),
+    )
+    return told.where(~is_excluded & is_first).drop("__place", EXCLUDED)
+
+
+def _ordered(rows: DataFrame, asked: SubmitRequest) -> DataFrame:
+    """In each part those of a time zone together, since quiet hours hold them back together.
+
+    Without zones, rows are sorted by recipient already: what tells duplicates did that.
+    """
+    if not asked.zone_column:
+        return rows
+    zone = F.col(f"`{asked.zone_column}`")
+    return rows.sortWithinPartitions(zone, RECIPIENT)
+
+
+def _sortable(rows: DataFrame, name: str) -> Column:
+    column = F.col(f"`{name}`")
+    is_nested = isinstance(rows.schema[name].dataType, (StructType, MapType, ArrayType))
+    return F.to_json(column) if is_nested else column
+
+
+def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) -> None:
+    """Only of files: to read everything else once more would take as long again."""
+    if before.files and (found := difference(before, after)):
+        raise BadInput(
+            f"audience {request.audience!r} changed while it was read: {found}; run this again "
+            "when nobody writes to it"
+        )
+
+
+def _judged(request: FanoutRequest, plan: _Plan, total: int) -> AudienceCounts:
+    found: dict[str, Any] = dict(_NOTHING)
+    for observation in (plan.nameless, plan.left_out, plan.made):
+        found |= _seen(observation, may_be_nothing=not total)
+    nameless, bad = found["nameless"], found["bad"]
+    counts = AudienceCounts(
+        matched=nameless + found["excluded"] + found["duplicates"] + bad + total,
+        without_recipient=nameless,
+        excluded=found["excluded"],
+        duplicates=found["duplicates"],
+        bad=bad,
+        total=total,
+    )
+    _refuse(request, counts, found["reason"])
+    return counts
+
+
+def _seen(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
+    """Of rows that Spark knows not to be there, like those of `1 = 0`, it observes nothing."""
+    try:
+        return observation.get
+    except Py4JJavaError:
+        if may_be_nothing:
+            return {}
+        raise
+
+
+def _refuse(request: FanoutRequest, counts: AudienceCounts, reason: str | None) -> None:
+    if counts.bad and request.spec.bad_rows == "stop":
+        raise BadInput(
+            f"{counts.bad:,} rows of {request.audience!r} cannot be used; one {reason}; nothing "
+            'was published. Correct them, or leave them out with bad_rows = "skip" in the task spec'
+        )
+    if not counts.total:
+        raise _nothing(request, counts)
+    if counts.total > MAX_SEQ:
+        raise BadInput(f"{counts.total:,} pushes are more than a task takes ({MAX_SEQ:,})")
+    if request.most is not None and counts.total > request.most:
+        raise AudienceTooLarge(
+            f"{counts.total:,} pushes are more than the {request.most:,} that are allowed; nothing "
+            "was published. Narrow the rule, or allow more"
+        )
+
+
+def _nothing(request: FanoutRequest, counts: AudienceCounts) -> BadInput:
+    if not counts.matched:
+        rule = f"for which {request.where!r} holds" if request.where else "at all"
+        return EmptyAudience(
+            f"audience {request.audience!r} has no rows {rule}: nothing to publish"
+        )
+    if counts.without_recipient == counts.matched:
+        return BadInput(
+            f"none of the {counts.matched:,} rows of {request.audience!r} has a recipient in "
+            f"{request.spec.recipient!r}; name the column in the task spec"
+        )
+    what = BadInput if counts.bad else EmptyAudience
+    return what(
+        f"nobody is left of {counts.matched:,} rows of {request.audience!r}: "
+        f"{counts.without_recipient:,} without recipient, {counts.excluded:,} excluded, "
+        f"{counts.bad:,} that cannot be used"
+    )

@@ -1,0 +1,232 @@
+"""Which receipts are new: each push finishes once, for all time, however often it is said.
+
+What was seen is a bitmap for every task, kind and 32,768 seqs, in the table `seen`: each batch adds
+a file with the bits that are new in it. Of what lies there only what a batch asks for is kept in
+memory, up to a bound. Bitmaps end at their last bit, so that small tasks cost little.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pushlane.pipeline.store import CorruptStore
+from pushlane.pipeline.store.schema import SEEN
+
+SEQ_BITS = 15
+_IN_BUCKET = (1 << SEQ_BITS) - 1
+_KIND_BITS = 12
+_BUCKET_BITS = 17
+_KEPT_BYTES = 64 * 1024 * 1024
+_ENTRY_BYTES = 200
+
+Bits = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+
+class DedupGroup(NamedTuple):
+    """What shares a bitmap."""
+
+    task_id: str
+    kind: int
+    bucket: int
+
+
+class FoundReceipts(NamedTuple):
+    """Of one batch: the rows that say nothing new, and the bits that are new."""
+
+    repeats: Numbers
+    fresh: dict[DedupGroup, Bits]
+
+
+class Seen:
+    """All bits of the store, read where they are asked for."""
+
+    def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._kept: OrderedDict[DedupGroup, Bits] = OrderedDict()
+        self._kept_bytes = 0
+        self._most_bytes = kept_bytes
+        self._files: dict[str, tuple[str, str]] = {}
+
+    def of(self, groups: Sequence[DedupGroup], files: Sequence[str]) -> dict[DedupGroup, Bits]:
+        """The bits of each group; `files` are those of `seen` that count now."""
+        missing = [group for group in groups if group not in self._kept]
+        found = self._loaded(missing, files) if missing else {}
+        kept = {group: self._kept[group] for group in groups if group in self._kept}
+        return kept | found
+
+    def add(self, groups: dict[DedupGroup, Bits]) -> None:
+        """These are all the bits of the groups, now that they are published."""
+        for group, bits in groups.items():
+            old = self._kept.pop(group, None)
+            self._kept_bytes += bits.size + _ENTRY_BYTES
+            self._kept_bytes -= 0 if old is None else old.size + _ENTRY_BYTES
+            self._kept[group] = bits
+        while self._kept_bytes > self._most_bytes:
+            _, bits = self._kept.popitem(last=False)
+            self._kept_bytes -= bits.size + _ENTRY_BYTES
+
+    def _loaded(
+        self, missing: Sequence[DedupGroup], files: Sequence[str]
+    ) -> dict[DedupGroup, Bits]:
+        tasks = {group.task_id for group in missing}
+        found: dict[DedupGroup, Bits] = dict.fromkeys(missing, _NONE)
+        known = self._ranges(files)
+        for path in files:
+            low, high = known[path]
+            if any(low <= task <= high for task in tasks):
+                wanted = pc.field("task_id").isin(sorted(tasks))
+                for group, bits in bitmaps(read_seen(path, wanted)):
+                    if group in found:
+                        found[group] = united(found[group], bits)
+        return found
+
+    def _ranges(self, files: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """The least and the greatest task of each file, by its footer: read once."""
+        self._files = {path: self._files.get(path) or _range_of(path) for path in files}
+        return self._files
+
+
+class ReplaySeen(Seen):
+    """For reading a batch again: everything was seen but what was new in it then."""
+
+    def __init__(self, fresh: dict[DedupGroup, Bits]) -> None:
+        super().__init__()
+        self._fresh = fresh
+
+    def of(self, groups: Sequence[DedupGroup], files: Sequence[str]) -> dict[DedupGroup, Bits]:
+        return {group: _inverted(self._fresh.get(group, _NONE)) for group in groups}
+
+
+def examine(
+    rows: pa.Table, seen: Seen, files: Sequence[str]
+) -> tuple[FoundReceipts, dict[DedupGroup, Bits]]:
+    """What is new in a batch of identities, and all bits of its groups with them.
+
+    `rows` has row_id, task_id, kind, seq and responded_at_ms; of several that say the same the
+    earliest wins, and of those the first row.
+    """
+    if not rows.num_rows:
+        return FoundReceipts(np.empty(0, "int64"), {}), {}
+    row_ids = rows["row_id"].to_numpy()
+    order = np.lexsort((row_ids, rows["responded_at_ms"].to_numpy()))
+    groups, keys = _grouped(rows, order)
+    distinct, firsts = np.unique(keys, return_index=True)
+    bounds = np.searchsorted(distinct, np.arange(len(groups) + 1) << SEQ_BITS)
+    old = seen.of(groups, files)
+    is_new = np.zeros(len(keys), dtype=bool)
+    fresh: dict[DedupGroup, Bits] = {}
+    whole: dict[DedupGroup, Bits] = {}
+    for place, group in enumerate(groups):
+        inside = slice(bounds[place], bounds[place + 1])
+        bits = distinct[inside] & _IN_BUCKET
+        unseen = ~_has(old[group], bits)
+        is_new[firsts[inside][unseen]] = True
+        if unseen.any():
+            fresh[group] = _packed(bits[unseen])
+            whole[group] = united(old[group], fresh[group])
+    return FoundReceipts(row_ids[order][~is_new], fresh), whole
+
+
+def as_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
+    """For the table `seen`, in order."""
+    ordered = sorted(groups)
+    columns = list(zip(*ordered, strict=True)) if ordered else [(), (), ()]
+    bits = [groups[group].tobytes() for group in ordered]
+    return pa.table([*map(list, columns), bits], schema=SEEN)
+
+
+def bitmaps(rows: pa.Table) -> Iterator[tuple[DedupGroup, Bits]]:
+    """The rows of `seen`, one by one."""
+    columns = (rows[name].to_pylist() for name in ("task_id", "kind", "bucket"))
+    for group, bits in zip(zip(*columns, strict=True), rows["bits"].to_pylist(), strict=True):
+        yield DedupGroup(*group), np.frombuffer(bits, "uint8")
+
+
+def read_seen(path: str, wanted: pc.Expression | None = None) -> pa.Table:
+    try:
+        return pq.read_table(path, filters=wanted)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(Path(path), "this file cannot be read") from error
+
+
+def united(one: Bits, other: Bits) -> Bits:
+    """All bits of both."""
+    short, long = sorted((one, other), key=len)
+    both = long.copy()
+    both[: len(short)] |= short
+    return both
+
+
+def seqs_of(group: DedupGroup, bits: Bits) -> Numbers:
+    """The seqs that are set."""
+    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+    return (places + (group.bucket << SEQ_BITS)).astype("int64")
+
+
+def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[DedupGroup], Numbers]:
+    """The groups of a batch, and for each row (in order) its group and its bit as one number."""
+    encoded = rows["task_id"].combine_chunks().dictionary_encode()
+    tasks = encoded.dictionary.to_pylist()
+    task = encoded.indices.to_numpy().astype("int64")[order]
+    kind = rows["kind"].to_numpy().astype("int64")[order]
+    seq = rows["seq"].to_numpy()[order]
+    packed = (task << _KIND_BITS | kind) << _BUCKET_BITS | seq >> SEQ_BITS
+    distinct, inverse = np.unique(packed, return_inverse=True)
+    groups = [
+        DedupGroup(
+            tasks[each >> (_KIND_BITS + _BUCKET_BITS)],
+            each >> _BUCKET_BITS & (1 << _KIND_BITS) - 1,
+            each & (1 << _BUCKET_BITS) - 1,
+        )
+        for each in distinct.tolist()
+    ]
+    return groups, inverse.astype("int64") << SEQ_BITS | seq & _IN_BUCKET
+
+
+def without(bits: Bits, gone: Bits) -> Bits:
+    """Those of the first that are not in the second."""
+    left = bits.copy()
+    both = min(len(bits), len(gone))
+    left[:both] &= ~gone[:both]
+    return left
+
+
+def _inverted(bits: Bits) -> Bits:
+    return without(np.full((1 << SEQ_BITS) // 8, 255, "uint8"), bits)
+
+
+def _has(bits: Bits, places: Numbers) -> npt.NDArray[np.bool_]:
+    """Whether each place is set."""
+    byte = places >> 3
+    inside = byte < len(bits)
+    found = np.zeros(len(places), dtype=bool)
+    found[inside] = bits[byte[inside]] >> (places[inside] & 7).astype("uint8") & 1 == 1
+    return found
+
+
+def _packed(places: Numbers) -> Bits:
+    flags = np.zeros(int(places[-1]) + 1, dtype="uint8")
+    flags[places] = 1
+    return np.packbits(flags, bitorder="little")
+
+
+def _range_of(path: str) -> tuple[str, str]:
+    try:
+        footer = pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(Path(path), "this file is no whole Parquet file") from error
+    groups = [footer.row_group(index).column(0) for index in range(footer.num_row_groups)]
+    found = [group.statistics for group in groups]
+    return min(each.min for each in found), max(each.max for each in found)
+
+
+_NONE: Bits = np.empty(0, "uint8")

@@ -1,0 +1,66 @@
+"""What the running job does for the store when the log has nothing new, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.backfill import fill_next
+from pushlane.pipeline.receipts.compaction.run import compact
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.store import StoreWriter
+
+COMPACT_AFTER = 64
+OVERDUE_AFTER = 512
+
+
+@dataclass
+class Idle:
+    spark: SparkSession
+    writer: StoreWriter
+    log: SyncReceiptLog
+    settings: Settings
+    settings_path: Path
+    on_note: Callable[[str], None]
+    _compacted: int = field(init=False)
+    """The manifest of the last compaction; the job begins as if it had just made one."""
+
+    def __post_init__(self) -> None:
+        self._compacted = self.writer.state.number
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.writer.state.pending)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a compaction may wait no longer, busy or not."""
+        return self._since_compacted >= OVERDUE_AFTER
+
+    def work(self) -> None:
+        """One piece of it."""
+        if self.is_overdue or (not self.is_waiting and self._since_compacted >= COMPACT_AFTER):
+            compact(self.spark, self.writer, self.settings)
+            self._compacted = self.writer.state.number
+        else:
+            self.fill()
+
+    def fill(self) -> None:
+        """Put the rows of one sampled batch back, if there is one."""
+        filled = fill_next(self.spark, self.writer, self.log, self.settings_path)
+        for batch in filled.restored:
+            self.on_note(f"batch {batch} has all its detail rows again")
+        for batch in filled.gone:
+            self.on_note(
+                f"batch {batch} stays a sample: the log keeps its receipts no more "
+                "(receipts_retention_s)"
+            )
+
+    @property
+    def _since_compacted(self) -> int:
+        return self.writer.state.number - self._compacted

@@ -1,0 +1,132 @@
+"""What every piece of work on the store needs: the right to write it, a Spark session, the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+
+from pushlane.lanes.errors import PushlaneError, ReceiptsGone
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.errors import PipelineFailed
+from pushlane.pipeline.receipts.source import register_source
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.receipts.worker_settings import handed_over
+from pushlane.pipeline.session import MASTER, spark_session
+from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
+from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.traces import OURS, cause_of, trace_of
+
+DRIVER_MEMORY = "2g"
+_SPARK = {
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+# A batch is kept for seconds: packing it costs more than its room, and its plans are small enough
+# not to be planned again half-way.
+_SQL = {
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.streaming.stopTimeout": "30000",
+}
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Spark's master, the memory of its driver, and settings of its own, which win."""
+
+    master: str = MASTER
+    driver_memory: str = DRIVER_MEMORY
+    spark_options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Work(NamedTuple):
+    """What work on a store needs."""
+
+    spark: SparkSession
+    writer: StoreWriter
+    log: SyncReceiptLog
+    settings: Settings
+    settings_path: Path
+
+
+class Tools(NamedTuple):
+    """A Spark session that knows the log, and the log itself."""
+
+    spark: SparkSession
+    log: SyncReceiptLog
+    settings_path: Path
+
+
+@contextmanager
+def opened(settings: Settings, options: SessionOptions) -> Iterator[Work]:
+    """Everything, with the right to write the store; made when there is none."""
+    root = store_root(settings)
+    with writing(root) as writer, session_and_log(settings, root, options) as tools:
+        yield Work(tools.spark, writer, tools.log, settings, tools.settings_path)
+
+
+@contextmanager
+def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> Iterator[Tools]:
+    with (
+        spark_session(
+            "pushlane receipts",
+            options.master,
+            {**_SPARK, **options.spark_options},
+            driver_memory=options.driver_memory,
+        ) as spark,
+        SyncReceiptLog(settings) as log,
+        handed_over(settings, root) as settings_path,
+        told_errors(),
+    ):
+        prepare(spark, options.spark_options)
+        yield Tools(spark, log, settings_path)
+
+
+def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None:
+    """Give a session what work on the store needs; what the user gave stays."""
+    partitions = str(spark.sparkContext.defaultParallelism)
+    wanted = {**_SQL, "spark.sql.shuffle.partitions": partitions}
+    for name in wanted.keys() - (given or {}).keys():
+        spark.conf.set(name, wanted[name])
+    register_source(spark)
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """What Spark says of an error of ours, in our words again."""
+    try:
+        yield
+    except PushlaneError:
+        raise
+    except Exception as error:  # py4j's errors and Spark's have no common base
+        raise as_ours(error) from error
+
+
+_UNREADABLE = re.compile(
+    r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND)\b.*?file:(?://)?(/\S+?\.parquet)\b"
+)
+
+
+def as_ours(error: BaseException | None) -> PushlaneError:
+    """Names the file of the store that Spark could not read; else why Spark stopped, with the
+    message of an error of ours that was raised in a worker, or the name of another's: its text
+    could quote rows.
+    """
+    text = trace_of(error)
+    damaged = _UNREADABLE.search(text)
+    if damaged:
+        return CorruptStore.of(Path(unquote(damaged[1])), "this file cannot be read")
+    found = OURS.search(text)
+    if found and found[1] == ReceiptsGone.__name__:
+        return ReceiptsGone(found[2])
+    why = found[2] if found else f"Spark stopped with {cause_of(error)}; run it again"
+    return PipelineFailed(why)

@@ -1,0 +1,332 @@
+"""Rebuilds the store from a time on, into a generation of its own, and swaps it in as a whole.
+
+What is older is taken over from the old generation as it is; what was counted since is forgotten,
+and read again from the log. Interrupted at any point, the old generation stays the one that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
+from pushlane.pipeline.receipts.batch import BatchDone, Batches
+from pushlane.pipeline.receipts.columns import identities_of
+from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
+from pushlane.pipeline.receipts.dedup import (
+    Bits,
+    DedupGroup,
+    Seen,
+    as_rows,
+    bitmaps,
+    examine,
+    read_seen,
+    united,
+    without,
+)
+from pushlane.pipeline.receipts.job_context import SessionOptions, Tools, session_and_log
+from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.store import (
+    CorruptStore,
+    FileCounts,
+    FileEntry,
+    Generation,
+    Store,
+    StoreState,
+    StoreWriter,
+    open_store,
+    store_root,
+)
+from pushlane.pipeline.store.durable import sync_below
+from pushlane.pipeline.store.layout import (
+    batch_of,
+    current,
+    make_current,
+    new_batch_name,
+    next_generation,
+)
+from pushlane.pipeline.store.manifest import write_checkpoint
+from pushlane.pipeline.store.schema import TIME_COLUMN
+from pushlane.pipeline.store.writing import locked, written_file
+
+_BEFORE_MS = HOUR_MS
+_OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
+_OF_EVENTS = ("task_id", "seq", "outcome")
+_NONE: Bits = np.empty(0, "uint8")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """`since_ms` is rounded down to the hour (or to the day, where counts are kept by hour)."""
+
+    since_ms: int
+    session: SessionOptions
+    most_bodies: int
+    on_batch: Callable[[BatchDone], None]
+    on_note: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The generation that counts now, from when on it is new, and how many receipts were read."""
+
+    generation: str
+    since_ms: int
+    receipts: int
+
+
+def replay(settings: Settings, options: ReplayOptions) -> Replayed:
+    """Build a new generation and make it count.
+
+    Raises:
+        StoreBusy: a job writes the store; stop it first.
+        ReceiptsGone: the log does not reach back that far.
+    """
+    root = store_root(settings)
+    with locked(root), session_and_log(settings, root, options.session) as work:
+        old = _old(root, options.on_note)
+        since_ms = _rounded(options.since_ms, settings)
+        start = _start(work.log, since_ms, old is not None)
+        generation = next_generation(root)
+        rebuild = _Rebuild(work, options)
+        write_checkpoint(generation.manifests, rebuild.begun(old, generation, since_ms, start))
+        writer = StoreWriter(generation)
+        batches = Batches(work.spark, writer, work.log, settings, start)
+        receipts = rebuild.catch_up(batches, options.on_batch)
+        _require_whole(old, writer.store, options.on_note)
+        files = writer.state.files.values()
+        sync_below(generation.folder, [path for entries in files for path in entries])
+        make_current(generation)
+        return Replayed(generation.name, since_ms, receipts)
+
+
+class _Rebuild:
+    def __init__(self, work: Tools, options: ReplayOptions) -> None:
+        self._spark, self._log, self._settings_path = work
+        self._most_bodies = options.most_bodies
+        self._on_note = options.on_note
+
+    def begun(
+        self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
+    ) -> StoreState:
+        """The part before, as the state that a new generation begins with.
+
+        Its numbers go on, so that its batches write to no folder that was taken over.
+        """
+        if old is None:
+            return StoreState(positions=start, at_ms=now_ms())
+        files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
+        number = old.state.number + 1
+        again = self._said_again(start, since_ms)
+        tasks = {group.task_id for group in again}
+        counted = _counted_before(generation, files, tasks, self._on_note)
+        again = {g: without(bits, counted.get(g, _NONE)) for g, bits in again.items()}
+        files["seen"] = _carried_seen(old, generation, again, number)
+        kept = {batch_of(path) for entries in files.values() for path in entries}
+        return StoreState(
+            number=number,
+            at_ms=now_ms(),
+            positions=start,
+            files=files,
+            counts=_counts(generation, files),
+            gaps=old.state.gaps,
+            intervals={batch: each for batch, each in old.state.intervals.items() if batch in kept},
+        )
+
+    def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
+        """Everything that the log has, in batches; how many receipts that were."""
+        receipts = 0
+        for start, end in self._ranges(batches.positions):
+            done = batches.process(read_range(self._spark, self._settings_path, start, end))
+            if done is not None:
+                receipts += done.receipts
+                on_batch(done)
+        return receipts
+
+    def _ranges(self, start: list[str]) -> Iterator[tuple[list[str], list[str]]]:
+        while (end := self._log.advance(start, self._most_bodies)) != start:
+            yield start, end
+            start = end
+
+    def _said_again(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
+        """Identities that the log has of this time or later, and of no earlier one.
+
+        By their times: the order of the log's partitions is not that in which they were counted.
+        """
+        older: dict[DedupGroup, Bits] = {}
+        newer: dict[DedupGroup, Bits] = {}
+        columns = ("row_id", "task_id", "kind", "seq", "responded_at_ms")
+        for begin, end in self._ranges(start):
+            rows = read_range(self._spark, self._settings_path, begin, end)
+            table = rows.filter("kind >= 0").select(*columns).toArrow()
+            is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
+            _add(newer, table.filter(is_new))
+            _add(older, table.filter(pc.invert(is_new)))
+        return {
+            group: without(bits, older[group]) if group in older else bits
+            for group, bits in newer.items()
+        }
+
+
+def _carried_seen(
+    old: Store, generation: Generation, again: dict[DedupGroup, Bits], number: int
+) -> dict[str, FileEntry]:
+    """What was seen, without what the log is going to say again."""
+    kept: dict[DedupGroup, Bits] = {}
+    for path in old.files("seen"):
+        for group, bits in bitmaps(read_seen(path)):
+            kept[group] = united(kept[group], bits) if group in kept else bits
+    left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
+    rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
+    if not rows.num_rows:
+        return {}
+    target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
+    target.parent.mkdir(parents=True)
+    pq.write_table(rows, target, compression="zstd")
+    entry = written_file(generation, "seen", target)
+    return {entry.path: entry}
+
+
+def _counted_before(
+    generation: Generation,
+    files: dict[str, dict[str, FileEntry]],
+    tasks: set[str],
+    on_note: Callable[[str], None],
+) -> dict[DedupGroup, Bits]:
+    """Identities of these tasks whose rows were taken over: their counts were so, too.
+
+    However long before they were said, and whatever the log still has of that. Of rows that are a
+    sample nothing is known beyond it.
+    """
+    found: dict[DedupGroup, Bits] = {}
+    wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
+    for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
+        for path in files[table]:
+            try:
+                rows = _read(generation.folder / path, columns, wanted)
+            except CorruptStore as error:
+                on_note(f"{error} - so what it holds may be counted again")
+                continue
+            for said in identities_of(rows):
+                _add(found, said)
+    return found
+
+
+def _add(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
+    """The identities of these rows, too."""
+    found, _ = examine(rows, Seen(), [])
+    for group, bits in found.fresh.items():
+        groups[group] = united(groups[group], bits) if group in groups else bits
+
+
+def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:
+    """The store that counts; None when there is none, or when it cannot be read."""
+    if current(root) is None:
+        return None
+    try:
+        return open_store(root)
+    except CorruptStore as error:
+        on_note(f"{error}: everything is rebuilt from what the log has")
+        return None
+
+
+def _rounded(since_ms: int, settings: Settings) -> int:
+    is_rolled_up = since_ms < now_ms() - (settings.reports_minutes_days - 1) * DAY_MS
+    unit_ms = DAY_MS if is_rolled_up else HOUR_MS
+    return since_ms // unit_ms * unit_ms
+
+
+def _start(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[str]:
+    """Where to read from: an hour earlier, to know what was said before already."""
+    if not has_old:
+        return log.first()
+    return log.since(max(0, since_ms - _BEFORE_MS))
+
+
+def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
+    """A replay may not count less than what it replaces: then the log does not reach back.
+
+    What came after the old store was written is left out, as what was never seen before: it would
+    stand for what is missing.
+
+    Raises:
+        ReceiptsGone: it does not; the old generation stays.
+    """
+    if old is None:
+        return
+    try:
+        before = _counted(old.counted())
+    except CorruptStore as error:
+        on_note(f"{error} - so what was counted before cannot be compared")
+        return
+    after = _counted(new.counted()) - (_identities(new) - _identities(old))
+    if after < before:
+        raise ReceiptsGone(
+            f"the log keeps only a part of what was counted since then: {after:,} receipts instead "
+            f"of {before:,}; nothing was changed. Give a later --since"
+        )
+
+
+def _counted(paths: Sequence[str]) -> int:
+    """All receipts in these files of counts."""
+    return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
+
+
+def _identities(store: Store) -> int:
+    """How many were seen; each file says only what no other one does."""
+    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
+    return sum(int(np.unpackbits(bits).sum()) for bits in found)
+
+
+def _read(
+    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
+) -> pa.Table:
+    try:
+        names = list(columns) if columns else None
+        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file cannot be read") from error
+
+
+def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> FileCounts:
+    tables = ("minutes", "hours", "days")
+    paths = [str(generation.folder / path) for table in tables for path in files[table]]
+    return FileCounts(receipts=_counted(paths))
+
+
+def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> dict[str, FileEntry]:
+    """Files with what is older; one that holds both is cut."""
+    carried = {}
+    for entry in old.entries(table, until_ms=since_ms):
+        source, target = (each.folder / entry.path for each in (old.generation, generation))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if entry.max_ms < since_ms:
+            _link(source, target)
+            carried[entry.path] = entry
+            continue
+        rows = _read(source)
+        older = rows.filter(pc.less(rows[TIME_COLUMN[table]], since_ms))
+        pq.write_table(older, target, compression="zstd")
+        carried[entry.path] = written_file(generation, table, target)
+    return carried
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under two names, where the disk can do that."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError as error:
+        raise CorruptStore.of(source, "this file is missing") from error
+    except OSError:
+        shutil.copy2(source, target)

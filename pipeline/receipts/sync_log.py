@@ -1,0 +1,137 @@
+"""The log of receipts for code that does not run in an event loop, as Spark's workers do not.
+
+A thread of its own runs the loop, so that every thread of the caller may use the log. Nothing else
+of the backend is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from pushlane.lanes.backend import connect_receipts
+from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts.worker_settings import taken_over
+
+T = TypeVar("T")
+
+
+class SyncReceiptLog:
+    """A context: opened when it is entered, closed in the end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="receipts-log", daemon=True
+        )
+        self._stack = AsyncExitStack()
+        self._log: ReceiptLog | None = None
+
+    def __enter__(self) -> SyncReceiptLog:
+        self._thread.start()
+        try:
+            self._log = self._wait_for(self._open())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._wait_for(self._stack.aclose())
+        finally:
+            self._end()
+
+    def first(self) -> list[str]:
+        return self._call(lambda log: log.first())
+
+    def since(self, at_ms: int) -> list[str]:
+        return self._call(lambda log: log.since(at_ms))
+
+    def committed(self) -> list[str] | None:
+        return self._call(lambda log: log.committed())
+
+    def advance(self, start: Sequence[str], most: int | None = None) -> list[str]:
+        return self._call(lambda log: log.advance(start, most))
+
+    def kept(self, positions: Sequence[str]) -> list[str]:
+        return self._call(lambda log: log.kept(positions))
+
+    def commit(self, positions: Sequence[str]) -> None:
+        self._call(lambda log: log.commit(positions))
+
+    def lag(self, positions: Sequence[str]) -> int:
+        return self._call(lambda log: log.lag(positions))
+
+    def append(self, bodies: Sequence[bytes]) -> None:
+        self._call(lambda log: log.append(bodies))
+
+    def read(self, partition: int, start: str, end: str) -> Iterator[list[bytes]]:
+        """As the port's, page by page. Who stops in the middle lets go of the rest."""
+        assert self._log is not None
+        pages = self._log.read(partition, start, end)
+        try:
+            while (page := self._wait_for(_next(pages))) is not None:
+                yield page
+        finally:
+            self._let_go(pages)
+
+    def _call(self, work: Callable[[ReceiptLog], Awaitable[T]]) -> T:
+        assert self._log is not None
+        return self._wait_for(work(self._log))
+
+    async def _open(self) -> ReceiptLog:
+        return await self._stack.enter_async_context(connect_receipts(self._settings))
+
+    def _wait_for(self, work: Awaitable[T]) -> T:
+        async def waited() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(waited(), self._loop).result()
+
+    def _let_go(self, pages: AsyncIterator[list[bytes]]) -> None:
+        """Without waiting: this may be the loop's own thread, which collects garbage as well."""
+        if isinstance(pages, AsyncGenerator) and not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(_closed(pages), self._loop)
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _next(pages: AsyncIterator[list[bytes]]) -> list[bytes] | None:
+    return await anext(pages, None)
+
+
+async def _closed(pages: AsyncGenerator[list[bytes], None]) -> None:
+    await pages.aclose()
+
+
+def log_of_process(settings_path: str) -> SyncReceiptLog:
+    """The log for a worker process of Spark, with these settings: opened once, and never closed.
+
+    A worker begins as a fork, and what was opened before that cannot be used after it. To open and
+    close the broker's client for every range that is read has crashed workers; at its end a worker
+    leaves without running down anything.
+    """
+    return _opened(os.getpid(), Path(settings_path).read_bytes())
+
+
+@cache
+def _opened(process_id: int, settings: bytes) -> SyncReceiptLog:
+    return SyncReceiptLog(taken_over(settings)).__enter__()

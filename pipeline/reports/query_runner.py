@@ -1,0 +1,107 @@
+"""Puts a question to a store: opens it, and asks again when it was rewritten meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pushlane.pipeline.reports import edges, sampling, tasks
+from pushlane.pipeline.reports.counts import CountRows, count
+from pushlane.pipeline.reports.engine import Engine, FilesMoved
+from pushlane.pipeline.reports.latency import lateness
+from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.recipients import recipients
+from pushlane.pipeline.reports.report import Report, make
+from pushlane.pipeline.reports.rows import Rows, last_rows
+from pushlane.pipeline.reports.table import Table, table
+from pushlane.pipeline.store import Store, open_store
+
+_MOST_TRIES = 3
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How much of an answer is wanted: the most rows, and what each of them is to tell."""
+
+    limit: int
+    with_recipients: bool = False
+    with_latency: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A table of counts; `notes` say what in it is an estimate."""
+
+    counts: CountRows
+    table: Table
+    notes: list[str]
+
+
+def counts_of(root: Path, query: Query, wish: AnswerOptions) -> Answer:
+    """The breakdown that is asked for, and nothing else.
+
+    Raises:
+        BadInput: there is no store, or the question is too large.
+        UnknownTask: it names a task without receipts.
+        CorruptStore: a file cannot be read.
+    """
+
+    def work(store: Store, engine: Engine) -> Answer:
+        names = tasks.names(engine)
+        asked = tasks.by_id(query, names)
+        counts = count(engine, asked, wish.limit)
+        return Answer(
+            counts,
+            _table(engine, asked, wish, counts, names),
+            [*edges.notes(store, query.period), *sampling.notes(store, query.period)],
+        )
+
+    return ask(root, query.period, work)
+
+
+def report_of(
+    root: Path, query: Query, wish: AnswerOptions, submitted: int | None = None
+) -> tuple[Report, Table]:
+    """A whole report, and its breakdown as a table. Raises what `counts_of` does."""
+
+    def work(store: Store, engine: Engine) -> tuple[Report, Table]:
+        made = make(store, engine, query, limit=wish.limit, submitted=submitted)
+        return made, _table(engine, made.query, wish, made.counts, made.names)
+
+    return ask(root, query.period, work)
+
+
+def rows_of(root: Path, query: Query, limit: int) -> Rows:
+    """Single receipts. Raises what `counts_of` does."""
+
+    def work(_store: Store, engine: Engine) -> Rows:
+        return last_rows(engine, tasks.by_id(query, tasks.names(engine)), limit)
+
+    return ask(root, query.period, work)
+
+
+def _table(
+    engine: Engine, query: Query, wish: AnswerOptions, counts: CountRows, names: tasks.Names
+) -> Table:
+    found = recipients(engine, query) if wish.with_recipients else None
+    late = lateness(engine, query) if wish.with_latency else None
+    return table(counts, names, found, late)
+
+
+def ask(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
+    """What the work returns; it is started anew when files went meanwhile, a few times."""
+    for _ in range(_MOST_TRIES - 1):
+        try:
+            return _once(root, period, work)
+        except FilesMoved:
+            continue
+    return _once(root, period, work)
+
+
+def _once(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
+    store = open_store(root)
+    with Engine(store, root, period) as engine:
+        return work(store, engine)

@@ -1,0 +1,105 @@
+"""A run that somebody asks for by hand: now, or once more for a time that was due."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.leader import Leader
+from pushlane.pipeline.rules.clock import Clock
+from pushlane.pipeline.rules.history import History, Run, RunState, iso_utc
+from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler, RunId
+from pushlane.pipeline.rules.rule_store import RuleStore
+from pushlane.pipeline.rules.run_transitions import ask, withdraw
+from pushlane.pipeline.rules.runner import Expand, Runner
+
+_LOOK_S = 1.0
+
+
+async def ask_now(book: RuleStore, name: str, now_ms: int) -> int:
+    """A run of its own, however many are asked for at once; the time that it is known by.
+
+    That is never a whole second: those are times of schedules.
+    """
+    await book.page(name)
+    asked: list[int] = []
+
+    def edit(history: History) -> History:
+        at_ms = now_ms
+        while at_ms % 1000 == 0 or history.find(at_ms):
+            at_ms += 1
+        asked.append(at_ms)
+        return ask(at_ms)(history)
+
+    await book.change_history(name, edit)
+    return asked[-1]
+
+
+async def ask_again(book: RuleStore, name: str, at_ms: int, now_ms: int) -> int:
+    """The run of a time that was due, which is made only if it was not made yet.
+
+    Raises:
+        BadInput: the rule was not due then, or there is no such rule.
+    """
+    page = await book.page(name)
+    if page.history.find(at_ms) is None:
+        _require_due(page.rule, at_ms, now_ms)
+    await book.change_history(name, ask(at_ms))
+    return at_ms
+
+
+async def see_through(
+    backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
+) -> Run:
+    """Until the run has ended: carried out here, or by the process that leads the rules."""
+    book = RuleStore(backend.shelf)
+    runner = Runner(book, backend.registry, expand, clock.now_ms)
+    told = ""
+    while (run := await _found(book, wanted)).state.is_open:
+        leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
+        scheduler = RuleScheduler(book, runner, leader, clock, only=wanted)
+        await scheduler.run(once=True)
+        run = await _found(book, wanted)
+        waits = _waits(run, scheduler.leads)
+        if waits and waits != told:
+            told = waits
+            tell(waits)
+        if waits:
+            await clock.wait(asyncio.Event(), _LOOK_S)
+    return run
+
+
+async def give_up(book: RuleStore, wanted: RunId) -> None:
+    """Whoever asked has gone: a run that did not begin is not made."""
+    await book.change_history(wanted.rule, withdraw(wanted.at_ms))
+
+
+def _waits(run: Run, leads: bool) -> str:
+    """Why the run has not ended; empty when it has."""
+    if run.state is RunState.WAITING:
+        return f"it is tried again at {iso_utc(run.retry_at_ms)}: {run.reason}"
+    if run.state.is_open and not leads:
+        return "another process leads the rules, and makes this run when its turn comes"
+    return "this run waits for an earlier one of its rule" if run.state.is_open else ""
+
+
+async def _found(book: RuleStore, wanted: RunId) -> Run:
+    run = (await book.history(wanted.rule)).find(wanted.at_ms)
+    if run is None:
+        raise BadInput(f"rule {wanted.rule!r} was removed before its run ended")
+    return run
+
+
+def _require_due(rule: Rule, at_ms: int, now_ms: int) -> None:
+    if at_ms > now_ms:
+        raise BadInput(f"{iso_utc(at_ms)} is still to come; leave --at out to run it now")
+    if rule.schedule.first_after(at_ms - 1) != at_ms:
+        near = rule.schedule.first_after(at_ms)
+        hint = f"; the next time after it is {iso_utc(near)}" if near else ""
+        raise BadInput(
+            f"rule {rule.name!r} ({rule.cron}, {rule.zone}) is not due at {iso_utc(at_ms)}{hint}"
+        )

@@ -1,0 +1,187 @@
+"""Leads the rules: writes down what comes due, and has one run at a time carried out.
+
+Whoever holds the lease does it; the others stand by. A leader that loses the lease stops its run
+where it is, for the next one to go on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
+from pushlane.lanes.leader import Leader
+from pushlane.lanes.ports import Fence
+from pushlane.pipeline.rules.clock import Clock
+from pushlane.pipeline.rules.due import next_due_ms, note_due
+from pushlane.pipeline.rules.history import Run, RunState
+from pushlane.pipeline.rules.rule_store import Page, RuleStore
+from pushlane.pipeline.rules.runner import Runner
+
+log = logging.getLogger("pushlane.rules")
+
+LEASE = "rules"
+LOOK_S = 3.0
+"""How soon a changed rule is seen; under a third of a lease, which each look renews."""
+
+
+class RunId(NamedTuple):
+    rule: str
+    at_ms: int
+
+
+class RuleScheduler:
+    """With `only`, no run but that one is carried out; what comes due is still written down."""
+
+    def __init__(
+        self,
+        book: RuleStore,
+        runner: Runner,
+        leader: Leader,
+        clock: Clock,
+        only: RunId | None = None,
+    ) -> None:
+        self._book = book
+        self._runner = runner
+        self._leader = leader
+        self._clock = clock
+        self._only = only
+        self._fence: Fence | None = None
+        self._current: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._is_away = False
+        self._is_new = True
+
+    @property
+    def leads(self) -> bool:
+        return self._fence is not None
+
+    def stop(self) -> None:
+        """End soon: a run under way is left for whoever leads next."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self, *, once: bool = False) -> None:
+        """Until stopped; or `once`, until nothing is left to do now, or another process leads.
+
+        Raises:
+            Unreachable: a service does not answer; only `once`, else it is waited for.
+        """
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                wait_s = await (self._lead() if once else self._look())
+                if once and self._current is None:
+                    return
+                await self._clock.wait(self._wake, wait_s)
+        finally:
+            await self._halt()
+            await self._resign()
+
+    async def _look(self) -> float:
+        """One look at the lease and the rules; how long to wait for the next one, in seconds."""
+        try:
+            wait_s = await self._lead()
+        except Unreachable as error:
+            if not self._is_away:
+                log.warning("the rules wait: %s", error, extra={"action": "service_lost"})
+            self._is_away = True
+            return LOOK_S
+        self._is_away = False
+        return wait_s
+
+    async def _lead(self) -> float:
+        fence = await self._leader.fence()
+        if fence != self._fence or self._is_new:
+            await self._halt()
+            self._fence, self._is_new = fence, False
+            log.info(
+                "leading the rules" if fence else "another process leads the rules",
+                extra={"action": "leads" if fence else "stands_by"},
+            )
+        if fence is None:
+            return LOOK_S
+        await self._collect()
+        pages = [await self._noted(page, fence) for page in await self._book.pages()]
+        if self._current is None and (chosen := self._choose(pages)):
+            self._begin(chosen, fence)
+        return self._wait_s(pages)
+
+    async def _noted(self, page: Page, fence: Fence) -> Page:
+        """With what came due written down."""
+        rule, now_ms = page.rule, self._clock.now_ms()
+        noted = partial(note_due, rule, now_ms=now_ms, fence=fence.number)
+        if noted(page.history) == page.history:
+            return page
+        return Page(rule, await self._book.change_history(rule.name, noted))
+
+    def _choose(self, pages: Iterable[Page]) -> RunId | None:
+        """What was begun goes first, then what has been due for longest."""
+        ready = [
+            (not run.has_begun, run.at_ms, page.rule.name)
+            for page in pages
+            for run in _ready(page, self._clock.now_ms())
+            if self._only in (None, (page.rule.name, run.at_ms))
+        ]
+        if not ready:
+            return None
+        _, at_ms, name = min(ready)
+        return RunId(name, at_ms)
+
+    def _begin(self, chosen: RunId, fence: Fence) -> None:
+        work = self._runner.carry_out(chosen.rule, chosen.at_ms, fence.number)
+        self._current = asyncio.create_task(work, name=f"rule {chosen.rule}")
+        self._current.add_done_callback(lambda _: self._wake.set())
+
+    def _wait_s(self, pages: Iterable[Page]) -> float:
+        """At most a look's time: rules change, and the lease has to be kept."""
+        now_ms = self._clock.now_ms()
+        times = [at_ms for page in pages for at_ms in _times(page) if at_ms > now_ms]
+        return min([LOOK_S, *((at_ms - now_ms) / 1000 for at_ms in times)])
+
+    async def _collect(self) -> None:
+        """Take note of how the current run came out, when it has."""
+        if self._current is None or not self._current.done():
+            return
+        current, self._current = self._current, None
+        try:
+            await current
+        except Superseded as error:
+            log.warning("%s", error, extra={"action": "superseded"})
+            self._leader.step_down()
+        except PushlaneError as error:
+            log.warning("%s: %s", current.get_name(), error, extra={"action": "run_left"})
+
+    async def _halt(self) -> None:
+        """Stop the current run where it is."""
+        current, self._current = self._current, None
+        if current is not None:
+            current.cancel()
+            await asyncio.gather(current, return_exceptions=True)
+
+    async def _resign(self) -> None:
+        if self._fence is None:
+            return
+        try:
+            await self._leader.resign()
+        except Unreachable:  # the lease ends by itself
+            log.warning("the lease could not be given back", extra={"action": "service_lost"})
+
+
+def _ready(page: Page, now_ms: int) -> list[Run]:
+    """The runs of a rule that can be carried out now: one after the other."""
+    begun = [run for run in page.history.open if run.has_begun]
+    if not begun:
+        return page.history.open
+    return [run for run in begun if run.state is RunState.RUNNING or run.retry_at_ms <= now_ms]
+
+
+def _times(page: Page) -> list[int]:
+    """When there may be something to do for a rule."""
+    due_ms = next_due_ms(page.rule, page.history)
+    retries = [run.retry_at_ms for run in page.history.open if run.state is RunState.WAITING]
+    return [*retries, *([] if due_ms is None else [due_ms])]

@@ -1,0 +1,156 @@
+"""Pushes that were accepted a moment ago: numbered, in memory, and cut into batches.
+
+Any thread may put; one cuts. A put waits for room as long as it was told, and never for a disk or
+a network.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pushlane.lanes.errors import BufferFull, PushlaneError
+from pushlane.lanes.push import MAX_SEQ
+from pushlane.producers.outbox.batch import Batch
+from pushlane.producers.outbox.options import ProducerOptions
+
+Encode = Callable[[int], bytes]
+
+
+class Buffer:
+    """`wake` is called, from any thread, when there may be something to cut."""
+
+    def __init__(
+        self, options: ProducerOptions, batch_size: int, next_seq: int, wake: Callable[[], None]
+    ) -> None:
+        self._options = options
+        self._batch_size = batch_size
+        self._wake = wake
+        self._room = threading.Condition()
+        self._next_seq = next_seq
+        self._cut: list[Batch] = []
+        self._open: list[bytes] = []
+        self._open_bytes = 0
+        self._opened_at = 0.0
+        self._flush_to = 0
+        self._refusal: PushlaneError | None = None
+        self.count = 0
+        self.bytes = 0
+        self.refused = 0
+        self.longest_block_s = 0.0
+        self.trouble = ""
+
+    @property
+    def last_seq(self) -> int:
+        """Of what was accepted."""
+        return self._next_seq - 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes >= self._options.max_buffer_bytes
+
+    def put(self, encode: Encode, block_s: float) -> int:
+        """The seq that it was accepted with.
+
+        Raises:
+            BufferFull: there was no room in that time.
+            PushlaneError: nothing is accepted any more; says why.
+        """
+        with self._room:
+            if not self._has_room():
+                self._wait(block_s)
+            if self._refusal:
+                raise self._refusal
+            seq = self._next_seq
+            self._add(seq, encode(seq))
+            return seq
+
+    def cut(self) -> list[Batch]:
+        """Every batch that is full or due."""
+        with self._room:
+            if self._is_due():
+                self._close_batch()
+            batches, self._cut = self._cut, []
+            return batches
+
+    def due_in_s(self) -> float | None:
+        """Until the next cut gives something; None while there is nothing."""
+        with self._room:
+            if self._cut or self._is_due():
+                return 0.0
+            if not self._open:
+                return None
+            return max(0.0, self._opened_at + self._options.linger_s - time.monotonic())
+
+    def release(self, batches: Sequence[Batch]) -> None:
+        """They are kept elsewhere: there is room for others."""
+        with self._room:
+            self.count -= sum(len(batch.bodies) for batch in batches)
+            self.bytes -= sum(batch.size for batch in batches)
+            self._room.notify_all()
+
+    def flush(self) -> int:
+        """Let nothing that is here linger; the last seq of it."""
+        with self._room:
+            self._flush_to = self.last_seq
+        self._wake()
+        return self._flush_to
+
+    def refuse(self, error: PushlaneError) -> None:
+        """Accept nothing more. The first reason counts."""
+        with self._room:
+            self._refusal = self._refusal or error
+            self._room.notify_all()
+
+    def _has_room(self) -> bool:
+        return not self.is_full or self._refusal is not None
+
+    def _wait(self, block_s: float) -> None:
+        begun = time.monotonic()
+        has_room = self._room.wait_for(self._has_room, block_s) if block_s > 0 else False
+        self.longest_block_s = max(self.longest_block_s, time.monotonic() - begun)
+        if not has_room:
+            self.refused += 1
+            raise BufferFull(self._full_text())
+
+    def _full_text(self) -> str:
+        why = self.trouble or "its pushes come faster than they can be kept"
+        return (
+            f"the producer holds {self.bytes:,} bytes, as many as it may "
+            f"(max_buffer_bytes={self._options.max_buffer_bytes:,}): {why}; push again later, or "
+            "give the producer larger bounds"
+        )
+
+    def _add(self, seq: int, body: bytes) -> None:
+        if seq > MAX_SEQ:
+            raise PushlaneError(
+                f"the task has {MAX_SEQ:,} pushes, as many as one can have; close the producer "
+                "with seal=True, and open it again"
+            )
+        was_idle, cut_before = not self._open, len(self._cut)
+        if self._open and self._open_bytes + len(body) > self._options.max_batch_bytes:
+            self._close_batch()
+        if not self._open:
+            self._opened_at = time.monotonic()
+        self._open.append(body)
+        self._open_bytes += len(body)
+        self._next_seq = seq + 1
+        self.count += 1
+        self.bytes += len(body)
+        if seq % self._batch_size == 0:
+            self._close_batch()
+        if was_idle or len(self._cut) > cut_before:
+            self._wake()
+
+    def _is_due(self) -> bool:
+        if not self._open:
+            return False
+        first_seq = self._next_seq - len(self._open)
+        lingered_s = time.monotonic() - self._opened_at
+        return first_seq <= self._flush_to or lingered_s >= self._options.linger_s
+
+    def _close_batch(self) -> None:
+        if self._open:
+            self._cut.append(Batch(self._next_seq - len(self._open), self._open))
+            self._open, self._open_bytes = [], 0

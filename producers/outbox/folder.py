@@ -1,0 +1,237 @@
+"""A spool's folder: one process has it at a time, and every task in it has a folder of its own.
+
+A task's folder appears and goes whole, by its name. It never looks into batches.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from socket import gethostname
+
+import msgspec
+from msgspec.structs import replace
+
+from pushlane.lanes.durable import sync_folder, write_durably
+from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
+from pushlane.lanes.task import Task
+from pushlane.producers.outbox import records
+from pushlane.producers.outbox.batch import Batch
+from pushlane.producers.outbox.options import MAX_SPOOL_BYTES
+from pushlane.producers.outbox.segment import CORRUPT
+from pushlane.producers.outbox.spool import SEGMENT_BYTES, Spool
+from pushlane.producers.outbox.store import BatchStore
+
+log = logging.getLogger("pushlane.producer")
+
+_SEGMENTS = 8
+"""A full spool has at least so many files, so that sending one of them makes room."""
+
+_LOCK = "lock"
+_HEADER = "task.json"
+_COMING = ".coming"
+_GOING = ".going"
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a spool knows of its task: the task as it was made, and the size of a broker's batch.
+
+    `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
+    that pushes may replace others that wait. `format` is of what the folder holds.
+    """
+
+    task: Task
+    batch: int
+    is_sealed: bool = False
+    collapses: bool = False
+    format: int = 1
+
+
+class Stream:
+    """A task and the batches that are to go on its lane.
+
+    `holder` is who feeds it: the same one again after a restart; None for this process alone.
+    """
+
+    def __init__(self, header: Header, store: BatchStore, holder: str | None = None) -> None:
+        self.header = header
+        self.store = store
+        self.holder = holder
+
+    @property
+    def task(self) -> Task:
+        return self.header.task
+
+
+class SpooledStream(Stream):
+    def __init__(self, header: Header, spool: Spool, holder: str) -> None:
+        super().__init__(header, spool, holder)
+        self.spool = spool
+
+
+class SpoolFolder:
+    """Open until closed; for at most so many bytes. `corrupt` names the files that were set aside.
+
+    What a newer version has spooled is said, and left as it is for a process of that version.
+
+    Raises:
+        TaskConflict: another producer has it.
+        BadInput: it cannot be used as a folder.
+    """
+
+    def __init__(self, path: Path, most_bytes: int = MAX_SPOOL_BYTES) -> None:
+        self.path = path
+        self._most_bytes = most_bytes
+        self._segment_bytes = min(SEGMENT_BYTES, most_bytes // _SEGMENTS)
+        self.corrupt: list[str] = []
+        self.streams: list[SpooledStream] = []
+        self._lock = _locked(path)
+        try:
+            self._tidy()
+            for folder in self._folders():
+                self._open(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bytes(self) -> int:
+        """What its files take; what was set aside does not count."""
+        return sum(stream.spool.bytes for stream in tuple(self.streams))
+
+    @property
+    def lost(self) -> int:
+        return sum(stream.spool.lost for stream in tuple(self.streams))
+
+    def bytes_without(self, store: BatchStore) -> int:
+        return sum(stream.spool.bytes for stream in self.streams if stream.spool is not store)
+
+    def begin(self, header: Header, batches: Iterable[Batch] = ()) -> SpooledStream:
+        """A new stream with these batches. It is there whole or not at all, after a power cut too.
+
+        Raises:
+            StorageFull: there is no room for the batches.
+        """
+        coming = self.path / (header.task.id + _COMING)
+        coming.mkdir(mode=0o700)
+        try:
+            self._fill(coming, batches)
+            write_durably(coming / _HEADER, msgspec.json.encode(header))
+        except BaseException:
+            shutil.rmtree(coming)
+            raise
+        folder = coming.rename(self.path / header.task.id)
+        sync_folder(self.path)
+        stream = self._stream(header, folder)
+        self.streams.append(stream)
+        return stream
+
+    def seal(self, stream: Stream) -> None:
+        """Nothing more comes to it."""
+        stream.header = replace(stream.header, is_sealed=True)
+        write_durably(self._of(stream) / _HEADER, msgspec.json.encode(stream.header))
+
+    def remove(self, stream: Stream) -> None:
+        """It is sealed, or ended: forget it."""
+        [spool] = [one.spool for one in self.streams if one is stream]
+        self.streams = [one for one in self.streams if one is not stream]
+        spool.finish()
+        shutil.rmtree(self._of(stream).rename(self.path / (stream.task.id + _GOING)))
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.spool.close()
+        os.close(self._lock)
+
+    def _fill(self, folder: Path, batches: Iterable[Batch]) -> None:
+        spool = self._spool(folder)
+        try:
+            for batch in batches:
+                if not spool.append([batch], self._most_bytes - self.bytes):
+                    raise StorageFull(
+                        f"the spool {self.path} is full (it may take {self._most_bytes:,} bytes): "
+                        "send first what is in it, or use another folder"
+                    )
+        finally:
+            spool.close()
+
+    def _of(self, stream: Stream) -> Path:
+        return self.path / stream.task.id
+
+    def _tidy(self) -> None:
+        """Take away what a kill has left half made, or half removed."""
+        for suffix in (_COMING, _GOING):
+            for folder in self.path.glob(f"*{suffix}"):
+                shutil.rmtree(folder)
+
+    def _folders(self) -> list[Path]:
+        """Oldest first: the ids of tasks sort by time."""
+        found = (path.parent for path in self.path.glob(f"*/{_HEADER}"))
+        return sorted(folder for folder in found if folder.suffix != CORRUPT)
+
+    def _open(self, folder: Path) -> None:
+        try:
+            self.streams.append(self._stream(_header(folder), folder))
+        except UnknownFormat as error:
+            log.error("%s", error, extra={"action": "format_unknown"})
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            aside = self._set_aside(folder)
+            log.error(
+                "the head of a spool is corrupt, so nothing of it can be sent: set aside as %s",
+                aside,
+                extra={"action": "spool_corrupt"},
+            )
+
+    def _stream(self, header: Header, folder: Path) -> SpooledStream:
+        holder = f"{gethostname()}:{self.path.resolve()}"
+        return SpooledStream(header, self._spool(folder), holder)
+
+    def _spool(self, folder: Path) -> Spool:
+        try:
+            return Spool(folder, self._set_aside, self._segment_bytes)
+        except UnknownFormat as error:
+            raise UnknownFormat(error.version, str(folder)) from error
+
+    def _set_aside(self, path: Path) -> Path:
+        name = path.name if path.parent == self.path else f"{path.parent.name}-{path.name}"
+        aside = path.rename(self.path / (name + CORRUPT))
+        self.corrupt.append(str(aside))
+        return aside
+
+
+def _header(folder: Path) -> Header:
+    """Raises UnknownFormat for one of a newer version, DecodeError for what is none at all."""
+    content = (folder / _HEADER).read_bytes()
+    try:
+        header = msgspec.json.decode(content, type=Header)
+    except msgspec.ValidationError as error:  # it is whole, and yet not what we know
+        raise UnknownFormat(0, str(folder)) from error
+    newest = max(header.format, header.task.format)
+    if newest > records.FORMAT:
+        raise UnknownFormat(newest, str(folder))
+    return header
+
+
+def _locked(path: Path) -> int:
+    """The kernel lets go of it when the process dies, however it does."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be the folder of a spool: {error.strerror}; name a folder that this "
+            "process may write to"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise TaskConflict(
+            f"the spool {path} is used by another producer; give each process, and each producer "
+            "in it, a folder of its own"
+        ) from error
+    return lock

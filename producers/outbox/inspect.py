@@ -1,0 +1,127 @@
+"""Looks into a spool that a submit or a producer left behind, and sends what is in it.
+
+For when that producer does not come back. It refuses a spool that a producer has open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.outbox.batch import Batch
+from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder
+from pushlane.producers.outbox.sender import Sender
+from pushlane.producers.publish import Ended
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """What a spool has of one task. `is_sealed`: nothing more comes to the task.
+
+    `waiting` pushes are not sent yet.
+    """
+
+    task: Task
+    waiting: int
+    bytes: int
+    is_sealed: bool
+
+
+@dataclass(frozen=True)
+class SpoolSent:
+    """What was sent of a task.
+
+    `ended` says why the rest is dropped, if it is, and `refused` why it is left in the spool.
+    """
+
+    task: Task
+    sent: int
+    lost: int
+    is_sealed: bool
+    ended: str = ""
+    refused: str = ""
+
+
+def look(path: Path) -> list[Spooled]:
+    """What is in the spool, oldest task first. Raises BadInput when there is none."""
+    with _opened(path) as folder:
+        return [
+            Spooled(stream.task, stream.spool.waiting, stream.spool.bytes, stream.header.is_sealed)
+            for stream in folder.streams
+        ]
+
+
+async def send(settings: Settings, path: Path, *, seal: bool, tell: Tell) -> list[SpoolSent]:
+    """Send all of it, and seal the tasks to which nothing more comes; with `seal`, all of them.
+
+    A service that is lost on the way is waited for.
+
+    Raises:
+        BadInput: there is no spool.
+        TaskConflict: a producer has it open.
+        Unreachable: a service does not answer at the start.
+    """
+    with _opened(path) as folder:
+        async with connect(settings):
+            tell(f"sending {path}")
+        return [
+            await _send(settings, folder, stream, seal, tell) for stream in list(folder.streams)
+        ]
+
+
+async def _send(
+    settings: Settings, folder: SpoolFolder, stream: SpooledStream, seal: bool, tell: Tell
+) -> SpoolSent:
+    if seal:
+        folder.seal(stream)
+    watcher = _Watcher(tell)
+    sender = Sender(settings, stream, asyncio.to_thread, watcher, lambda: True, asyncio.Event())
+    ended = refused = ""
+    try:
+        await sender.run()
+    except Ended as error:
+        ended = str(error)
+    except (TaskConflict, UnknownFormat) as error:
+        refused = str(error)
+    is_sealed = stream.header.is_sealed and not (ended or refused)
+    if ended or is_sealed:
+        folder.remove(stream)
+    return SpoolSent(stream.task, watcher.sent, stream.spool.lost, is_sealed, ended, refused)
+
+
+class _Watcher:
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._trouble = ""
+        self.sent = 0
+
+    def on_sent(self, batches: Sequence[Batch]) -> None:
+        self.sent += sum(len(batch.bodies) for batch in batches)
+
+    def on_idle(self) -> None:
+        """Nobody waits for that."""
+
+    def on_trouble(self, trouble: str) -> None:
+        if trouble and not self._trouble:
+            self._tell(f"waiting: {trouble}")
+        self._trouble = trouble
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[SpoolFolder]:
+    if not (path / "lock").exists():
+        raise BadInput(f"{path} is no spool; name the folder that the producer was given")
+    folder = SpoolFolder(path)
+    try:
+        yield folder
+    finally:
+        folder.close()

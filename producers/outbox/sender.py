@@ -1,0 +1,219 @@
+"""Sends the batches of one stream: register the task, open its lane, publish, and seal in the end.
+
+A service that is away is waited for. A batch is forgotten only once the broker has it, and one
+that is sent again is the same one, so that it is kept once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
+
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import Packed, packed
+from pushlane.lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.lanes.naming import submit_lease
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.lease_guard import LeaseGuard
+from pushlane.producers.outbox.batch import Batch
+from pushlane.producers.outbox.folder import Stream
+from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
+from pushlane.producers.reconcile import reached
+from pushlane.producers.retry import patiently
+
+log = logging.getLogger("pushlane.producer")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_OPEN_AGAIN = "open the producer again to go on with a new task"
+
+
+class Watcher(Protocol):
+    """Is told how it goes."""
+
+    def on_sent(self, batches: Sequence[Batch]) -> None: ...
+
+    def on_idle(self) -> None:
+        """All that is kept is sent."""
+
+    def on_trouble(self, trouble: str) -> None:
+        """A try failed; empty when one succeeded."""
+
+
+class SendWorker(Protocol):
+    """Calls a store, on the one thread that may."""
+
+    def __call__(
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+
+class Sender:
+    """Sends one stream. `is_over` says that nothing more will be kept; `news` that something was.
+
+    A stream whose header is sealed then is sealed in the registry.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        stream: Stream,
+        work: SendWorker,
+        watcher: Watcher,
+        is_over: Callable[[], bool],
+        news: asyncio.Event,
+    ) -> None:
+        self._settings = settings.but(**{"batch": stream.header.batch})
+        self._stream = stream
+        self._work = work
+        self._watcher = watcher
+        self._is_over = is_over
+        self._news = news
+
+    async def run(self) -> None:
+        """Return when it is over and all is sent.
+
+        Raises:
+            Ended: the task has ended.
+            TaskConflict: another process feeds it.
+        """
+        async with AsyncExitStack() as exits:
+            backend = await self._patiently(
+                lambda: exits.enter_async_context(connect(self._settings))
+            )
+            await self._patiently(
+                lambda: self._hold(backend).run(lambda: self._feed(backend), lambda: None)
+            )
+
+    async def _feed(self, backend: Backend) -> None:
+        task = await self._patiently(partial(self._open, backend))
+        if task.total is not None:  # it was sealed, and then the process was killed
+            return
+        publication = self._publication(backend, task)
+        sent = 0 if task.bundle else await self._patiently(partial(self._reached, backend, task))
+        while batches := await self._coming():
+            bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
+            await self._patiently(partial(self._publish, publication, bundles))
+            if self._stream.header.collapses:  # it was killed, maybe, before it announced these
+                known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
+                await self._patiently(partial(announce, backend, task, known))
+            for batch in batches:
+                await self._work(self._stream.store.ack, batch)
+            self._watcher.on_sent(batches)
+        if self._stream.header.is_sealed:
+            await self._patiently(partial(publication.seal, self._stream.store.published))
+
+    async def _coming(self) -> list[Batch]:
+        """The next batches, as soon as there are any; none when it is over."""
+        while True:
+            self._news.clear()
+            is_over = self._is_over()  # asked first: what was kept before it is then found
+            batches = await self._work(self._stream.store.next)
+            if batches:
+                return batches
+            self._watcher.on_idle()
+            if is_over:
+                return []
+            await self._news.wait()
+
+    async def _open(self, backend: Backend) -> Task:
+        task = self._stream.task
+        try:
+            known = await backend.registry.get(task.id)
+        except UnknownTask:
+            known = await backend.add(task, self._settings)
+        self._refuse_other(known)
+        refuse_ended(known, _OPEN_AGAIN)
+        if known.total is not None:
+            return known
+        return await self._publication(backend, known).open()
+
+    def _publication(self, backend: Backend, task: Task) -> Publication:
+        collapses = self._stream.header.collapses
+        return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
+
+    async def _reached(self, backend: Backend, task: Task) -> int:
+        """The last seq that an older version has published of what the spool has."""
+        store = self._stream.store
+        stretch = range(store.acked_seq + 1, store.next_seq)
+        if self._settings.broker == "embedded" or not stretch:
+            return 0
+        [last] = await reached(backend, task, [stretch])
+        return last
+
+    async def _publish(self, publication: Publication, bundles: list[Packed]) -> None:
+        try:
+            await publication.publish_packed(bundles, f"producer-{self._stream.task.id}")
+        except UnknownLane as error:
+            await publication.open_lane()
+            raise Unreachable(f"{error}; it is opened anew") from error
+        except Ended:
+            raise
+        except TaskConflict as error:  # the broker has not seen yet that an earlier process died
+            raise Unreachable(str(error)) from error
+
+    def _refuse_other(self, known: Task) -> None:
+        """The key of a task in the spool may have been used meanwhile."""
+        task = self._stream.task
+        if known.id == task.id:
+            return
+        if known.fingerprint == task.fingerprint:
+            raise Ended(
+                f"task {task.id} was submitted as task {known.id} meanwhile (key {task.key!r}); "
+                "what the spool has of it is dropped"
+            )
+        raise TaskConflict(
+            f"key {task.key!r} of task {task.id} in the spool is used by task {known.id} with "
+            f"other rows or options; remove the folder {task.id} from the spool, and submit those "
+            "rows under another key"
+        )
+
+    def _hold(self, backend: Backend) -> LeaseGuard:
+        task_id = self._stream.task.id
+        busy = (
+            f"task {task_id} is fed by another process, which may have a copy of this spool; end "
+            "one of the two"
+        )
+        lease = submit_lease(task_id)
+        return LeaseGuard(backend.lease, lease, busy, asyncio.sleep, self._stream.holder)
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(partial(self._tried, action), self._tell, asyncio.sleep)
+
+    async def _tried(self, action: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await action()
+        except StorageFull as error:  # others may free space
+            self._watcher.on_trouble(str(error))
+            raise Unreachable(str(error)) from error
+        except Unreachable as error:
+            self._watcher.on_trouble(str(error))
+            raise
+        self._watcher.on_trouble("")
+        return result
+
+    def _tell(self, note: str) -> None:
+        task = self._stream.task
+        log.warning(
+            "producer %s, task %s: %s",
+            task.name,
+            task.id,
+            note,
+            extra={"action": "producer_waits"},
+        )
+
+
+def _bundles(batch: Batch, most: int, sent: int) -> list[Packed]:
+    """Always the same ones of a batch, but for its pushes up to the seq `sent`: these are there."""
+    return list(packed(batch.bodies[_known(batch, sent) :], max(1, most)))
+
+
+def _known(batch: Batch, sent: int) -> int:
+    """How many of its pushes are there."""
+    return max(0, sent - batch.first_seq + 1)

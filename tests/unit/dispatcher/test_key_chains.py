@@ -1,0 +1,308 @@
+"""The order of keys, without a registry: whatever happens, no push goes before its predecessor."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.stall_detector import StallDetector
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.push import Push
+from pushlane.lanes.task import Level, Task
+from pushlane.producers.key_chain import Predecessors
+from tests.unit.dispatcher.support import message_of
+
+TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)
+
+
+def lane_of(task: Task) -> OpenLane:
+    return OpenLane(task.lane, task.level)
+
+
+def parked(seq: int, after: int, lane: OpenLane | None = None) -> Parked:
+    push = Push(TASK.id, seq, "nobody", after_seq=after)
+    held = message_of(TASK.lane, seq).take()
+    return Parked(lane or lane_of(TASK), held, push, TASK, 0.0)
+
+
+def test_the_first_of_a_key_goes_when_it_is_not_finished() -> None:
+    chains = KeyChains()
+    chains.park(one := parked(3, 0))
+
+    assert chains.answer(one, is_over=False, is_next=False, now_s=0) is Verdict.GO
+
+
+def test_what_is_finished_already_is_over() -> None:
+    chains = KeyChains()
+    chains.park(one := parked(3, 0))
+
+    assert chains.answer(one, is_over=True, is_next=True, now_s=0) is Verdict.OVER
+    assert chains.is_idle
+
+
+def test_a_push_waits_until_the_one_before_it_is_recorded() -> None:
+    chains = KeyChains()
+    chains.park(one := parked(5, 3))
+
+    assert chains.answer(one, is_over=False, is_next=False, now_s=0) is Verdict.WAIT
+    assert chains.finished(("t", 3), 0) == [one]
+
+
+def test_nothing_goes_before_the_registry_was_asked_about_it() -> None:
+    chains = KeyChains()
+    chains.park(one := parked(5, 3))
+
+    assert chains.finished(("t", 3), 0) == []
+    assert chains.answer(one, is_over=False, is_next=False, now_s=0) is Verdict.GO
+
+
+def test_an_answer_from_before_a_copy_was_finished_sends_no_second_one() -> None:
+    chains = KeyChains()
+    chains.park(first := parked(3, 0))
+    chains.answer(first, is_over=False, is_next=False, now_s=0)
+    chains.park(second := parked(3, 0))
+
+    chains.finished(("t", 3), 0)
+
+    assert chains.answer(second, is_over=False, is_next=True, now_s=0) is Verdict.OVER
+
+
+def test_a_second_copy_waits_for_the_first() -> None:
+    chains = KeyChains()
+    chains.park(first := parked(3, 0))
+    chains.park(second := parked(3, 0))
+    chains.answer(first, is_over=False, is_next=False, now_s=0)
+
+    assert chains.answer(second, is_over=False, is_next=False, now_s=0) is Verdict.WAIT
+    chains.finished(("t", 3), 0)
+    assert chains.answer(second, is_over=True, is_next=True, now_s=0) is Verdict.OVER
+
+
+def test_the_registry_is_not_asked_again_for_what_waits_for_a_push_that_is_here() -> None:
+    chains = KeyChains()
+    chains.park(first := parked(3, 2))
+    chains.park(second := parked(5, 3))
+    for one in (first, second):
+        chains.answer(one, is_over=False, is_next=False, now_s=0)
+
+    assert chains.questions() == [first]
+
+
+def test_it_is_asked_again_when_that_push_went_back_to_a_lane() -> None:
+    chains = KeyChains()
+    chains.park(first := parked(3, 0))
+    chains.park(second := parked(5, 3))
+    chains.answer(second, is_over=False, is_next=False, now_s=0)
+    chains.answer(first, is_over=False, is_next=False, now_s=0)
+    assert chains.questions() == []
+
+    chains.let_back(("t", 3))
+
+    assert chains.questions() == [second]
+
+
+def test_a_push_that_is_never_heard_of_again_is_not_waited_for_for_ever() -> None:
+    chains = KeyChains()
+    chains.park(first := parked(3, 0))
+    chains.answer(first, is_over=False, is_next=False, now_s=10)
+    chains.park(copy := parked(3, 0))
+
+    chains.forget(before_s=11)
+
+    assert chains.answer(copy, is_over=False, is_next=False, now_s=12) is Verdict.GO
+
+
+class World:
+    """Two processes, one registry, and copies of pushes that come, go and come again."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self.keys = keys
+        last = Predecessors()
+        self.after = [0] * (len(keys) + 1)
+        for seq, key in enumerate(keys, start=1):
+            self.after[seq] = last.of(key)
+            last.add(key, seq)
+        self.done: set[int] = set()
+        self.sent: list[int] = []
+        self.lane = list(range(1, len(keys) + 1))
+        self.crew = [KeyChains(), KeyChains()]
+        self.flying: list[list[int]] = [[], []]
+
+    def take(self, who: int, place: int) -> None:
+        if self.lane:
+            seq = self.lane.pop(place % len(self.lane))
+            self.crew[who].park(parked(seq, self.after[seq]))
+
+    def ask(self, who: int) -> None:
+        for one in self.crew[who].questions():
+            seq, after = one.push.seq, one.push.after_seq
+            verdict = self.crew[who].answer(
+                one, is_over=seq in self.done, is_next=after in self.done, now_s=0
+            )
+            if verdict is Verdict.GO:
+                self.send(who, seq)
+
+    def send(self, who: int, seq: int) -> None:
+        self.sent.append(seq)
+        self.flying[who].append(seq)
+
+    def land(self, who: int, *, fails: bool) -> None:
+        if not self.flying[who]:
+            return
+        seq = self.flying[who].pop(0)
+        if fails:
+            self.lane.append(seq)
+            self.crew[who].let_back(("t", seq))
+            return
+        self.done.add(seq)
+        for one in self.crew[who].finished(("t", seq), 0):
+            self.send(who, one.push.seq)
+
+    def kill(self, who: int) -> None:
+        """All that it had comes again, in whatever order."""
+        self.lane += [one.push.seq for one in self.crew[who].parked()] + self.flying[who]
+        self.crew[who], self.flying[who] = KeyChains(), []
+
+    def drain(self) -> None:
+        """Whatever has happened, one process alone sends the rest."""
+        self.kill(1)
+        for _ in range(len(self.keys) + 1):
+            while self.lane:
+                self.take(0, -1)
+            self.ask(0)
+            while self.flying[0]:
+                self.land(0, fails=False)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "take", "ask", "land", "land", "fail", "kill"]),
+        st.integers(0, 1),
+        st.integers(0, 30),
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=25), STEPS)
+def test_whatever_happens_no_push_goes_after_a_later_one_of_its_key_and_all_go(keys, steps) -> None:
+    world = World(keys)
+    for step, who, place in steps:
+        match step:
+            case "take":
+                world.take(who, place)
+            case "ask":
+                world.ask(who)
+            case "land" | "fail":
+                world.land(who, fails=step == "fail")
+            case "kill":
+                world.kill(who)
+    world.drain()
+
+    latest: dict[str, int] = {}
+    for seq in world.sent:
+        key = keys[seq - 1]
+        assert seq >= latest.get(key, 0)
+        latest[key] = seq
+    assert set(world.sent) == set(range(1, len(keys) + 1))
+
+
+def test_keys_of_one_bucket_share_a_chain() -> None:
+    last = Predecessors()
+    last.add("plumless", 4)
+
+    assert last.of("buckeroo") == 4  # the same CRC-32
+    assert last.of("other") == 0
+
+
+class FullLane(OpenLane):
+    """One that has more to give, and nothing of it may be taken."""
+
+    def __init__(self, in_flight: int = 0) -> None:
+        super().__init__(TASK.lane, TASK.level)
+        self.main.add([message_of(self.name)])
+        self.in_flight = in_flight
+        self.fill()
+
+    def fill(self) -> None:
+        self.parked = self.room
+        self.in_hand = self.parked + self.in_flight
+
+
+def fill_up(jams: StallDetector, lane: FullLane) -> float:
+    """Stuck over and over, until it has all the room it may have; when that is."""
+    now_s = 0.0
+    while not jams.stuck([lane], now_s):
+        lane.fill()
+        now_s += 0.4
+    return now_s
+
+
+def test_a_full_lane_on_which_nothing_goes_gets_more_room() -> None:
+    jams, lane = StallDetector(), FullLane()
+
+    rooms = []
+    for now_s in (0.0, 0.2, 0.4, 0.5, 0.8):
+        assert jams.stuck([lane], now_s) == {}
+        rooms.append(lane.room)
+        lane.fill()
+
+    assert rooms == [1_000, 1_000, 2_000, 2_000, 3_000]
+
+
+def test_one_that_has_too_much_has_some_put_off_each_time_for_longer() -> None:
+    jams, lane = StallDetector(), FullLane()
+    now_s = fill_up(jams, lane)
+
+    again = [jams.stuck([lane], now_s + more_s) for more_s in (0.2, 0.4, 0.8)]
+
+    assert lane.room == 10_000
+    assert again == [{}, {lane: 2.0}, {lane: 4.0}]
+
+
+def test_a_lane_of_which_something_went_is_not_stuck() -> None:
+    jams, lane = StallDetector(), FullLane()
+    jams.stuck([lane], 0)
+
+    jams.went(lane)
+    jams.stuck([lane], 0.4)
+
+    assert lane.room == 1_000
+
+
+def test_a_lane_of_which_something_is_in_flight_is_not_stuck() -> None:
+    jams, lane = StallDetector(), FullLane(in_flight=1)
+
+    jams.stuck([lane], 0)
+    jams.stuck([lane], 5)
+
+    assert lane.room == 1_000
+
+
+def test_room_that_is_no_longer_needed_goes_again() -> None:
+    jams, lane = StallDetector(), FullLane()
+    fill_up(jams, lane)
+
+    lane.parked = 1_500
+    jams.stuck([lane], 100)
+
+    assert lane.room == 2_500
+
+
+def test_what_came_due_leaves_the_main_lane_some_room() -> None:
+    lane = FullLane()
+    lane.later.add([message_of(lane.later.name)])
+
+    lane.parked = 700
+    assert lane_of_next(lane) == lane.main.name
+    lane.parked = 400
+    assert lane_of_next(lane) == lane.later.name
+
+
+def lane_of_next(lane: OpenLane) -> str:
+    taken = lane.take()
+    assert taken is not None
+    return taken.lane

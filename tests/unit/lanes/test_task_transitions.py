@@ -1,0 +1,143 @@
+"""What may follow what in the life of a task."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from pushlane.lanes import task_transitions
+from pushlane.lanes.errors import InvalidChange
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.task import MAX_QUOTA, Level, State, Task
+
+TASK = Task(id="t1", level=Level.HIGH, lane=own_lane("t1"))
+RUNNING = replace(TASK, state=State.RUNNING)
+POOLED = Task(id="t1", level=Level.LOW, lane=pool_lane("t1", 8), state=State.RUNNING)
+TERMINAL = [replace(TASK, state=state) for state in State if state.is_terminal]
+
+
+def test_a_submitted_task_starts():
+    assert task_transitions.start(TASK).state is State.RUNNING
+
+
+def test_a_paused_task_does_not_start_by_itself():
+    paused = task_transitions.pause()(TASK)
+
+    assert task_transitions.start(paused) is paused
+
+
+def test_a_task_is_sealed_with_its_total():
+    assert task_transitions.seal(5)(RUNNING).total == 5
+
+
+def test_sealing_again_with_the_same_total_changes_nothing():
+    sealed = task_transitions.seal(5)(RUNNING)
+
+    assert task_transitions.seal(5)(sealed) == sealed
+
+
+def test_sealing_with_another_total_is_refused():
+    with pytest.raises(InvalidChange, match="5 pushes, not 6"):
+        task_transitions.seal(6)(task_transitions.seal(5)(RUNNING))
+
+
+def test_pause_and_resume_lead_back():
+    paused = task_transitions.pause("the sink says 401")(RUNNING)
+
+    assert (paused.state, paused.reason) == (State.PAUSED, "the sink says 401")
+    assert task_transitions.resume(paused) == RUNNING
+
+
+def test_a_pooled_task_gets_a_lane_of_its_own_when_paused():
+    assert task_transitions.pause()(POOLED).lane == own_lane("t1")
+
+
+def test_pausing_again_keeps_the_first_reason():
+    paused = task_transitions.pause("first")(RUNNING)
+
+    assert task_transitions.pause("second")(paused) is paused
+
+
+def test_only_a_paused_task_is_resumed():
+    assert task_transitions.resume(RUNNING) is RUNNING
+    with pytest.raises(InvalidChange, match="submitted"):
+        task_transitions.resume(TASK)
+
+
+@pytest.mark.parametrize("task", [TASK, RUNNING, POOLED, task_transitions.pause()(RUNNING)])
+def test_a_task_that_has_not_ended_is_cancelled_with_the_time(task):
+    cancelled = task_transitions.cancel(task)
+
+    assert cancelled.state is State.CANCELLED
+    assert cancelled.finished_at_ms > 0
+    assert task_transitions.cancel(cancelled) is cancelled
+
+
+@pytest.mark.parametrize("quota", [0, -1, MAX_QUOTA + 1])
+def test_a_quota_out_of_range_is_refused(quota):
+    with pytest.raises(InvalidChange, match=f"quota {quota} is not from 1 to {MAX_QUOTA}"):
+        task_transitions.set_quota(quota)(RUNNING)
+
+
+@pytest.mark.parametrize("quota", [1, MAX_QUOTA])
+def test_a_quota_in_range_is_set(quota):
+    assert task_transitions.set_quota(quota)(RUNNING).quota == quota
+
+
+def test_a_pooled_task_has_no_quota_and_is_told_to_be_promoted():
+    with pytest.raises(InvalidChange, match="pushlane promote t1"):
+        task_transitions.set_quota(2)(POOLED)
+
+
+def test_promoting_downwards_is_refused_and_names_the_way():
+    with pytest.raises(InvalidChange, match="pushlane demote t1 --to low"):
+        task_transitions.promote(Level.LOW)(RUNNING)
+
+
+@pytest.mark.parametrize("state", [State.DONE, State.EXPIRED])
+def test_an_ended_task_has_nothing_left_to_cancel(state):
+    with pytest.raises(InvalidChange, match=f"task t1 is {state}.*nothing left to send"):
+        task_transitions.cancel(replace(TASK, state=state))
+
+
+@pytest.mark.parametrize("task", TERMINAL)
+def test_an_ended_task_is_not_resumed_but_cloned(task):
+    with pytest.raises(InvalidChange, match="pushlane clone t1"):
+        task_transitions.resume(task)
+
+
+def test_a_promoted_task_has_its_level_and_a_lane_of_its_own():
+    promoted = task_transitions.promote(Level.HIGH)(POOLED)
+
+    assert (promoted.level, promoted.lane, promoted.state) == (
+        Level.HIGH,
+        own_lane("t1"),
+        State.RUNNING,
+    )
+
+
+@pytest.mark.parametrize("task", TERMINAL)
+@pytest.mark.parametrize(
+    "edit",
+    [task_transitions.pause(), task_transitions.set_quota(2), task_transitions.promote(Level.HIGH)],
+)
+def test_an_ended_task_cannot_change(task, edit):
+    with pytest.raises(InvalidChange, match=f"task t1 is {task.state}"):
+        edit(task)
+
+
+@pytest.mark.parametrize("task", TERMINAL)
+def test_an_ended_task_stays_as_it_ended(task):
+    assert task_transitions.finish(State.DONE)(task) is task
+
+
+@pytest.mark.parametrize("state", [State.DONE, State.EXPIRED])
+def test_a_task_finishes_with_the_time(state):
+    finished = task_transitions.finish(state)(RUNNING)
+
+    assert finished.state is state
+    assert finished.finished_at_ms > 0
+
+
+def test_a_dropped_lane_is_noted():
+    assert task_transitions.lane_dropped(RUNNING).lane_dropped

@@ -1,0 +1,111 @@
+"""The log of receipts as a worker process of Spark has it: opened once, alone, and left open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
+from pushlane.lanes.settings import Settings
+from pushlane.pipeline.receipts import sync_log
+from pushlane.pipeline.receipts.source import Range, ReceiptsSource
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
+from pushlane.pipeline.receipts.worker_settings import handed_over
+from tests.receipt_bodies import body
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data", receipts_partitions=1)
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[SyncReceiptLog]:
+    """Every log that is opened."""
+    found: list[SyncReceiptLog] = []
+    enter = SyncReceiptLog.__enter__
+
+    def counted(log: SyncReceiptLog) -> SyncReceiptLog:
+        found.append(log)
+        return enter(log)
+
+    monkeypatch.setattr(SyncReceiptLog, "__enter__", counted)
+    return found
+
+
+def test_ranges_and_plans_of_a_process_share_one_log_that_stays_open(
+    settings: Settings, tmp_path: Path, openings: list[SyncReceiptLog]
+) -> None:
+    with SyncReceiptLog(settings) as log:
+        log.append([body("a", [1, 2])])
+        start, end = log.first(), log.advance(log.first())
+    openings.clear()
+
+    with handed_over(settings, tmp_path) as path:
+        given = {"settings": str(path), "initial": "[]", "most": "10"}
+        stream = ReceiptsSource(given).streamReader(ReceiptsSource(given).schema())
+        reached = stream.latestOffset({"0": start[0]}, stream.getDefaultReadLimit())
+        rows = [list(stream.read(Range(0, start[0], end[0]))) for _ in range(3)]
+        stream.stop()
+        [kept] = openings
+        assert log_of_process(str(path)).advance(start) == end
+
+    assert reached == {"0": end[0]}
+    assert [sum(batch.num_rows for batch in read) for read in rows] == [3, 3, 3]
+    assert openings == [kept]
+
+
+def test_a_job_with_the_same_settings_goes_on_with_the_log(
+    settings: Settings, tmp_path: Path, openings: list[SyncReceiptLog]
+) -> None:
+    for _ in range(2):
+        with handed_over(settings, tmp_path) as path:
+            log_of_process(str(path))
+
+    assert len(openings) == 1
+
+
+def test_a_forked_process_opens_one_of_its_own(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with handed_over(settings, tmp_path) as path:
+        before = log_of_process(str(path))
+        monkeypatch.setattr(sync_log.os, "getpid", lambda: -1)
+
+        assert log_of_process(str(path)) is not before
+
+
+def test_nothing_but_the_log_is_opened(settings: Settings) -> None:
+    with SyncReceiptLog(settings) as log:
+        log.append([body("a", [1])])
+
+    assert [path.name for path in settings.data_dir.iterdir()] == ["receipts"]
+
+
+def test_a_range_that_is_left_in_the_middle_is_closed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = asyncio.Event()
+
+    async def endless(*_: object) -> AsyncIterator[list[bytes]]:
+        try:
+            while True:
+                yield [b""]
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(EmbeddedReceiptLog, "read", endless)
+    with SyncReceiptLog(settings) as log:
+        pages = log.read(0, "0", "1")
+        next(pages)
+        pages.close()
+        waiting = asyncio.run_coroutine_threadsafe(closed.wait(), log._loop)
+
+        assert waiting.result(DEADLINE_S)

@@ -1,0 +1,222 @@
+"""What the sender of a spool puts on a lane: each push once, whatever was there before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as with_other
+
+from pushlane.lanes import task_transitions
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.formats import set_min_format
+from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.ports import Source, Turn
+from pushlane.lanes.push import Kind, Push, decode, encode
+from pushlane.lanes.recipient_window import collapse_mark
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Finished, Level, Task
+from pushlane.producers.outbox.batch import Batch
+from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder
+from pushlane.producers.outbox.sender import Sender
+from tests.unit.dispatcher.support import Wrapped
+
+TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))
+POOLED = Task(id="t", level=Level.LOW, lane=pool_lane("t", 1), first_lane=pool_lane("t", 1))
+PULSAR = "pulsar://unused"
+
+
+def batch(first: int, last: int) -> Batch:
+    return Batch(first, [encode(Push("t", seq, f"to-{seq}")) for seq in range(first, last + 1)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[SpoolFolder]:
+    with closing(SpoolFolder(tmp_path / "spool")) as folder:
+        yield folder
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+async def work(call: Callable[..., Any], *args: Any) -> Any:
+    return call(*args)
+
+
+async def killed_before_its_ack(call: Callable[..., Any], *args: Any) -> Any:
+    if call.__name__ == "ack":
+        raise Killed
+    return call(*args)
+
+
+class Unwatched:
+    def on_sent(self, batches: Sequence[Batch]) -> None:
+        """It does not matter here."""
+
+    def on_idle(self) -> None:
+        """It does not matter here."""
+
+    def on_trouble(self, trouble: str) -> None:
+        """It does not matter here."""
+
+
+async def send(settings: Settings, stream: SpooledStream, work: Any = work) -> None:
+    """All that is in the spool."""
+    await Sender(settings, stream, work, Unwatched(), lambda: True, asyncio.Event()).run()
+
+
+class Forgetful(Wrapped):
+    """A broker that keeps whatever is published."""
+
+    async def publish(self, lane: str, bodies: Sequence[bytes], *, source: Source) -> None:
+        await self._real.publish(lane, bodies)
+
+
+@pytest.fixture
+def on_pulsar(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings with which the test's store stands for a Pulsar that recognises nothing."""
+
+    @asynccontextmanager
+    async def connect_as_pulsar(_: Settings) -> AsyncIterator[Backend]:
+        async with connect(settings) as backend:
+            yield replace(backend, broker=Forgetful(backend.broker))
+
+    monkeypatch.setattr("pushlane.producers.outbox.sender.connect", connect_as_pulsar)
+    return settings.but(broker=PULSAR)
+
+
+async def messages(settings: Settings, lane: str) -> list[bytes]:
+    async with connect(settings) as backend:
+        return [body async for page in backend.broker.replay(lane) for body in page]
+
+
+def seqs_in(message: bytes) -> list[int]:
+    return [decode(body).seq for body in bodies_of(message)]
+
+
+async def begin_as_an_older_version(settings: Settings, first: int, last: int) -> None:
+    """A task of single pushes, with these of them on its lane."""
+    async with connect(settings) as backend:
+        await backend.registry.add(TASK)
+        await backend.broker.open_lane(TASK.lane)
+        await backend.registry.change("t", task_transitions.start)
+        source = Source("producer-t", range(first, last + 1))
+        await backend.broker.publish(TASK.lane, batch(first, last).bodies, source=source)
+
+
+async def test_pushes_go_in_bundles_of_the_size_that_the_spool_began_with(settings, folder) -> None:
+    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
+
+    await send(settings.but(batch=500), stream)
+
+    sizes = [len(seqs_in(message)) for message in await messages(settings, TASK.lane)]
+    assert sizes == [8, 8, 4]
+
+
+async def test_pushes_go_alone_where_older_processes_are_to_read_them(settings, folder) -> None:
+    async with connect(settings) as backend:
+        await set_min_format(backend.shelf, backend.presence, 1)
+    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 12)])
+
+    await send(settings, stream)
+
+    found = await messages(settings, TASK.lane)
+    assert found == batch(1, 12).bodies
+
+
+@pytest.mark.parametrize("published", [3, 8, 11, 20])
+async def test_what_an_older_version_began_on_pulsar_goes_on_behind_what_is_on_its_lane(
+    settings, on_pulsar, folder, published: int
+) -> None:
+    """That version was killed before it noted in the spool what it had sent."""
+    await begin_as_an_older_version(settings, 1, published)
+    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
+
+    await send(on_pulsar, stream)
+
+    assert await messages(settings, TASK.lane) == batch(1, 20).bodies
+    assert stream.store.published == 20
+
+
+async def test_what_an_older_version_sent_and_was_finished_is_not_sent_again(
+    settings, on_pulsar, folder
+) -> None:
+    await begin_as_an_older_version(settings, 1, 0)
+    async with connect(settings) as backend:
+        await backend.registry.record([Finished("t", Kind.DELIVERED, list(range(1, 12)))])
+    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+
+    await send(on_pulsar, stream)
+
+    assert await messages(settings, TASK.lane) == batch(12, 16).bodies
+
+
+async def test_what_an_older_version_noted_as_sent_is_not_looked_for(
+    settings, on_pulsar, folder
+) -> None:
+    await begin_as_an_older_version(settings, 1, 11)
+    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+    [first, _] = stream.store.next()
+    stream.store.ack(first)
+
+    await send(on_pulsar, stream)
+
+    assert await messages(settings, TASK.lane) == batch(1, 16).bodies
+
+
+async def test_what_an_older_version_began_in_the_embedded_store_is_known_to_it(
+    settings, folder
+) -> None:
+    await begin_as_an_older_version(settings, 1, 11)
+    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+
+    await send(settings, stream)
+
+    assert await messages(settings, TASK.lane) == batch(1, 16).bodies
+
+
+async def test_what_an_older_version_sent_replaces_what_waits_though_it_was_not_announced(
+    settings, on_pulsar, folder
+) -> None:
+    """That version was killed between the two."""
+    await begin_as_an_older_version(settings, 1, 3)
+    pushes = [Push("t", seq, f"to-{seq}", submitted_at_ms=2, collapse="cart") for seq in (1, 2, 3)]
+    waiting = [with_other(push, task_id="before", submitted_at_ms=1) for push in pushes]
+    header = Header(TASK, 8, collapses=True)
+    stream = folder.begin(header, [Batch(1, list(map(encode, pushes)))])
+
+    await send(on_pulsar, stream)
+
+    async with connect(settings) as backend:
+        marks = [collapse_mark(TASK.app, push) for push in waiting]
+        turns = await backend.marks.enter(marks, "a dispatcher", 60.0)
+    assert turns == [Turn.OVER] * 3
+
+
+@pytest.mark.parametrize("bundle", [1, 7, 32])
+async def test_a_batch_that_is_sent_again_with_others_behind_it_is_in_the_same_bundles(
+    settings, tmp_path, bundle: int
+) -> None:
+    """Bundles of a pool lane are smaller than the batches of the spool, and end elsewhere."""
+    async with connect(settings) as backend:
+        await backend.registry.add(with_other(POOLED, bundle=bundle))
+    with closing(SpoolFolder(tmp_path / "spool")) as folder:
+        stream = folder.begin(Header(POOLED, 50), [batch(1, 50)])
+        with pytest.raises(Killed):
+            await send(settings, stream, killed_before_its_ack)
+
+    with closing(SpoolFolder(tmp_path / "spool")) as folder:
+        [stream] = folder.streams
+        stream.store.append([batch(51, 100)], 1_000_000)
+        await send(settings, stream)
+
+    found = [seqs_in(message) for message in await messages(settings, POOLED.lane)]
+    assert [seq for seqs in found for seq in seqs] == list(range(1, 101))
+    assert max(map(len, found)) == bundle
