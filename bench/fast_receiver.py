@@ -1,8 +1,8 @@
 """A webhook receiver that keeps up with a fast client: just enough of HTTP/1.1, and a log.
 
 Answers 204 at once, or after as long as is asked for a level or a task. Its log has the lines of
-`cli.demo.receiver`, written many at a time. Not for use without a client that is ours: it takes
-every header's word for it.
+the receiver of the demo, written many at a time. Not for use without a client that is ours: it
+takes every header's word for it.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     root = store_root(settings)
 
     async def look(backend: Backend) -> tuple[AlertRule, int | None]:
-        return await AlertStore(backend.shelf).rule(name), await lag_of(backend.receipts, root)
+        return await AlertStore(backend.documents).rule(name), await lag_of(backend.receipts, root)
 
     rule, lag = on_backend(settings, look)
     found = measure(root, rule, now_ms(), lag)
@@ -200,4 +200,4 @@ def _say(looks: list[Look]) -> None:
 def _in_book(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
     with pipeline_extra():
         from pushlane.pipeline.alerts.alert_store import AlertStore
-    return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.shelf)))
+    return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.documents)))

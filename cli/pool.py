@@ -39,8 +39,8 @@ def pool(
 
     async def apply(backend: Backend) -> tuple[int, list[dict[str, Any]]]:
         if lanes is not None:
-            await set_pool_size(backend.shelf, lanes)
-        size = await pool_size(backend.shelf, settings.pool_lanes)
+            await set_pool_size(backend.documents, lanes)
+        size = await pool_size(backend.documents, settings.pool_lanes)
         return size, await _look(backend, size)
 
     size, found = on_backend(settings, apply)

@@ -61,10 +61,10 @@ def formats(
 
     async def apply(backend: Backend) -> dict[str, Any]:
         if lowest is not None:
-            await set_min_format(backend.shelf, backend.presence, lowest)
+            await set_min_format(backend.documents, backend.presence, lowest)
         live = [process.format for process in await backend.presence.list()]
         return {
-            "min_format": await min_format(backend.shelf),
+            "min_format": await min_format(backend.documents),
             "this_reads": FORMAT,
             "all_read": min(live, default=None),
         }

@@ -141,7 +141,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     with pipeline_extra():
         from pushlane.cli.rules_view import RULE_COLUMNS, rule_json, rule_row
         from pushlane.pipeline.rules.rule_store import RuleStore
-    pages = on_backend(flags.settings(), lambda backend: RuleStore(backend.shelf).pages())
+    pages = on_backend(flags.settings(), lambda backend: RuleStore(backend.documents).pages())
     if as_json:
         print_json([rule_json(page) for page in pages])
     elif pages:
@@ -174,7 +174,9 @@ def history(
 
     async def load(backend: Backend) -> list[Page]:
         return (
-            await RuleStore(backend.shelf).pages() if rule is None else [await _page(backend, rule)]
+            await RuleStore(backend.documents).pages()
+            if rule is None
+            else [await _page(backend, rule)]
         )
 
     pages = on_backend(flags.settings(), load)
@@ -211,20 +213,20 @@ def remove(
     page = on_backend(settings, lambda backend: _page(backend, rule))
     if not yes:
         _confirm(page)
-    on_backend(settings, lambda backend: RuleStore(backend.shelf).remove(rule))
+    on_backend(settings, lambda backend: RuleStore(backend.documents).remove(rule))
     note(f"rule {rule} is removed")
 
 
 async def _page(backend: Backend, name: str) -> Page:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    return await RuleStore(backend.shelf).page(name)
+    return await RuleStore(backend.documents).page(name)
 
 
 async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    book = RuleStore(backend.shelf)
+    book = RuleStore(backend.documents)
     await (book.replace(rule) if replace else book.add(rule))
     return await book.page(rule.name)
 
@@ -232,7 +234,7 @@ async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
 async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
     with pipeline_extra():
         from pushlane.pipeline.rules.rule_store import RuleStore
-    book = RuleStore(backend.shelf)
+    book = RuleStore(backend.documents)
     await book.change(name, lambda rule: rule.held(paused, now_ms()))
     return await book.page(name)
 

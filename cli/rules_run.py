@@ -112,7 +112,7 @@ def _expander(
 def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    page = on_backend(settings, lambda backend: RuleStore(backend.shelf).page(name))
+    page = on_backend(settings, lambda backend: RuleStore(backend.documents).page(name))
     counts = asyncio.run(expander.count(page.rule))
     if as_json:
         print_json(counts)
@@ -127,7 +127,7 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
-        book, now = RuleStore(backend.shelf), now_ms()
+        book, now = RuleStore(backend.documents), now_ms()
         at_ms = await (ask_again(book, name, _at_ms(at), now) if at else ask_now(book, name, now))
         wanted = RunId(name, at_ms)
         try:
@@ -178,7 +178,7 @@ def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
-    book, clock = RuleStore(backend.shelf), RealClock()
+    book, clock = RuleStore(backend.documents), RealClock()
     runner = Runner(book, backend.registry, expander, clock.now_ms)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
     return RuleScheduler(book, runner, leader, clock)

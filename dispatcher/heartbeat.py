@@ -38,7 +38,7 @@ class Heartbeat:
         """
         await self._announce()
         try:
-            await require_format(self._backend.shelf, self._describe().format)
+            await require_format(self._backend.documents, self._describe().format)
             await self._tell_of_old_form()
         except BaseException:
             await self.close()
@@ -47,7 +47,7 @@ class Heartbeat:
     async def _tell_of_old_form(self) -> None:
         backend = self._backend
         try:
-            number = await format_to_write(backend.shelf, backend.registry, backend.presence)
+            number = await format_to_write(backend.documents, backend.registry, backend.presence)
         except PushlaneError:  # no reason not to start
             return
         if number < FORMAT:

@@ -171,7 +171,7 @@ class Dispatcher:
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._attendance.enter()
         setting = self._settings.pool_lanes
-        self._roster.open_pool(max(setting, await pool_size(self._backend.shelf, setting)))
+        self._roster.open_pool(max(setting, await pool_size(self._backend.documents, setting)))
         work = [
             _supervised(name, part)
             for name, part in (
@@ -237,7 +237,9 @@ class Dispatcher:
         return Guards(
             [
                 *([self._suspects] if self._suspects is not None else []),
-                RecipientGuard(backend.marks, settings, outcomes, self._settler, self.stats),
+                RecipientGuard(
+                    backend.recipient_windows, settings, outcomes, self._settler, self.stats
+                ),
                 ClaimGuard(backend.ledger, settings, outcomes, self._settler, self.stats),
             ]
         )

@@ -22,14 +22,14 @@ from pushlane.lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, s
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import (
     Broker,
+    DocumentStore,
     Fence,
     Lease,
     Ledger,
-    Marks,
     Presence,
     ReceiptLog,
+    RecipientWindows,
     Registry,
-    Shelf,
 )
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
@@ -47,8 +47,8 @@ class Backend:
     registry: Registry
     lease: Lease
     ledger: Ledger
-    marks: Marks
-    shelf: Shelf
+    recipient_windows: RecipientWindows
+    documents: DocumentStore
     receipts: ReceiptLog
     presence: Presence
 
@@ -61,7 +61,7 @@ class Backend:
         large one only some are looked at.
         """
         if task.pooled:
-            lanes = pool_lanes(await pool_size(self.shelf, settings.pool_lanes))
+            lanes = pool_lanes(await pool_size(self.documents, settings.pool_lanes))
             start = spread_over(task.id, len(lanes))
             lane = await self._emptiest(task.id, [*lanes[start:], *lanes[:start]][:_LOOKED_AT])
             task = replace(task, lane=lane, first_lane=lane)
@@ -75,7 +75,7 @@ class Backend:
         if task.bundle:
             return task
         most = MOST_POOLED if task.pooled else MOST_PUSHES
-        number = await format_to_write(self.shelf, self.registry, self.presence)
+        number = await format_to_write(self.documents, self.registry, self.presence)
         return replace(task, bundle=min(settings.batch, most) if number >= FORMAT else 1)
 
     async def find(self, task_id: str) -> Task | None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
-from pushlane.lanes.ports import Document, Presence, Registry, Shelf
+from pushlane.lanes.ports import Document, DocumentStore, Presence, Registry
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
@@ -21,28 +21,28 @@ _KIND = "format"
 _NAME = "min"
 
 
-async def format_to_write(shelf: Shelf, registry: Registry, presence: Presence) -> int:
+async def format_to_write(documents: DocumentStore, registry: Registry, presence: Presence) -> int:
     """The format of what is published now: `min_format`, which is our own from the first task on
     where there never was any, and no live process reads less.
     """
-    found = await shelf.get(_KIND, _NAME)
+    found = await documents.get(_KIND, _NAME)
     if found is not None:
         return min(_number(found), FORMAT)
     if (await registry.page(TaskQuery(), most=1)).tasks:
         return 1
     with suppress(TaskConflict):  # an older process is there, or another was first
-        await set_min_format(shelf, presence, FORMAT)
-    return min(await min_format(shelf), FORMAT)
+        await set_min_format(documents, presence, FORMAT)
+    return min(await min_format(documents), FORMAT)
 
 
-async def min_format(shelf: Shelf) -> int:
+async def min_format(documents: DocumentStore) -> int:
     """Raises UnknownFormat when it is kept in a way that only a newer version understands."""
-    return _number(await shelf.get(_KIND, _NAME))
+    return _number(await documents.get(_KIND, _NAME))
 
 
-async def require_format(shelf: Shelf, reads: int) -> None:
+async def require_format(documents: DocumentStore, reads: int) -> None:
     """Raises UserError when lanes may hold messages over the format that a process reads."""
-    lowest = await min_format(shelf)
+    lowest = await min_format(documents)
     if reads < lowest:
         raise UserError(
             f"lanes may hold messages of format {lowest}, and this version of pushlane reads up to "
@@ -51,7 +51,7 @@ async def require_format(shelf: Shelf, reads: int) -> None:
 
 
 async def set_min_format(
-    shelf: Shelf, presence: Presence, number: int, reads: int = FORMAT
+    documents: DocumentStore, presence: Presence, number: int, reads: int = FORMAT
 ) -> None:
     """Let producers write messages of this format, once every live process reads it.
 
@@ -67,17 +67,17 @@ async def set_min_format(
             "reads; upgrade first, then raise it"
         )
     _refuse_older(await presence.list(), number)
-    before = await shelf.get(_KIND, _NAME)
-    version = await _put(shelf, number, before.version if before else None)
+    before = await documents.get(_KIND, _NAME)
+    version = await _put(documents, number, before.version if before else None)
     try:
         _refuse_older(await presence.list(), number)  # one that has just come
     except TaskConflict:
-        await _put(shelf, _number(before), version)
+        await _put(documents, _number(before), version)
         raise
 
 
-async def _put(shelf: Shelf, number: int, expected: int | None) -> int:
-    version = await shelf.put(_KIND, _NAME, msgspec.json.encode(number), expected)
+async def _put(documents: DocumentStore, number: int, expected: int | None) -> int:
+    version = await documents.put(_KIND, _NAME, msgspec.json.encode(number), expected)
     if version is None:
         raise TaskConflict("min_format is being changed elsewhere; look at it, then try again")
     return version

@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
-from pushlane.lanes.ports import Shelf
+from pushlane.lanes.ports import DocumentStore
 
 MOST = 1024
 _KIND = "pool"
 _NAME = "lanes"
 
 
-async def pool_size(shelf: Shelf, setting: int) -> int:
+async def pool_size(documents: DocumentStore, setting: int) -> int:
     """Raises UnknownFormat when it is kept in a way that only a newer version understands."""
-    found = await shelf.get(_KIND, _NAME)
+    found = await documents.get(_KIND, _NAME)
     if found is None:
         return setting
     try:
@@ -23,7 +23,7 @@ async def pool_size(shelf: Shelf, setting: int) -> int:
         raise UnknownFormat(0, "the size of the pool") from error
 
 
-async def set_pool_size(shelf: Shelf, lanes: int) -> None:
+async def set_pool_size(documents: DocumentStore, lanes: int) -> None:
     """Low tasks that come from now on share so many, whatever the setting of who submits them.
 
     Raises:
@@ -32,7 +32,7 @@ async def set_pool_size(shelf: Shelf, lanes: int) -> None:
     """
     if not 1 <= lanes <= MOST:
         raise BadInput(f"a pool of {lanes} lanes cannot be; use 1 to {MOST:,}")
-    before = await shelf.get(_KIND, _NAME)
+    before = await documents.get(_KIND, _NAME)
     version = before.version if before else None
-    if await shelf.put(_KIND, _NAME, msgspec.json.encode(lanes), version) is None:
+    if await documents.put(_KIND, _NAME, msgspec.json.encode(lanes), version) is None:
         raise TaskConflict("the pool is being changed elsewhere; look at it, then try again")

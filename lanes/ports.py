@@ -345,7 +345,7 @@ class Turn(StrEnum):
     """There is a newer one."""
 
 
-class Marks(Protocol):
+class RecipientWindows(Protocol):
     """What was sent to a recipient, or waits for it: remembered by a hash, for a window of time.
 
     Calls are batches, atomic for each mark, and harmless when repeated. Marks of one call may have
@@ -432,7 +432,7 @@ class Document(NamedTuple):
     body: bytes
 
 
-class Shelf(Protocol):
+class DocumentStore(Protocol):
     """Small documents, each under a kind and a name, and always put as a whole.
 
     A kind is a word of small letters and dashes, a name has 1 to 200 characters, a body 1 byte to

@@ -118,7 +118,7 @@ async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> Non
     pushes = map(decode, bodies)
     marks = [collapse_mark(task.app, push) for push in pushes if push.collapse]
     if marks:
-        await backend.marks.announce(marks)
+        await backend.recipient_windows.announce(marks)
 
 
 def refuse_ended(task: Task, advice: str = _SUBMIT_AGAIN, published: int = 0) -> None:

@@ -57,8 +57,8 @@ _PLACES = {
     "lanes.task": "DeliveryMode Level OnUnknown Progress State Task Weights",
     "producers.client": "Client",
     "producers.events.event": "PushEvent",
-    "producers.feed.options": "ProducerOptions",
-    "producers.feed.stats": "ProducerStats",
+    "producers.outbox.options": "ProducerOptions",
+    "producers.outbox.stats": "ProducerStats",
     "producers.producer": "Producer",
     "producers.request": "SubmitProgress SubmitRequest SubmitResult",
 }

@@ -80,7 +80,7 @@ class Leading:
     ) -> None:
         self.backend = backend
         self.clock = clock
-        self.book = RuleStore(backend.shelf)
+        self.book = RuleStore(backend.documents)
         self.expander = Expander(backend)
         self.runner = Runner(self.book, backend.registry, expand or self.expander, clock.now_ms)
         leader = Leader(backend.lease, LEASE, holder, ttl_s=ttl_s)

@@ -17,7 +17,7 @@ from pushlane.dispatcher.job import Job, by_owner, parted
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
-from pushlane.lanes.ports import Marks, Turn
+from pushlane.lanes.ports import RecipientWindows, Turn
 from pushlane.lanes.push import Kind, Outcome
 from pushlane.lanes.recipient_window import Mark, collapse_mark, dedupe_mark
 from pushlane.lanes.settings import Settings
@@ -30,7 +30,7 @@ class RecipientGuard:
 
     def __init__(
         self,
-        marks: Marks,
+        marks: RecipientWindows,
         settings: Settings,
         outcomes: Outcomes,
         settler: Settler,

@@ -39,7 +39,7 @@ class SharedLanes:
 
     def __init__(self, backend: Backend, clock_ms: Callable[[], int] = now_ms) -> None:
         self._broker = backend.broker
-        self._shelf = backend.shelf
+        self._documents = backend.documents
         self._clock_ms = clock_ms
         self._looks: dict[str, _Look] = {}
         self._past_ms: dict[str, int] = {}
@@ -86,7 +86,7 @@ class SharedLanes:
 
     async def _first(self, lane: str) -> _Look:
         """The one that an earlier leader waited for, on its clock, or else the end of now."""
-        if lane not in self._past_ms and (kept := await self._shelf.get(_KIND, lane)):
+        if lane not in self._past_ms and (kept := await self._documents.get(_KIND, lane)):
             look = msgspec.msgpack.decode(kept.body, type=_Look)
             self._looks[lane] = _Look(look.at_ms - CLOCKS_APART_MS, look.end, is_kept=True)
         else:
@@ -96,9 +96,9 @@ class SharedLanes:
     async def _keep(self, lane: str, look: _Look) -> None:
         if look.is_kept or self._clock_ms() - look.at_ms < _LONG_MS:
             return
-        before = await self._shelf.get(_KIND, lane)
+        before = await self._documents.get(_KIND, lane)
         body = msgspec.msgpack.encode(look)
-        await self._shelf.put(_KIND, lane, body, before.version if before else None)
+        await self._documents.put(_KIND, lane, body, before.version if before else None)
         look.is_kept = True
 
 

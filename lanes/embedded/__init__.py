@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.embedded.documents import EmbeddedShelf
+from pushlane.lanes.embedded.documents import EmbeddedDocuments
 from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
 from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
-from pushlane.lanes.embedded.recipient_window import EmbeddedMarks
+from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
 from pushlane.lanes.settings import Settings
 
@@ -38,8 +38,8 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedRegistry(database),
             EmbeddedLease(database),
             EmbeddedLedger(database, settings.ledger_window_s),
-            EmbeddedMarks(database, settings.recipient_window_s),
-            EmbeddedShelf(database),
+            EmbeddedRecipientWindows(database, settings.recipient_window_s),
+            EmbeddedDocuments(database),
             receipts,
             EmbeddedPresence(database),
         )

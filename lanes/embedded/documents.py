@@ -10,8 +10,8 @@ from pushlane.lanes.embedded.schema import bump
 from pushlane.lanes.ports import Document
 
 
-class EmbeddedShelf:
-    """See `lanes.ports.Shelf`."""
+class EmbeddedDocuments:
+    """See `lanes.ports.DocumentStore`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -64,8 +64,8 @@ DELETE FROM marks WHERE key IN (
 """
 
 
-class EmbeddedMarks:
-    """See `lanes.ports.Marks`. `clock_ms` is a clock in Unix milliseconds."""
+class EmbeddedRecipientWindows:
+    """See `lanes.ports.RecipientWindows`. `clock_ms` is a clock in Unix milliseconds."""
 
     def __init__(
         self, database: Database, window_s: float, clock_ms: Callable[[], int] = now_ms

@@ -57,8 +57,8 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
             redis.registry,
             redis.lease,
             redis.ledger,
-            redis.marks,
-            redis.shelf,
+            redis.recipient_windows,
+            redis.documents,
             receipts,
             redis.presence,
         )

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.documents import RedisShelf
+from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
-from pushlane.lanes.redis.recipient_window import RedisMarks
+from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 
 __all__ = [
@@ -39,8 +39,8 @@ class OnRedis(NamedTuple):
     registry: RedisRegistry
     lease: RedisLease
     ledger: RedisLedger
-    marks: RedisMarks
-    shelf: RedisShelf
+    recipient_windows: RedisRecipientWindows
+    documents: RedisDocuments
     presence: RedisPresence
 
 
@@ -71,8 +71,8 @@ async def connect_redis(
             registry,
             RedisLease(client, keys),
             RedisLedger(client, keys, ledger_window_s),
-            RedisMarks(client, keys, recipient_window_s),
-            RedisShelf(client, keys, journal),
+            RedisRecipientWindows(client, keys, recipient_window_s),
+            RedisDocuments(client, keys, journal),
             RedisPresence(client, keys),
         )
     finally:

@@ -47,8 +47,8 @@ return shelve(KEYS[3], ARGV[2], ARGV[3])
 )
 
 
-class RedisShelf:
-    """See `lanes.ports.Shelf`."""
+class RedisDocuments:
+    """See `lanes.ports.DocumentStore`."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
         self._client = client
@@ -74,7 +74,7 @@ class RedisShelf:
 
     async def _read(self, field: str) -> bytes | None:
         """The value of a field, from a Redis that is known to have all."""
-        keys = self._shelf_keys()
+        keys = self._document_keys()
         while (found := await self._client.run(_READ, keys, [field], read=_found)) is None:
             await self._rebuild.until_ready()
         return found[0] if found else None
@@ -109,14 +109,14 @@ class RedisShelf:
                     return
 
     async def _begin(self, field: str, token: str, expected: str) -> tuple[bytes, bytes]:
-        keys = [*self._shelf_keys(), self._lock(field)]
+        keys = [*self._document_keys(), self._lock(field)]
         args: list[str | bytes | int] = [token, LOCK_MS, field, expected]
         return await self._client.run(_BEGIN, keys, args, read=turn)
 
     async def _journal_and_commit(self, field: str, token: str, body: bytes) -> int | None:
         """None when the lock ended before the body was kept."""
         await self._append(field, token, body)
-        keys = [*self._shelf_keys(), self._lock(field)]
+        keys = [*self._document_keys(), self._lock(field)]
         async with unlocked_on_error(self._client, self._lock(field), token):
             return await self._client.run(_COMMIT, keys, [token, field, body], read=numbers_only)
 
@@ -125,8 +125,8 @@ class RedisShelf:
             if self._journal is not None:
                 await self._journal.append(SHELF_KEY + field, body)
 
-    def _shelf_keys(self) -> list[str]:
-        return [self._keys.version, self._keys.filled, self._keys.shelf]
+    def _document_keys(self) -> list[str]:
+        return [self._keys.version, self._keys.filled, self._keys.documents]
 
     def _lock(self, field: str) -> str:
         return self._keys.lock(f"shelf:{field}")
@@ -140,7 +140,7 @@ class RedisShelf:
             first = False
             cursor, page = await self._client.call(
                 "HSCAN",
-                self._keys.shelf,
+                self._keys.documents,
                 cursor,
                 "MATCH",
                 f"{kind}:*",

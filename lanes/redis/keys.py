@@ -22,7 +22,7 @@ class Keys:
         self.ended = self._base + "ended"  # sorted set: id, scored by when its task ended
         self.forgotten = self._base + "forgotten"  # sorted set: id, scored by when it was
         self.adding = self._base + "adding"  # hash: key → task whose add has begun
-        self.shelf = self._base + "shelf"  # hash: kind:name → version, line end, body
+        self.documents = self._base + "shelf"  # hash: kind:name → version, line end, body
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"

@@ -231,7 +231,7 @@ class Rebuild:
                 return False
         if self._journal and not await self._empty(token, known):
             return False
-        if not await self._fill_shelf(token, documents):
+        if not await self._fill_documents(token, documents):
             return False
         keys = [*self._filled_keys(), self._keys.weights, self._keys.filled, self._keys.server]
         keys.append(self._keys.counted)
@@ -265,8 +265,8 @@ class Rebuild:
             if page:
                 yield page
 
-    async def _fill_shelf(self, token: str, documents: Mapping[str, bytes]) -> bool:
-        keys = [self._keys.rebuilding, self._keys.shelf]
+    async def _fill_documents(self, token: str, documents: Mapping[str, bytes]) -> bool:
+        keys = [self._keys.rebuilding, self._keys.documents]
         kept = [*documents.items()]
         if not await self._client.run(_CLEAR, keys, [token]):
             return False

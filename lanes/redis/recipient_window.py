@@ -93,8 +93,8 @@ end
 )
 
 
-class RedisMarks:
-    """See `lanes.ports.Marks`."""
+class RedisRecipientWindows:
+    """See `lanes.ports.RecipientWindows`."""
 
     def __init__(self, client: RedisClient, keys: Keys, window_s: float) -> None:
         self._client = client

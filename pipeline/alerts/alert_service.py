@@ -33,7 +33,10 @@ async def serve(
     """
     async with Webhook() as webhook:
         watch = Watch(
-            AlertStore(backend.shelf), root, webhook.tell, lambda: lag_of(backend.receipts, root)
+            AlertStore(backend.documents),
+            root,
+            webhook.tell,
+            lambda: lag_of(backend.receipts, root),
         )
         while True:
             problems = 0

@@ -9,7 +9,7 @@ import msgspec
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
-from pushlane.lanes.ports import Shelf
+from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
 from pushlane.pipeline.alerts.firing import State
@@ -29,14 +29,14 @@ class Known(NamedTuple):
 
 
 class AlertStore:
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
         self._once = Once(log)
 
     async def rules(self) -> list[AlertRule]:
         """All of them, by name; but those that only a newer version understands."""
         rules: list[AlertRule] = []
-        for name, _, body in await self._shelf.list(_RULE):
+        for name, _, body in await self._documents.list(_RULE):
             try:
                 rules.append(decode_rule(name, body))
             except UnknownFormat as error:
@@ -45,7 +45,7 @@ class AlertStore:
 
     async def rule(self, name: str) -> AlertRule:
         """Raises BadInput when there is no such rule; says which is near."""
-        found = await self._shelf.get(_RULE, name)
+        found = await self._documents.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
         return decode_rule(name, found.body)
@@ -56,26 +56,26 @@ class AlertStore:
         Raises:
             BadInput: there is a rule of this name, or there are too many.
         """
-        found = await self._shelf.get(_RULE, rule.name)
+        found = await self._documents.get(_RULE, rule.name)
         if found and not replace:
             raise BadInput(
                 f"there is an alert {rule.name!r} already; add --replace, or choose another name"
             )
-        if not found and len(await self._shelf.list(_RULE)) >= MOST_RULES:
+        if not found and len(await self._documents.list(_RULE)) >= MOST_RULES:
             raise BadInput(f"there are {MOST_RULES:,} alerts already; remove some")
-        await self._shelf.remove(_STATE, rule.name)
+        await self._documents.remove(_STATE, rule.name)
         version = found.version if found else None
-        if await self._shelf.put(_RULE, rule.name, rule.encode(), version) is None:
+        if await self._documents.put(_RULE, rule.name, rule.encode(), version) is None:
             raise TaskConflict(f"the alert {rule.name!r} is being changed elsewhere; try again")
 
     async def remove(self, name: str) -> None:
         """Raises BadInput when there is no such rule."""
-        if not await self._shelf.remove(_RULE, name):
+        if not await self._documents.remove(_RULE, name):
             raise await self._unknown(name)
-        await self._shelf.remove(_STATE, name)
+        await self._documents.remove(_STATE, name)
 
     async def known(self, name: str) -> Known:
-        found = await self._shelf.get(_STATE, name)
+        found = await self._documents.get(_STATE, name)
         if found is None:
             return Known({}, None)
         return Known(msgspec.json.decode(found.body, type=State), found.version)
@@ -84,7 +84,7 @@ class AlertStore:
         """What is known from now on; None when another process has changed it meanwhile."""
         if state == known.state:
             return known
-        version = await self._shelf.put(_STATE, name, msgspec.json.encode(state), known.version)
+        version = await self._documents.put(_STATE, name, msgspec.json.encode(state), known.version)
         return None if version is None else Known(state, version)
 
     async def _unknown(self, name: str) -> BadInput:

@@ -56,7 +56,7 @@ async def see_through(
     backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
 ) -> Run:
     """Until the run has ended: carried out here, or by the process that leads the rules."""
-    book = RuleStore(backend.shelf)
+    book = RuleStore(backend.documents)
     runner = Runner(book, backend.registry, expand, clock.now_ms)
     told = ""
     while (run := await _found(book, wanted)).state.is_open:

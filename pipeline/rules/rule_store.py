@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
-from pushlane.lanes.ports import Shelf
+from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.rules.history import History, decode_history
 from pushlane.pipeline.rules.rule import Rule, decode_rule
@@ -29,14 +29,14 @@ class Page(NamedTuple):
 
 
 class RuleStore:
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
         self._once = Once(log)
 
     async def pages(self) -> list[Page]:
         """All rules, by name; but those that only a newer version understands."""
-        rules = await self._shelf.list(_RULE)
-        kept = {one.name: one.body for one in await self._shelf.list(_HISTORY)}
+        rules = await self._documents.list(_RULE)
+        kept = {one.name: one.body for one in await self._documents.list(_HISTORY)}
         pages: list[Page] = []
         for name, _, body in rules:
             try:
@@ -48,20 +48,20 @@ class RuleStore:
 
     async def page(self, name: str) -> Page:
         """Raises BadInput when there is no such rule; says which is near."""
-        found = await self._shelf.get(_RULE, name)
+        found = await self._documents.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
         return Page(decode_rule(name, found.body), await self.history(name))
 
     async def history(self, name: str) -> History:
-        found = await self._shelf.get(_HISTORY, name)
+        found = await self._documents.get(_HISTORY, name)
         return decode_history(name, found.body) if found else History()
 
     async def add(self, rule: Rule) -> None:
         """Raises BadInput when there is a rule of this name."""
-        if await self._shelf.get(_RULE, rule.name) is None:
-            await self._shelf.remove(_HISTORY, rule.name)  # of one that was removed
-        if await self._shelf.put(_RULE, rule.name, rule.encode(), None) is None:
+        if await self._documents.get(_RULE, rule.name) is None:
+            await self._documents.remove(_HISTORY, rule.name)  # of one that was removed
+        if await self._documents.put(_RULE, rule.name, rule.encode(), None) is None:
             raise BadInput(
                 f"there is a rule {rule.name!r} already; add --replace to change it, or choose "
                 "another name"
@@ -69,7 +69,7 @@ class RuleStore:
 
     async def replace(self, rule: Rule) -> None:
         """In place of the rule of this name, when there is one."""
-        if await self._shelf.get(_RULE, rule.name) is None:
+        if await self._documents.get(_RULE, rule.name) is None:
             await self.add(rule)
         else:
             await self.change(rule.name, rule.replacing)
@@ -77,12 +77,12 @@ class RuleStore:
     async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
         """Raises BadInput when there is no such rule."""
         for attempt in range(_MOST_TRIES):
-            found = await self._shelf.get(_RULE, name)
+            found = await self._documents.get(_RULE, name)
             if found is None:
                 raise await self._unknown(name)
             old = decode_rule(name, found.body)
             rule = edit(old)
-            if rule == old or await self._shelf.put(_RULE, name, rule.encode(), found.version):
+            if rule == old or await self._documents.put(_RULE, name, rule.encode(), found.version):
                 return rule
             await _pause(attempt)
         raise _crowded(name)
@@ -90,24 +90,24 @@ class RuleStore:
     async def change_history(self, name: str, edit: Callable[[History], History]) -> History:
         """What `edit` raises is passed on; it may run again on a newer history."""
         for attempt in range(_MOST_TRIES):
-            found = await self._shelf.get(_HISTORY, name)
+            found = await self._documents.get(_HISTORY, name)
             old = decode_history(name, found.body) if found else History()
             new = edit(old)
             version = found.version if found else None
-            if new == old or await self._shelf.put(_HISTORY, name, new.encode(), version):
+            if new == old or await self._documents.put(_HISTORY, name, new.encode(), version):
                 return new
             await _pause(attempt)
         raise _crowded(name)
 
     async def remove(self, name: str) -> None:
         """Raises BadInput when there is no such rule."""
-        if await self._shelf.get(_RULE, name) is None:
+        if await self._documents.get(_RULE, name) is None:
             raise await self._unknown(name)
-        await self._shelf.remove(_RULE, name)
-        await self._shelf.remove(_HISTORY, name)
+        await self._documents.remove(_RULE, name)
+        await self._documents.remove(_HISTORY, name)
 
     async def _unknown(self, name: str) -> BadInput:
-        known = [one.name for one in await self._shelf.list(_RULE)]
+        known = [one.name for one in await self._documents.list(_RULE)]
         return BadInput(
             f"there is no rule {name!r}{did_you_mean(name, known)} (`pushlane rules list` lists "
             "them)"

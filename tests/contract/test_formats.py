@@ -29,18 +29,18 @@ def new_task(level: Level = Level.HIGH) -> Task:
 
 
 async def written_by(backend: Backend) -> int:
-    return await format_to_write(backend.shelf, backend.registry, backend.presence)
+    return await format_to_write(backend.documents, backend.registry, backend.presence)
 
 
 async def test_the_newest_is_written_from_the_first_task_on_and_all_must_read_it(connections):
     async with connections:
         here, there = await connections.two()
-        assert await min_format(here.shelf) == 1
+        assert await min_format(here.documents) == 1
 
         numbers = await asyncio.gather(written_by(here), written_by(there))
 
         assert numbers == [FORMAT, FORMAT]
-        assert await min_format(there.shelf) == FORMAT
+        assert await min_format(there.documents) == FORMAT
         await here.registry.add(new_task())
         assert await written_by(there) == FORMAT
 
@@ -52,8 +52,8 @@ async def test_an_older_one_is_written_where_there_were_tasks_before_until_it_is
         backend = await connections.one()
         await backend.registry.add(new_task())
 
-        assert (await written_by(backend), await min_format(backend.shelf)) == (1, 1)
-        await set_min_format(backend.shelf, backend.presence, FORMAT)
+        assert (await written_by(backend), await min_format(backend.documents)) == (1, 1)
+        await set_min_format(backend.documents, backend.presence, FORMAT)
         assert await written_by(backend) == FORMAT
 
 
@@ -62,7 +62,7 @@ async def test_an_older_one_is_written_while_a_process_lives_that_reads_no_newer
         here, there = await connections.two()
         await there.presence.announce(OLDER, LONG_S)
 
-        assert (await written_by(here), await min_format(here.shelf)) == (1, 1)
+        assert (await written_by(here), await min_format(here.documents)) == (1, 1)
         await there.presence.leave(OLDER.id)
         assert await written_by(here) == FORMAT
 
@@ -71,7 +71,7 @@ async def test_an_older_one_is_written_while_a_process_lives_that_reads_no_newer
 async def test_what_was_set_for_all_is_written_as_far_as_it_is_known(connections, lowest, written):
     async with connections:
         backend = await connections.one()
-        await set_min_format(backend.shelf, backend.presence, lowest, reads=lowest)
+        await set_min_format(backend.documents, backend.presence, lowest, reads=lowest)
 
         assert await written_by(backend) == written
 
@@ -79,7 +79,7 @@ async def test_what_was_set_for_all_is_written_as_far_as_it_is_known(connections
 async def test_nothing_is_written_when_only_a_newer_version_knows_the_format(connections):
     async with connections:
         backend = await connections.one()
-        await backend.shelf.put("format", "min", msgspec.json.encode({"pushes": 2}), None)
+        await backend.documents.put("format", "min", msgspec.json.encode({"pushes": 2}), None)
 
         with pytest.raises(UnknownFormat):
             await backend.add(new_task(), Settings())
@@ -111,7 +111,7 @@ async def test_a_new_task_goes_push_by_push_as_long_as_bundles_may_not_be_writte
 ):
     async with connections:
         backend = await connections.one()
-        await set_min_format(backend.shelf, backend.presence, 1)
+        await set_min_format(backend.documents, backend.presence, 1)
 
         assert (await backend.add(new_task(), settings)).bundle == 1
 
@@ -120,7 +120,7 @@ async def test_a_task_keeps_the_size_that_it_began_with(connections, settings):
     async with connections:
         backend = await connections.one()
         task = await backend.add(replace(new_task(), key="k"), settings.but(**{"batch": 16}))
-        await set_min_format(backend.shelf, backend.presence, 1)
+        await set_min_format(backend.documents, backend.presence, 1)
 
         again = await backend.add(replace(new_task(), key="k"), settings)
 

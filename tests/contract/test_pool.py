@@ -80,11 +80,11 @@ async def test_a_low_task_gets_the_lane_with_the_fewest_messages_left(
 async def test_the_size_of_the_pool_is_changed_for_all_at_once(connections, settings) -> None:
     async with connections:
         mine, theirs = await connections.two()
-        assert await pool_size(theirs.shelf, POOL) == POOL
+        assert await pool_size(theirs.documents, POOL) == POOL
 
         for lanes in (2 * POOL, 1):
-            await set_pool_size(mine.shelf, lanes)
-            assert await pool_size(theirs.shelf, POOL) == lanes
+            await set_pool_size(mine.documents, lanes)
+            assert await pool_size(theirs.documents, POOL) == lanes
             tasks = [await theirs.add(low_task(), settings) for _ in range(2 * POOL)]
             assert {task.lane for task in tasks} == set(pool_lanes(lanes))
 
@@ -95,7 +95,7 @@ async def test_a_pool_of_no_lanes_or_too_many_is_refused(connections, lanes: int
         backend = await connections.one()
 
         with pytest.raises(BadInput, match=f"{lanes} lanes cannot be; use 1 to 1,024"):
-            await set_pool_size(backend.shelf, lanes)
+            await set_pool_size(backend.documents, lanes)
 
 
 async def test_a_key_that_is_known_keeps_its_lane(connections: Connections, settings) -> None:

@@ -145,7 +145,7 @@ async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
 
 async def test_where_older_processes_read_each_push_goes_alone(embedded, tmp_path) -> None:
     async with connect(embedded) as backend:
-        await set_min_format(backend.shelf, backend.presence, 1)
+        await set_min_format(backend.documents, backend.presence, 1)
 
     result = await run(embedded, asked(people(tmp_path)))
 

@@ -75,7 +75,7 @@ def test_a_run_whose_leader_died_before_its_end_was_written_down_is_not_sent_aga
             two = Leading(backend, Clock(NINE + 60_000), "b", expand=SparkExpander(settings))
             await two.once()
 
-            [run] = (await RuleStore(backend.shelf).history("daily")).runs
+            [run] = (await RuleStore(backend.documents).history("daily")).runs
             assert (run.state, run.total, run.begun) == (RunState.DONE, 30, 2)
             [task] = await listed(backend.registry)
         assert seqs(await on_lane(settings, task)) == [*range(1, 31)]

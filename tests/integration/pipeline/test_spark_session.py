@@ -24,9 +24,9 @@ PROGRAM = """
 import os, signal, sys, typer
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have set it to be ignored
-from cli.errors import errors_told
-from pipeline.errors import spark_errors
-from pipeline.session import spark_session
+from pushlane.cli.errors import errors_told
+from pushlane.pipeline.errors import spark_errors
+from pushlane.pipeline.session import spark_session
 
 try:
     with errors_told(debug=False):

@@ -55,7 +55,7 @@ _RUN = """
 import sys
 
 before = set(sys.modules)
-from cli.main import main
+from pushlane.cli.main import main
 
 try:
     main()

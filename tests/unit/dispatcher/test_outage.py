@@ -39,8 +39,8 @@ from pushlane.lanes.naming import is_later
 from pushlane.lanes.ports import ClaimResult, Delivery, Source
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import BreakerState as TaskState
 from pushlane.lanes.task import DeliveryMode, Level, Task
+from pushlane.lanes.task import State as TaskState
 from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.outages import BROKEN, BUSY, NOT_FOUND
 from tests.unit.dispatcher.support import (

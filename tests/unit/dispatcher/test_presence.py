@@ -92,7 +92,7 @@ async def test_what_cannot_be_said_is_said_again(tmp_path: Path) -> None:
 
 async def test_a_dispatcher_that_cannot_read_what_may_come_refuses_to_start(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        await set_min_format(backend.shelf, backend.presence, 3, reads=3)
+        await set_min_format(backend.documents, backend.presence, 3, reads=3)
 
         with pytest.raises(UserError, match=r"format 3, and this version.*up to 2.*upgrade"):
             await Dispatcher(backend, MemorySink(), settings).run()
@@ -102,22 +102,22 @@ async def test_a_dispatcher_that_cannot_read_what_may_come_refuses_to_start(tmp_
 
 async def test_it_is_raised_only_when_all_live_processes_read_it(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        assert await min_format(backend.shelf) == 1
+        assert await min_format(backend.documents) == 1
         await backend.presence.announce(NEW, 60.0)
         await backend.presence.announce(OLD, 60.0)
         with pytest.raises(TaskConflict, match=r"old \(pid 7\)"):
-            await set_min_format(backend.shelf, backend.presence, 2)
-        assert await min_format(backend.shelf) == 1
+            await set_min_format(backend.documents, backend.presence, 2)
+        assert await min_format(backend.documents) == 1
 
         await backend.presence.leave("old")
-        await set_min_format(backend.shelf, backend.presence, 2)
+        await set_min_format(backend.documents, backend.presence, 2)
 
-        assert await min_format(backend.shelf) == 2
-        await require_format(backend.shelf, 2)
+        assert await min_format(backend.documents) == 2
+        await require_format(backend.documents, 2)
         with pytest.raises(UserError, match="format 2"):
-            await require_format(backend.shelf, 1)
-        await set_min_format(backend.shelf, backend.presence, 1)
-        await require_format(backend.shelf, 1)
+            await require_format(backend.documents, 1)
+        await set_min_format(backend.documents, backend.presence, 1)
+        await require_format(backend.documents, 1)
 
 
 class ComesLate(Wrapped):
@@ -133,8 +133,8 @@ class ComesLate(Wrapped):
 async def test_an_older_process_that_comes_meanwhile_takes_it_back(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         with pytest.raises(TaskConflict):
-            await set_min_format(backend.shelf, ComesLate(backend.presence), 2)
-        assert await min_format(backend.shelf) == 1
+            await set_min_format(backend.documents, ComesLate(backend.presence), 2)
+        assert await min_format(backend.documents) == 1
 
 
 @pytest.mark.parametrize("number", [0, -1, 3])
@@ -143,14 +143,14 @@ async def test_a_format_that_this_process_does_not_read_is_refused(
 ) -> None:
     async with backend_in(tmp_path) as (backend, _):
         with pytest.raises(BadInput, match=f"format {number} is not one from 1 to 2"):
-            await set_min_format(backend.shelf, backend.presence, number)
+            await set_min_format(backend.documents, backend.presence, number)
 
 
 async def test_one_that_is_kept_in_a_way_not_known_stops_a_start(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        await backend.shelf.put("format", "min", b'{"pushes": 2}', None)
+        await backend.documents.put("format", "min", b'{"pushes": 2}', None)
         with pytest.raises(UnknownFormat, match="upgrade"):
-            await require_format(backend.shelf, 1)
+            await require_format(backend.documents, 1)
 
 
 def test_a_process_of_a_newer_version_is_shown_as_far_as_it_is_known() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, UnknownFormat
-from pushlane.lanes.ports import Shelf
+from pushlane.lanes.ports import DocumentStore
 from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.rules import run_transitions
 from pushlane.pipeline.rules.rule import make_rule
@@ -18,35 +18,35 @@ from tests.unit.dispatcher.support import settings_in
 from tests.unit.lanes.stored_documents import ALERT, AT, RULE
 
 
-async def put(shelf: Shelf, kind: str, document: bytes, **fields: Any) -> str:
+async def put(documents: DocumentStore, kind: str, document: bytes, **fields: Any) -> str:
     """A document as a newer version would put it."""
     changed = {**msgspec.json.decode(document), **fields}
     name = changed.pop("_name", None) or changed["name"]
-    found = await shelf.get(kind, name)
-    await shelf.put(kind, name, msgspec.json.encode(changed), found.version if found else None)
+    found = await documents.get(kind, name)
+    await documents.put(kind, name, msgspec.json.encode(changed), found.version if found else None)
     return name
 
 
-async def kept(shelf: Shelf, kind: str, name: str) -> dict[str, Any]:
-    found = await shelf.get(kind, name)
+async def kept(documents: DocumentStore, kind: str, name: str) -> dict[str, Any]:
+    found = await documents.get(kind, name)
     assert found is not None
     return msgspec.json.decode(found.body)
 
 
 async def test_what_was_added_to_a_rule_and_its_history_survives_a_change(tmp_path) -> None:
     async with connect(settings_in(tmp_path)) as backend:
-        name = await put(backend.shelf, "rule", RULE.encode(), later={"a": [1]})
-        await backend.shelf.put(
+        name = await put(backend.documents, "rule", RULE.encode(), later={"a": [1]})
+        await backend.documents.put(
             "rule-history", name, b'{"later": 7, "runs": [{"at_ms": 5, "later": [2]}]}', None
         )
-        book = RuleStore(backend.shelf)
+        book = RuleStore(backend.documents)
 
         changed = await book.change(name, lambda rule: rule.changed(paused=True))
         await book.change_history(name, run_transitions.ask(AT))
 
-        assert (await kept(backend.shelf, "rule", name))["later"] == {"a": [1]}
+        assert (await kept(backend.documents, "rule", name))["later"] == {"a": [1]}
         assert "later" not in changed.shown()
-        history = await kept(backend.shelf, "rule-history", name)
+        history = await kept(backend.documents, "rule-history", name)
         assert (history["later"], history["runs"][0]["later"]) == (7, [2])
         assert history["runs"][1]["at_ms"] == AT
 
@@ -67,11 +67,11 @@ async def test_a_rule_that_only_a_newer_version_understands_is_skipped_and_named
     tmp_path, caplog, kind: str, fields: dict[str, Any]
 ) -> None:
     async with connect(settings_in(tmp_path)) as backend:
-        await put(backend.shelf, "rule", RULE.encode())
-        await put(backend.shelf, "rule", RULE.encode(), name="newer")
+        await put(backend.documents, "rule", RULE.encode())
+        await put(backend.documents, "rule", RULE.encode(), name="newer")
         before = b"{}" if kind == "rule-history" else RULE.encode()
-        await put(backend.shelf, kind, before, **{"name": "newer", **fields})
-        book = RuleStore(backend.shelf)
+        await put(backend.documents, kind, before, **{"name": "newer", **fields})
+        book = RuleStore(backend.documents)
 
         for _ in range(2):
             assert [page.rule.name for page in await book.pages()] == ["weekly"]
@@ -86,9 +86,9 @@ async def test_an_alert_that_only_a_newer_version_understands_is_skipped_and_nam
     tmp_path, caplog
 ) -> None:
     async with connect(settings_in(tmp_path)) as backend:
-        await put(backend.shelf, "alert", ALERT.encode(), later=1)
-        await put(backend.shelf, "alert", ALERT.encode(), name="newer", metric="mood")
-        book = AlertStore(backend.shelf)
+        await put(backend.documents, "alert", ALERT.encode(), later=1)
+        await put(backend.documents, "alert", ALERT.encode(), name="newer", metric="mood")
+        book = AlertStore(backend.documents)
 
         for _ in range(2):
             assert await book.rules() == [ALERT]

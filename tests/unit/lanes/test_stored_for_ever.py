@@ -98,7 +98,7 @@ def journal() -> MemoryJournal:
     return found
 
 
-async def check_tasks(registry, shelf) -> None:
+async def check_tasks(registry, documents) -> None:
     """What make.py put in every registry."""
     tasks = {task.id: task for task in await listed(registry)}
     assert len(tasks) == 2 + len(State)
@@ -110,11 +110,11 @@ async def check_tasks(registry, shelf) -> None:
     assert (await registry.get("sale-7")).id == "full"
     assert await registry.weights() == Weights(5, 4, 1)
 
-    page = await RuleStore(shelf).page("weekly")
+    page = await RuleStore(documents).page("weekly")
     assert page.rule == RULE
     [run] = page.history.runs
     assert (run.at_ms, run.state, run.rule) == (AT, RunState.RUNNING, RULE)
-    assert await AlertStore(shelf).rules() == [ALERT]
+    assert await AlertStore(documents).rules() == [ALERT]
 
 
 @pytest.mark.parametrize(("name", "push"), [("push-plain", PLAIN), ("push-full", FULL)])
@@ -163,7 +163,7 @@ def test_a_spool(tmp_path: Path) -> None:
 async def test_an_embedded_store(tmp_path: Path) -> None:
     shutil.copy(STORED / "store.sqlite", tmp_path / "pushlane.db")
     async with connect(Settings(broker="embedded", data_dir=tmp_path)) as backend:
-        await check_tasks(backend.registry, backend.shelf)
+        await check_tasks(backend.registry, backend.documents)
         progress = await backend.registry.progress(["full"])
         assert progress == [Progress("full", delivered=2, dead=1)]
         bodies = {}
@@ -179,7 +179,7 @@ async def test_an_embedded_store(tmp_path: Path) -> None:
 async def test_a_journal_and_claims(redis_url: str) -> None:
     client = RedisClient(redis_url)
     async with connect_redis(redis_url, "for-ever", journal(), 600.0) as redis:
-        await check_tasks(redis.registry, redis.shelf)
+        await check_tasks(redis.registry, redis.documents)
         for push_id, value in json.loads((STORED / "claims.json").read_text()).items():
             await client.call("SET", Keys("for-ever").claim(push_id), value)
         claimed = await redis.ledger.claim([PLAIN, FULL], "two", 60.0)

@@ -68,7 +68,7 @@ async def test_no_step_goes_on_for_one_that_has_ended(tmp_path: Path, step: str)
         assert (await backend.registry.get("a")).total is None
 
 
-class Marks(Wrapped):
+class RecipientWindows(Wrapped):
     """Notes how many were announced."""
 
     announced = 0
@@ -80,7 +80,7 @@ class Marks(Wrapped):
 async def test_what_is_known_to_be_there_is_announced_and_not_published(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await add(backend)
-        marks = Marks(backend.marks)
+        marks = RecipientWindows(backend.recipient_windows)
         publication = Publication(with_other(backend, marks=marks), task, collapses=True)
         await publication.open()
 
@@ -115,7 +115,7 @@ async def test_bundles_that_were_packed_before_are_published_once_and_announced(
 ) -> None:
     async with backend_in(tmp_path) as (backend, _):
         task = await add(backend, bundle=4)
-        marks = Marks(backend.marks)
+        marks = RecipientWindows(backend.recipient_windows)
         publication = Publication(with_other(backend, marks=marks), task, collapses=True)
         await publication.open()
         bundles = list(packed(bodies(1, 10), 4))

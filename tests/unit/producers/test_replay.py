@@ -63,7 +63,7 @@ async def test_a_push_that_was_published_twice_is_replayed_once(tmp_path: Path) 
 
 async def test_a_clone_of_bundles_goes_in_bundles_of_its_own_size(tmp_path: Path) -> None:
     async with backend_in(tmp_path, batch=3) as (backend, settings):
-        await set_min_format(backend.shelf, backend.presence, FORMAT)
+        await set_min_format(backend.documents, backend.presence, FORMAT)
         pushes = [Push("old", seq, f"to-{seq}") for seq in range(1, 9)]
         await kept_task(backend, *pushes, bundle=4)
 

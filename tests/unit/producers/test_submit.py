@@ -235,7 +235,7 @@ async def test_a_bundle_has_at_most_what_a_lane_allows(tmp_path, level, most):
 
 
 async def set_to_1(backend):
-    await set_min_format(backend.shelf, backend.presence, 1)
+    await set_min_format(backend.documents, backend.presence, 1)
 
 
 async def begin_before_there_were_formats(backend):
@@ -248,7 +248,7 @@ async def test_pushes_go_alone_until_every_process_is_known_to_read_bundles(tmp_
         await prepare(f.backend)
         alone = (await f.submit()).task
         messages = await f.messages(alone.lane)
-        await set_min_format(f.backend.shelf, f.backend.presence, FORMAT)
+        await set_min_format(f.backend.documents, f.backend.presence, FORMAT)
         bundled = (await f.submit()).task
         sizes = await f.sizes(bundled.lane)
 
@@ -730,7 +730,7 @@ async def test_the_collapse_key_of_a_row_is_a_template_and_a_newer_task_replaces
         marks = [[collapse_mark("default", push) for push in some[:2]] for some in pushes]
         collapse, turns = (
             pushes[0][0].collapse,
-            [await f.backend.marks.enter(some, "o", 60) for some in marks],
+            [await f.backend.recipient_windows.enter(some, "o", 60) for some in marks],
         )
 
     assert collapse == "score-Name1"

@@ -88,7 +88,7 @@ async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
         connection.execute("DELETE FROM counters WHERE name = 'shelf'")
 
     async with connect(Settings(data_dir=folder)) as backend:
-        assert await backend.shelf.put("rule", "weekly", b"text", None) is not None
+        assert await backend.documents.put("rule", "weekly", b"text", None) is not None
         assert await backend.presence.list() == []
 
 

@@ -14,12 +14,12 @@ from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.recipient_window import Mark
 from pushlane.lanes.redis.client import RedisClient
-from pushlane.lanes.redis.documents import RedisShelf
+from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.pubsub import ChangeSignal
-from pushlane.lanes.redis.recipient_window import RedisMarks
+from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 from pushlane.lanes.search import ALL
 from pushlane.lanes.task import Finished, Level, Task, Weights
@@ -36,8 +36,10 @@ CALLS: dict[str, Call] = {
     "lease acquire": lambda client: RedisLease(client, KEYS).acquire("a", "b", 1),
     "lease is_held": lambda client: RedisLease(client, KEYS).is_held("a"),
     "ledger claim": lambda client: RedisLedger(client, KEYS, 60).claim([PUSH], "me", 1),
-    "marks first": lambda client: RedisMarks(client, KEYS, 60).first([Mark("k", "1")]),
-    "marks enter": lambda client: RedisMarks(client, KEYS, 60).enter([Mark("k", "1")], "me", 1),
+    "marks first": lambda client: RedisRecipientWindows(client, KEYS, 60).first([Mark("k", "1")]),
+    "marks enter": lambda client: RedisRecipientWindows(client, KEYS, 60).enter(
+        [Mark("k", "1")], "me", 1
+    ),
     "registry get": lambda client: RedisRegistry(client, KEYS, None).get("t"),
     "registry page": lambda client: RedisRegistry(client, KEYS, None).page(ALL),
     "registry some": lambda client: RedisRegistry(client, KEYS, None).some(["t"]),
@@ -56,9 +58,11 @@ CALLS: dict[str, Call] = {
         [Finished("t", Kind.DEAD, [1])]
     ),
     "registry finished": lambda client: RedisRegistry(client, KEYS, None).finished("t", [1, 2]),
-    "shelf get": lambda client: RedisShelf(client, KEYS, None).get("kind", "name"),
-    "shelf put": lambda client: RedisShelf(client, KEYS, None).put("kind", "name", b"body", None),
-    "shelf list": lambda client: RedisShelf(client, KEYS, None).list("kind"),
+    "shelf get": lambda client: RedisDocuments(client, KEYS, None).get("kind", "name"),
+    "shelf put": lambda client: RedisDocuments(client, KEYS, None).put(
+        "kind", "name", b"body", None
+    ),
+    "shelf list": lambda client: RedisDocuments(client, KEYS, None).list("kind"),
     "notices": lambda client: ChangeSignal(client, "channel").wait(0.1),
 }
 

@@ -57,11 +57,11 @@ async def test_a_lost_redis_has_its_documents_and_its_tasks_again(redis_url: str
     async with world_on(redis_url) as world, world.redis() as redis:
         await redis.registry.add(task)
         for number in range(50):
-            await redis.shelf.put("rule", f"rule-{number:02}", b"%d" % number, None)
-        await redis.shelf.remove("rule", "rule-07")
+            await redis.documents.put("rule", f"rule-{number:02}", b"%d" % number, None)
+        await redis.documents.remove("rule", "rule-07")
         await world.delete("*")
 
-        found = await redis.shelf.list("rule")
+        found = await redis.documents.list("rule")
 
         assert [int(document.body) for document in found] == [*range(7), *range(8, 50)]
         assert await listed(redis.registry) == [task]
@@ -69,26 +69,26 @@ async def test_a_lost_redis_has_its_documents_and_its_tasks_again(redis_url: str
 
 async def test_what_was_removed_does_not_come_back_with_an_older_copy(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.redis() as redis:
-        version = await redis.shelf.put("rule", "weekly", b"old", None)
+        version = await redis.documents.put("rule", "weekly", b"old", None)
         client = RedisClient(world.url)
-        copy = await client.call("HGET", Keys(world.prefix).shelf, "rule:weekly")
-        await redis.shelf.remove("rule", "weekly")
+        copy = await client.call("HGET", Keys(world.prefix).documents, "rule:weekly")
+        await redis.documents.remove("rule", "weekly")
         del world.journal.records[KEY]  # the topic was compacted
-        await client.call("HSET", Keys(world.prefix).shelf, "rule:weekly", copy)
+        await client.call("HSET", Keys(world.prefix).documents, "rule:weekly", copy)
         for key in (Keys(world.prefix).server, Keys(world.prefix).filled):
             await client.call("SET", key, "another")
         await client.close()
 
-        assert await redis.shelf.get("rule", "weekly") is None
-        assert await redis.shelf.put("rule", "weekly", b"late", version) is None
+        assert await redis.documents.get("rule", "weekly") is None
+        assert await redis.documents.put("rule", "weekly", b"late", version) is None
 
 
 async def test_a_document_is_in_the_journal_before_anybody_sees_it(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.redis() as redis:
         world.journal.let_append.clear()
-        put = asyncio.create_task(redis.shelf.put("rule", "weekly", b"one", None))
+        put = asyncio.create_task(redis.documents.put("rule", "weekly", b"one", None))
         await world.journal.appending.wait()
-        assert await redis.shelf.get("rule", "weekly") is None
+        assert await redis.documents.get("rule", "weekly") is None
         world.journal.let_append.set()
         await put
         assert world.journal.records[KEY] == b"one"
@@ -97,7 +97,7 @@ async def test_a_document_is_in_the_journal_before_anybody_sees_it(redis_url: st
 async def test_of_puts_over_one_version_the_loser_journals_nothing(redis_url: str) -> None:
     async with world_on(redis_url) as world:
         async with world.redis() as one, world.redis() as other:
-            puts = (redis.shelf.put("rule", "weekly", b"x", None) for redis in (one, other) * 5)
+            puts = (redis.documents.put("rule", "weekly", b"x", None) for redis in (one, other) * 5)
             versions = await asyncio.gather(*puts)
         assert sum(version is not None for version in versions) == 1
         assert world.journal.appended == [KEY]
@@ -107,21 +107,21 @@ async def test_a_writer_whose_lock_ended_leaves_the_kept_body_in_the_journal(
     redis_url: str,
 ) -> None:
     async with world_on(redis_url) as world, world.redis() as slow, world.redis() as quick:
-        first = await slow.shelf.put("rule", "weekly", b"first", None)
+        first = await slow.documents.put("rule", "weekly", b"first", None)
         world.journal.let_append.clear()
         world.journal.appending.clear()
-        late = asyncio.create_task(slow.shelf.put("rule", "weekly", b"late", first))
+        late = asyncio.create_task(slow.documents.put("rule", "weekly", b"late", first))
         await world.journal.appending.wait()
         await world.delete("lock:*")
         world.journal.appending.clear()
-        soon = asyncio.create_task(quick.shelf.put("rule", "weekly", b"soon", first))
+        soon = asyncio.create_task(quick.documents.put("rule", "weekly", b"soon", first))
         await world.journal.appending.wait()
         world.journal.let_append.set()
 
         kept = await soon
         assert await late is None
 
-        assert (await quick.shelf.get("rule", "weekly")) == ("weekly", kept, b"soon")
+        assert (await quick.documents.get("rule", "weekly")) == ("weekly", kept, b"soon")
         assert world.journal.records[KEY] == b"soon"
 
 
@@ -135,6 +135,6 @@ async def test_a_journal_that_fails_lets_the_next_writer_in_at_once(redis_url: s
     async with world_on(redis_url) as world, world.redis() as redis:
         world.journal.after_append = die
         with pytest.raises(Died):
-            await redis.shelf.put("rule", "weekly", b"one", None)
+            await redis.documents.put("rule", "weekly", b"one", None)
         world.journal.after_append = lambda: None
-        assert await redis.shelf.put("rule", "weekly", b"two", None) is not None
+        assert await redis.documents.put("rule", "weekly", b"two", None) is not None

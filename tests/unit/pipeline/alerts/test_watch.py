@@ -118,10 +118,10 @@ def test_without_a_store_it_says_how_to_make_one(tmp_path):
 async def test_it_is_told_once_over_restarts(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(OK, keep=True).running() as server:
-        async with shelf(tmp_path) as book:
+        async with documents(tmp_path) as book:
             await book.add(rule(url=server.url, by="sink"))
         for _ in range(3):
-            async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+            async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
                 await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
         [message] = map(json.loads, server.bodies)
         assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
@@ -130,10 +130,10 @@ async def test_it_is_told_once_over_restarts(tmp_path):
 async def test_its_end_is_told_once_over_restarts(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(OK, keep=True).running() as server:
-        async with shelf(tmp_path) as book:
+        async with documents(tmp_path) as book:
             await book.add(rule(url=server.url))
         for now_ms in (NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_630_000):
-            async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+            async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
                 await Watch(book, root, webhook.tell, no_lag).look(now_ms)
         assert [json.loads(body)["status"] for body in server.bodies] == ["firing", "recovered"]
 
@@ -141,7 +141,7 @@ async def test_its_end_is_told_once_over_restarts(tmp_path):
 async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(AWAY, keep=True).running() as server:
-        async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+        async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
             await book.add(rule(url=server.url))
             watch = Watch(book, root, webhook.tell, no_lag)
             [look] = await watch.look(NOW_MS)
@@ -158,7 +158,7 @@ async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path)
 async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead", sink="Zürich\x7f\n"))
     async with Server(OK, keep=True).running() as server:
-        async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+        async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
             await book.add(rule(url=server.url, by="sink"))
             [look] = await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
         assert (look.problem, len(server.bodies)) == ("", 1)
@@ -176,7 +176,7 @@ async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path)
         ids.append(message.id)
         return ""
 
-    async with shelf(tmp_path) as book:
+    async with documents(tmp_path) as book:
         await book.add(rule())
         with pytest.raises(KeyboardInterrupt):
             await Watch(book, root, killed, no_lag).look(NOW_MS)
@@ -196,7 +196,7 @@ async def test_one_alert_that_goes_wrong_does_not_stop_the_others(tmp_path):
         ids.append(message.alert)
         return ""
 
-    async with shelf(tmp_path) as book:
+    async with documents(tmp_path) as book:
         await book.add(rule(Metric.P99_WAIT_MS, "> 1"))
         healthy = AlertRule(
             name="b", metric=Metric.DEAD, when=Threshold.parse("> 1"), url="http://127.0.0.1:9/"
@@ -213,7 +213,7 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     for path in open_store(root).generation.manifests.iterdir():
         path.write_text("{")
-    async with shelf(tmp_path) as book, Webhook(no_wait) as webhook:
+    async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
         await book.add(rule())
         lag = partial(lag_of, None, root)
         [look] = await Watch(book, root, webhook.tell, lag).look(NOW_MS)
@@ -221,7 +221,7 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
 
 
 async def test_an_alert_of_the_same_name_is_refused_unless_it_replaces(tmp_path):
-    async with shelf(tmp_path) as book:
+    async with documents(tmp_path) as book:
         await book.add(rule())
         with pytest.raises(BadInput, match="--replace"):
             await book.add(rule(when="> 10%"))
@@ -237,7 +237,7 @@ async def test_a_removed_alert_forgets_what_it_told(tmp_path):
         told.append(message.status)
         return ""
 
-    async with shelf(tmp_path) as book:
+    async with documents(tmp_path) as book:
         for _ in range(2):
             await book.add(rule())
             await Watch(book, root, tell, no_lag).look(NOW_MS)
@@ -252,7 +252,7 @@ def _key(head):
 
 
 @asynccontextmanager
-async def shelf(folder):
+async def documents(folder):
     """The book of an embedded backend, opened anew."""
     async with connect(Settings(data_dir=folder / "data")) as backend:
-        yield AlertStore(backend.shelf)
+        yield AlertStore(backend.documents)

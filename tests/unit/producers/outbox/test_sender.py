@@ -122,7 +122,7 @@ async def test_pushes_go_in_bundles_of_the_size_that_the_spool_began_with(settin
 
 async def test_pushes_go_alone_where_older_processes_are_to_read_them(settings, folder) -> None:
     async with connect(settings) as backend:
-        await set_min_format(backend.shelf, backend.presence, 1)
+        await set_min_format(backend.documents, backend.presence, 1)
     stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 12)])
 
     await send(settings, stream)
@@ -196,7 +196,7 @@ async def test_what_an_older_version_sent_replaces_what_waits_though_it_was_not_
 
     async with connect(settings) as backend:
         marks = [collapse_mark(TASK.app, push) for push in waiting]
-        turns = await backend.marks.enter(marks, "a dispatcher", 60.0)
+        turns = await backend.recipient_windows.enter(marks, "a dispatcher", 60.0)
     assert turns == [Turn.OVER] * 3
 
 

@@ -13,7 +13,7 @@ from pushlane.lanes.embedded.process_liveness import Owner, is_alive
 HOLD = """
 import sys
 from pathlib import Path
-from lanes.embedded.owners import Owner
+from pushlane.lanes.embedded.process_liveness import Owner
 owner = Owner(Path(sys.argv[1]))
 owner.start()
 print(owner.name, flush=True)
