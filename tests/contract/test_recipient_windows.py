@@ -19,9 +19,9 @@ async def test_the_first_of_a_key_stays_the_first_for_everybody(connections):
     async with connections:
         here, there = await connections.two()
 
-        assert await here.marks.first([mark("a", 5), mark("b", 6)]) == [True, True]
+        assert await here.recipient_windows.first([mark("a", 5), mark("b", 6)]) == [True, True]
 
-        assert await there.marks.first([mark("a", 1), mark("a", 5), mark("c", 7)]) == [
+        assert await there.recipient_windows.first([mark("a", 1), mark("a", 5), mark("c", 7)]) == [
             False,
             True,
             True,
@@ -30,7 +30,7 @@ async def test_the_first_of_a_key_stays_the_first_for_everybody(connections):
 
 async def test_of_two_with_one_key_in_a_call_one_is_the_first(connections):
     async with connections:
-        marks = (await connections.one()).marks
+        marks = (await connections.one()).recipient_windows
 
         assert await marks.first([mark("a", 5), mark("a", 4), mark("b", 1)]) == [True, False, True]
 
@@ -39,14 +39,20 @@ async def test_one_at_a_time_goes_of_a_key_and_others_beside_it(connections):
     async with connections:
         here, there = await connections.two()
 
-        assert await here.marks.enter([mark("a", 1), mark("b", 1)], "h", LONG_S) == [GO, GO]
+        assert await here.recipient_windows.enter([mark("a", 1), mark("b", 1)], "h", LONG_S) == [
+            GO,
+            GO,
+        ]
 
-        assert await there.marks.enter([mark("a", 2), mark("c", 1)], "t", LONG_S) == [BUSY, GO]
+        assert await there.recipient_windows.enter([mark("a", 2), mark("c", 1)], "t", LONG_S) == [
+            BUSY,
+            GO,
+        ]
 
 
 async def test_who_goes_again_gets_the_same_answer(connections):
     async with connections:
-        marks = (await connections.one()).marks
+        marks = (await connections.one()).recipient_windows
         await marks.enter([mark("a", 1)], "h", LONG_S)
 
         assert await marks.enter([mark("a", 1)], "h", LONG_S) == [GO]
@@ -56,68 +62,70 @@ async def test_who_goes_again_gets_the_same_answer(connections):
 async def test_when_one_has_left_the_next_goes_and_no_older_one_ever(connections):
     async with connections:
         here, there = await connections.two()
-        await here.marks.enter([mark("a", 1)], "h", LONG_S)
-        await there.marks.enter([mark("a", 2)], "t", LONG_S)
+        await here.recipient_windows.enter([mark("a", 1)], "h", LONG_S)
+        await there.recipient_windows.enter([mark("a", 2)], "t", LONG_S)
 
-        await here.marks.leave([mark("a", 1)], "h")
+        await here.recipient_windows.leave([mark("a", 1)], "h")
 
-        assert await here.marks.enter([mark("a", 1)], "h", LONG_S) == [OVER]
-        assert await there.marks.enter([mark("a", 2)], "t", LONG_S) == [GO]
+        assert await here.recipient_windows.enter([mark("a", 1)], "h", LONG_S) == [OVER]
+        assert await there.recipient_windows.enter([mark("a", 2)], "t", LONG_S) == [GO]
 
 
 async def test_an_older_one_is_over_when_a_newer_one_was_announced(connections):
     async with connections:
         here, there = await connections.two()
 
-        await here.marks.announce([mark("a", 3), mark("a", 2), mark("b", 1)])
+        await here.recipient_windows.announce([mark("a", 3), mark("a", 2), mark("b", 1)])
 
-        entered = await there.marks.enter([mark("a", 2), mark("a", 3), mark("b", 1)], "t", LONG_S)
+        entered = await there.recipient_windows.enter(
+            [mark("a", 2), mark("a", 3), mark("b", 1)], "t", LONG_S
+        )
         assert entered == [OVER, GO, GO]
 
 
 async def test_what_is_announced_while_one_goes_does_not_stop_it_from_leaving(connections):
     async with connections:
         here, there = await connections.two()
-        await here.marks.enter([mark("a", 1)], "h", LONG_S)
-        await there.marks.announce([mark("a", 2)])
-        assert await there.marks.enter([mark("a", 2)], "t", LONG_S) == [BUSY]
+        await here.recipient_windows.enter([mark("a", 1)], "h", LONG_S)
+        await there.recipient_windows.announce([mark("a", 2)])
+        assert await there.recipient_windows.enter([mark("a", 2)], "t", LONG_S) == [BUSY]
 
-        await here.marks.leave([mark("a", 1)], "h")
+        await here.recipient_windows.leave([mark("a", 1)], "h")
 
-        assert await there.marks.enter([mark("a", 2)], "t", LONG_S) == [GO]
+        assert await there.recipient_windows.enter([mark("a", 2)], "t", LONG_S) == [GO]
 
 
 async def test_only_its_owner_leaves(connections):
     async with connections:
         here, there = await connections.two()
-        await here.marks.enter([mark("a", 1)], "h", LONG_S)
+        await here.recipient_windows.enter([mark("a", 1)], "h", LONG_S)
 
-        await there.marks.leave([mark("a", 1)], "t")
+        await there.recipient_windows.leave([mark("a", 1)], "t")
 
-        assert await there.marks.enter([mark("a", 2)], "t", LONG_S) == [BUSY]
+        assert await there.recipient_windows.enter([mark("a", 2)], "t", LONG_S) == [BUSY]
 
 
 async def test_a_turn_ends_with_its_time(connections):
     async with connections:
         here, there = await connections.two()
-        await here.marks.enter([mark("a", 1)], "h", SHORT_S)
+        await here.recipient_windows.enter([mark("a", 1)], "h", SHORT_S)
 
         async def is_free() -> bool:
-            return await there.marks.enter([mark("a", 2)], "t", LONG_S) == [GO]
+            return await there.recipient_windows.enter([mark("a", 2)], "t", LONG_S) == [GO]
 
         await until(is_free)
 
 
 async def test_of_two_in_one_call_the_newest_goes(connections):
     async with connections:
-        marks = (await connections.one()).marks
+        marks = (await connections.one()).recipient_windows
 
         assert await marks.enter([mark("a", 1), mark("a", 2)], "h", LONG_S) == [OVER, GO]
 
 
 async def test_answers_come_in_the_order_of_the_marks_however_many(connections):
     async with connections:
-        marks = (await connections.one()).marks
+        marks = (await connections.one()).recipient_windows
         await marks.announce([mark(f"k{n}", 2) for n in range(0, 5_000, 2)])
 
         entered = await marks.enter([mark(f"k{n}") for n in range(5_000)], "h", LONG_S)

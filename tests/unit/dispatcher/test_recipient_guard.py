@@ -42,7 +42,7 @@ async def add(
     ]
     await backend.broker.publish(task.lane, [encode(push) for push in pushes])
     if key and announce:
-        await backend.marks.announce([collapse_mark(task.app, push) for push in pushes])
+        await backend.recipient_windows.announce([collapse_mark(task.app, push) for push in pushes])
     return await backend.registry.change(task.id, task_transitions.seal(len(pushes)))
 
 
@@ -198,9 +198,9 @@ class Away(Wrapped):
 
 async def test_while_the_marks_are_away_pushes_wait_for_them(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        marks = Away(backend.marks)
+        marks = Away(backend.recipient_windows)
         sink = MemorySink()
-        async with dispatching(replace(backend, marks=marks), sink, settings):
+        async with dispatching(replace(backend, recipient_windows=marks), sink, settings):
             task = await add(backend, "anna", "anna", dedupe=True)
             await marks.asked.wait()
             assert sink.received == []
@@ -213,7 +213,7 @@ async def test_while_the_marks_are_away_pushes_wait_for_them(tmp_path: Path) -> 
 
 async def test_or_duplicates_are_sent_and_counted_when_the_settings_say_so(tmp_path: Path) -> None:
     async with backend_in(tmp_path, ledger_away="degrade") as (backend, settings):
-        away = replace(backend, marks=Away(backend.marks))
+        away = replace(backend, recipient_windows=Away(backend.recipient_windows))
         sink = MemorySink()
         async with dispatching(away, sink, settings) as dispatcher:
             await add(backend, "anna", "anna", dedupe=True)

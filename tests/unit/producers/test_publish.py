@@ -81,7 +81,9 @@ async def test_what_is_known_to_be_there_is_announced_and_not_published(tmp_path
     async with backend_in(tmp_path) as (backend, _):
         task = await add(backend)
         marks = RecipientWindows(backend.recipient_windows)
-        publication = Publication(with_other(backend, marks=marks), task, collapses=True)
+        publication = Publication(
+            with_other(backend, recipient_windows=marks), task, collapses=True
+        )
         await publication.open()
 
         await publication.publish(bodies(1, 3), "submit-a", known=2)
@@ -116,7 +118,9 @@ async def test_bundles_that_were_packed_before_are_published_once_and_announced(
     async with backend_in(tmp_path) as (backend, _):
         task = await add(backend, bundle=4)
         marks = RecipientWindows(backend.recipient_windows)
-        publication = Publication(with_other(backend, marks=marks), task, collapses=True)
+        publication = Publication(
+            with_other(backend, recipient_windows=marks), task, collapses=True
+        )
         await publication.open()
         bundles = list(packed(bodies(1, 10), 4))
 
