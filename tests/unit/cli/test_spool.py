@@ -216,7 +216,7 @@ def test_pushes_from_a_spool_replace_those_that_wait(
     async def turns() -> Sequence[Turn]:
         async with connect(settings) as backend:
             marks = [collapse_mark("default", push) for push in await lane_of(backend, waiting)]
-            return await backend.marks.enter(marks, "a dispatcher", 60.0)
+            return await backend.recipient_windows.enter(marks, "a dispatcher", 60.0)
 
     assert asyncio.run(turns()) == [Turn.OVER] * 3
 
