@@ -21,9 +21,10 @@ async def write_singles(settings: Settings, count: int) -> dict[str, int]:
     totals: dict[str, int] = {}
     async with connect(settings) as backend:
         while len(totals) < count:
-            tasks = [_task(settings) for _ in range(min(_AT_ONCE, count - len(totals)))]
-            await _write(backend, tasks)
-            totals.update((task.id, 1) for task in tasks)
+            made = (_task(settings) for _ in range(min(_AT_ONCE, count - len(totals))))
+            tasks = {task.id: task for task in made}  # so many in a moment may draw one id twice
+            await _write(backend, list(tasks.values()))
+            totals.update(dict.fromkeys(tasks, 1))
     return totals
 
 
