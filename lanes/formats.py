@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
-from pushlane.lanes.ports import Document, DocumentStore, Presence, Registry
+from pushlane.lanes.ports import Document, DocumentStore, Presence, TaskStore
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
@@ -21,7 +21,7 @@ _KIND = "format"
 _NAME = "min"
 
 
-async def format_to_write(documents: DocumentStore, registry: Registry, presence: Presence) -> int:
+async def format_to_write(documents: DocumentStore, registry: TaskStore, presence: Presence) -> int:
     """The format of what is published now: `min_format`, which is our own from the first task on
     where there never was any, and no live process reads less.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pushlane.lanes.task import Level, State, Task
 
 if TYPE_CHECKING:
-    from pushlane.lanes.ports import Registry
+    from pushlane.lanes.ports import TaskStore
 
 PAGE = 200  # read and decoded in two or three ms
 
@@ -49,7 +49,7 @@ class TaskPage(NamedTuple):
     after: str = ""
 
 
-async def pages(registry: Registry, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
+async def pages(registry: TaskStore, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
     """Those that fit, newest first, with a turn for others after each page."""
     after, is_last = "", False
     while not is_last:
@@ -59,7 +59,7 @@ async def pages(registry: Registry, query: TaskQuery = ALL) -> AsyncIterator[lis
             yield tasks
 
 
-async def listed(registry: Registry, states: Sequence[State] = ()) -> list[Task]:
+async def listed(registry: TaskStore, states: Sequence[State] = ()) -> list[Task]:
     """All tasks in these states (in any when none is named), oldest first."""
     found = [task async for page in pages(registry, TaskQuery(states)) for task in page]
     found.reverse()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 
-from pushlane.lanes.documents import check_body, check_place
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.schema import bump
 from pushlane.lanes.ports import Document
+from pushlane.lanes.ports.documents import check_body, check_place
 
 
 class EmbeddedDocuments:

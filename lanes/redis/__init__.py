@@ -23,12 +23,12 @@ from pushlane.lanes.redis.registry import RedisRegistry
 
 __all__ = [
     "OnRedis",
+    "RedisDocuments",
     "RedisLease",
     "RedisLedger",
-    "RedisMarks",
     "RedisPresence",
+    "RedisRecipientWindows",
     "RedisRegistry",
-    "RedisShelf",
     "connect_redis",
 ]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pushlane.lanes.documents import check_body, check_place
 from pushlane.lanes.ports import Document, Journal
+from pushlane.lanes.ports.documents import check_body, check_place
 from pushlane.lanes.redis.client import RedisClient, numbers_only, turn, words
 from pushlane.lanes.redis.codec import READY, SHELVE
 from pushlane.lanes.redis.keys import Keys

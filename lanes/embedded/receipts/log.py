@@ -21,8 +21,8 @@ from pushlane.lanes.durable import sync_folder
 from pushlane.lanes.embedded.receipts.files import put_new, replace
 from pushlane.lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
 from pushlane.lanes.errors import ReceiptsGone, StorageFull, Unreachable
-from pushlane.lanes.even_split import spread
 from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.settings import Settings
 
 _LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
@@ -149,7 +149,7 @@ class EmbeddedReceiptLog(ReceiptLog):
     def _advance(self, start: list[int], most: int | None) -> list[int]:
         found = self._ends(start, most)
         counts = [len(ends) for ends in found]
-        shares = counts if most is None else spread(counts, most)
+        shares = counts if most is None else split_evenly(counts, most)
         return [
             ends[share - 1] if share else here
             for ends, share, here in zip(found, shares, start, strict=True)

@@ -16,8 +16,8 @@ import _pulsar
 import msgspec
 
 from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
-from pushlane.lanes.even_split import spread
 from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
@@ -87,7 +87,7 @@ class PulsarReceiptLog(ReceiptLog):
         for partition, extent in enumerate(extents):
             await self._check(partition, extent, starts[partition])
         counts = [extent.count_from(here) for extent, here in zip(extents, starts, strict=True)]
-        shares = counts if most is None else spread(counts, most)
+        shares = counts if most is None else split_evenly(counts, most)
         rows = zip(extents, starts, shares, strict=True)
         return [str(extent.after(here, share)) for extent, here, share in rows]
 
