@@ -12,13 +12,12 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from pushlane.lanes.durable import sync_folder
-from pushlane.lanes.embedded.receipts.files import put_new, replace
+from pushlane.lanes.durable import create_durably, sync, write_durably
 from pushlane.lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
 from pushlane.lanes.errors import ReceiptsGone, StorageFull, Unreachable
 from pushlane.lanes.ports import ReceiptLog
@@ -30,6 +29,7 @@ _SEGMENTS = 8
 _PAGE_BYTES = 4 * 1024 * 1024
 _PATIENCE_S = 10.0
 _RETRY_S = 0.002
+_PRIVATE = 0o600
 
 T = TypeVar("T")
 
@@ -95,8 +95,8 @@ class EmbeddedReceiptLog(ReceiptLog):
         path = self._folder / "partitions"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            sync_folder(self._folder.parent)
-            put_new(path, b"%d" % self._settings.receipts_partitions)
+            sync(self._folder.parent)
+            _make(path, b"%d" % self._settings.receipts_partitions)
         limits = _limits(self._settings, int(path.read_bytes()))
         return [
             Partition(self._folder / str(n), limits, partial(self._committed_of, n))
@@ -195,7 +195,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         return None if found is None else found[partition]
 
     def _commit(self, positions: list[int]) -> None:
-        replace(self._committed_path, json.dumps(_shown(positions)).encode())
+        write_durably(self._committed_path, json.dumps(_shown(positions)).encode(), _PRIVATE)
         for part in self._partitions:
             try:
                 part.tidy(wait_s=0)
@@ -209,7 +209,7 @@ class EmbeddedReceiptLog(ReceiptLog):
     def _secret(self) -> bytes:
         path = self._folder / "secret"
         if not path.exists():
-            put_new(path, secrets.token_bytes(16))
+            _make(path, secrets.token_bytes(16))
         return path.read_bytes()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -232,6 +232,12 @@ def _limits(settings: Settings, partitions: int) -> Limits:
         settings.receipts_retention_s,
         settings.receipts != "required",
     )
+
+
+def _make(path: Path, content: bytes) -> None:
+    """Make the file; when another process was first, what it wrote stays."""
+    with suppress(FileExistsError):
+        create_durably(path, content, _PRIVATE)
 
 
 def _shown(positions: Iterator[int] | list[int]) -> list[str]:

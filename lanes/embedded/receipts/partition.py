@@ -7,7 +7,6 @@ and runs in a thread.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -17,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from pushlane.lanes.durable import sync_folder
+from pushlane.lanes.durable import sync
 from pushlane.lanes.embedded.receipts.records import (
     LogSegment,
     Record,
@@ -30,8 +29,8 @@ from pushlane.lanes.embedded.receipts.records import (
     whole_until,
 )
 from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.file_lock import FileLock
 
-_RETRY_S = 0.002
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given
 
 
@@ -81,7 +80,7 @@ class Partition:
         self._committed = committed
         self._limits = limits
         self._mine = threading.Lock()
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
         self._tail: _Tail | None = None
         self._counted = _Counted(0, 0, 0)
 
@@ -186,7 +185,7 @@ class Partition:
     def close(self) -> None:
         with self._mine:
             if self._lock is not None:
-                os.close(self._lock)
+                self._lock.close()
             if self._tail is not None:
                 os.close(self._tail.file)
             self._lock = self._tail = None
@@ -231,22 +230,23 @@ class Partition:
             raise Busy
         try:
             lock = self._open_lock()
-            _take(lock, time.monotonic() + wait_s)
+            if not lock.acquire(wait_s):
+                raise Busy
             try:
                 yield
             finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)
+                lock.release()
         finally:
             self._mine.release()
 
-    def _open_lock(self) -> int:
-        if self._lock is not None and os.fstat(self._lock).st_nlink:
+    def _open_lock(self) -> FileLock:
+        if self._lock is not None and not self._lock.is_removed:
             return self._lock
         if self._lock is not None:  # somebody has removed the folder
-            os.close(self._lock)
+            self._lock.close()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_folder(self._folder.parent)
-        self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        sync(self._folder.parent)
+        self._lock = FileLock(self._folder / "lock")
         return self._lock
 
     def _caught_up(self) -> _Tail:
@@ -273,7 +273,7 @@ class Partition:
         is_new = not segment.path.exists()
         tail = _Tail(segment)
         if is_new:
-            sync_folder(self._folder)
+            sync(self._folder)
         if self._tail is not None:
             os.close(self._tail.file)
         self._tail = tail
@@ -349,13 +349,3 @@ def _write(tail: _Tail, content: bytes) -> None:
             os.ftruncate(tail.file, offset)
         raise
     tail.end += len(content)
-
-
-def _take(lock: int, deadline_s: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline_s:
-                raise Busy from None
-            time.sleep(_RETRY_S)
