@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import format_to_write
@@ -144,39 +145,19 @@ class Backend:
         return await self.registry.change(task.id, edit)
 
 
-@asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Backend]:
+def connect(settings: Settings) -> AbstractAsyncContextManager[Backend]:
     """Open the backend that the settings name, and close it in the end.
 
     Raises:
         Unreachable: a service does not answer; names its URL.
     """
-    if settings.broker == "embedded":
-        from pushlane.lanes.embedded import connect_embedded
-
-        adapters = connect_embedded(settings)
-    else:
-        from pushlane.lanes.pulsar import connect_pulsar
-
-        adapters = connect_pulsar(settings)
-    async with adapters as backend:
-        yield backend
+    return load_package(settings).connect(settings)
 
 
-@asynccontextmanager
-async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
+def connect_receipts(settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]:
     """Open the log of receipts alone, for who needs nothing else, and close it in the end.
 
     Raises:
         Unreachable: the service that holds it does not answer; names its URL.
     """
-    if settings.broker == "embedded":
-        from pushlane.lanes.embedded import connect_embedded_receipts
-
-        opening: AbstractAsyncContextManager[ReceiptLog] = connect_embedded_receipts(settings)
-    else:
-        from pushlane.lanes.pulsar import connect_pulsar_receipts
-
-        opening = connect_pulsar_receipts(settings)
-    async with opening as receipts:
-        yield receipts
+    return load_package(settings).connect_receipts(settings)

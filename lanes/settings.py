@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import fields, force_setattr, replace
 
+from pushlane.lanes.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.masking import masked
 from pushlane.lanes.secret import Secret
@@ -146,6 +147,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             needed_s = max(getattr(self, name) for name in _NEED_THEIR_TASK)
             force_setattr(self, "task_retention_s", max(_TASKS_KEPT_S, needed_s))
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend that these settings name is able to do."""
+        return adapter_of(self).capabilities
+
+    @property
+    def location(self) -> str:
+        """Where the tasks are: the folder of the embedded store, or the URL of the broker."""
+        return str(self.data_dir) if self.capabilities.is_local else self.broker
+
+    @property
+    def is_store_missing(self) -> bool:
+        """Whether the store is a folder on this machine that nobody has made yet."""
+        return self.capabilities.is_local and not self.data_dir.is_dir()
+
     def but(self, **changes: Any) -> Settings:
         """The same with other values of some."""
         return replace(self, **changes)
@@ -243,13 +259,9 @@ def _converted(name: str, given: _Given) -> Any:
         value = msgspec.convert(parsed, kind, dec_hook=made)
     except ValueError as error:  # msgspec's own is one too
         raise _bad_setting(name, given, f"give {_expected(kind)}") from error
-    if name == "broker" and value != "embedded" and not _is_pulsar(value):
+    if name == "broker" and find_adapter(value) is None:
         raise _bad_setting(name, given, "use `embedded` or a URL like pulsar://127.0.0.1:6650")
     return value
-
-
-def _is_pulsar(broker: str) -> bool:
-    return broker.startswith(("pulsar://", "pulsar+ssl://"))
 
 
 def _parsed(value: Any, kind: Any) -> Any:

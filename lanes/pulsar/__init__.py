@@ -18,11 +18,11 @@ from pushlane.lanes.pulsar.receipts import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.settings import Settings
 
-__all__ = ["PulsarBroker", "PulsarJournal", "connect_pulsar", "connect_pulsar_receipts"]
+__all__ = ["PulsarBroker", "PulsarJournal", "connect", "connect_receipts"]
 
 
 @asynccontextmanager
-async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings) -> AsyncIterator[Backend]:
     """Connect to Pulsar and Redis, making the namespaces when they are missing.
 
     Raises:
@@ -65,7 +65,7 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def connect_pulsar_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog]:
+async def connect_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog]:
     """The log of receipts alone: neither the registry nor Redis is asked.
 
     Raises:
