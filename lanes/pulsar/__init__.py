@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.pulsar.admin import connect_admin
 from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.connection import connect_link
+from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from pushlane.lanes.pulsar.receipts import PulsarReceiptLog
@@ -35,11 +35,11 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
         lane_rules = lane_policies(settings.retention_s)
         await ensure_namespace(admin, settings.namespace, lane_rules)
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
-        link = await stack.enter_async_context(connect_link(settings))
-        journal = PulsarJournal(link, admin, journal_namespace)
+        connection = await stack.enter_async_context(open_connection(settings))
+        journal = PulsarJournal(connection, admin, journal_namespace)
         await journal.open()
         stack.push_async_callback(journal.close)
-        broker = PulsarBroker(link, admin, settings)
+        broker = PulsarBroker(connection, admin, settings)
         stack.push_async_callback(broker.close)
         redis = await stack.enter_async_context(
             connect_redis(
@@ -50,7 +50,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
                 settings.recipient_window_s,
             )
         )
-        receipts = PulsarReceiptLog(link, admin, settings)
+        receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)
         yield Backend(
             broker,
@@ -75,7 +75,7 @@ async def connect_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(connect_admin(settings))
         await ensure_namespace(admin, settings.namespace, lane_policies(settings.retention_s))
-        link = await stack.enter_async_context(connect_link(settings))
-        receipts = PulsarReceiptLog(link, admin, settings)
+        connection = await stack.enter_async_context(open_connection(settings))
+        receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)
         yield receipts

@@ -61,14 +61,16 @@ def _position(text: str) -> Position:
 
 
 class PulsarBroker(Broker):
-    def __init__(self, link: Connection, admin: Admin, settings: Settings) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, admin: Admin, settings: Settings) -> None:
+        self._connection = connection
         self._admin = admin
         self._namespace = settings.namespace
-        self._subscriber = Subscriber(link, settings.prefetch)
+        self._subscriber = Subscriber(connection, settings.prefetch)
         self._known: set[str] = set()
-        self._producers = Producers(link, settings.namespace, COMPRESSIONS[settings.compression])
-        self._publisher = Publisher(link, self._producers)
+        self._producers = Producers(
+            connection, settings.namespace, COMPRESSIONS[settings.compression]
+        )
+        self._publisher = Publisher(connection, self._producers)
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Every lane keeps what is acked for as long as the namespace says."""
@@ -125,11 +127,11 @@ class PulsarBroker(Broker):
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         start = await self._first_since(lane, since_ms)
-        async for page in replayed(self._link, self._topic(lane), lane, start):
+        async for page in replayed(self._connection, self._topic(lane), lane, start):
             yield page
 
     async def retained_since_ms(self, lane: str) -> int | None:
-        return await retained_since_ms(self._link, self._topic(lane), lane)
+        return await retained_since_ms(self._connection, self._topic(lane), lane)
 
     async def end_of(self, lane: str) -> Position:
         internals = await self._internals(lane)
@@ -152,7 +154,7 @@ class PulsarBroker(Broker):
 
     async def close(self) -> None:
         self._subscriber.close()
-        await self._link.close()
+        await self._connection.close()
 
     async def _first_since(self, lane: str, since_ms: int) -> _pulsar.MessageId:
         """The first message of a time or later; behind the last one when there is none."""

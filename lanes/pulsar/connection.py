@@ -134,8 +134,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect_link(settings: Settings) -> AsyncIterator[Connection]:
-    """A link that was seen to answer.
+async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+    """A connection that was seen to answer.
 
     Raises:
         BadInput: the URL is none of a broker.
@@ -147,12 +147,12 @@ async def connect_link(settings: Settings) -> AsyncIterator[Connection]:
         raise BadInput(
             f"broker {settings.broker!r} is no URL like pulsar://127.0.0.1:6650 ({error})"
         ) from error
-    link = Connection(raw, settings.broker)
+    connection = Connection(raw, settings.broker)
     try:
-        await link.probe(f"persistent://{settings.namespace}/probe")
-        yield link
+        await connection.probe(f"persistent://{settings.namespace}/probe")
+        yield connection
     finally:
-        await link.close()
+        await connection.close()
 
 
 def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:

@@ -24,8 +24,8 @@ _LATE_S = 1.0
 
 
 class PulsarJournal(Journal):
-    def __init__(self, link: Connection, admin: Admin, namespace: str) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, admin: Admin, namespace: str) -> None:
+        self._connection = connection
         self._admin = admin
         self._namespace = namespace
         self._topic = f"persistent://{namespace}/{_TOPIC}"
@@ -60,7 +60,7 @@ class PulsarJournal(Journal):
         async with self._room:
             self._in_flight += 1
             try:
-                await self._link.call(
+                await self._connection.call(
                     "write the journal", lambda done: producer.send_async(message, done)
                 )
             finally:
@@ -75,7 +75,7 @@ class PulsarJournal(Journal):
         if producer is None:
             return
         try:
-            await self._link.call("close the journal", producer.close_async)
+            await self._connection.call("close the journal", producer.close_async)
         except PushlaneError:  # the broker is away: it let go by itself
             return
 
@@ -89,8 +89,8 @@ class PulsarJournal(Journal):
                 # the compaction takes the headers of a tombstone for a body, and keeps it for ever.
                 configuration.compression_type(_pulsar.CompressionType.LZ4)
                 configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
-                start = self._link.raw.create_producer_async
-                self._producer = await self._link.open(
+                start = self._connection.raw.create_producer_async
+                self._producer = await self._connection.open(
                     self._topic,
                     "open the journal",
                     lambda done: start(self._topic, configuration, done),
@@ -109,7 +109,7 @@ class PulsarJournal(Journal):
         self._lost_at_s = self._lost_at_s or time.monotonic()
         if self._in_flight and time.monotonic() - self._lost_at_s < _LATE_S:
             return
-        self._link.is_away = True
+        self._connection.is_away = True
         lost, self._producer = self._producer, None
         lost.close_async(ignore)
 
@@ -122,7 +122,7 @@ class PulsarJournal(Journal):
                 found = self._read_once()
         except _pulsar.PulsarException as error:
             result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
-            raise failure(result, self._link.url, "read the journal") from error
+            raise failure(result, self._connection.url, "read the journal") from error
         return [(key, body) for key, body in found.items() if body]
 
     def _read_once(self) -> dict[str, bytes]:
@@ -135,7 +135,9 @@ class PulsarJournal(Journal):
     def _open_reader(self) -> _pulsar.Reader:
         configuration = _pulsar.ReaderConfiguration()
         configuration.read_compacted(True)
-        return self._link.raw.create_reader(self._topic, _pulsar.MessageId.earliest, configuration)
+        return self._connection.raw.create_reader(
+            self._topic, _pulsar.MessageId.earliest, configuration
+        )
 
 
 def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:

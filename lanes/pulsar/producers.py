@@ -58,12 +58,12 @@ class OpenProducer:
 class Producers:
     def __init__(
         self,
-        link: Connection,
+        connection: Connection,
         namespace: str,
         compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
         limit: int = MAX_PRODUCERS,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._namespace = namespace
         self._limit = limit
         self._compression = compression
@@ -105,7 +105,7 @@ class Producers:
             entry.lost_at_s = entry.lost_at_s or time.monotonic()
             is_late = time.monotonic() - entry.lost_at_s > _LATE_S
             if entry.users == 1 or is_late:  # else what is in flight may still get through
-                entry.lost = self._link.is_away = True
+                entry.lost = self._connection.is_away = True
                 await self._close(entry)
         if entry.raw is not None:
             return
@@ -144,15 +144,15 @@ class Producers:
             return
         raw, entry.raw = entry.raw, None
         try:
-            await self._link.call("close a producer", raw.close_async)
+            await self._connection.call("close a producer", raw.close_async)
         except PushlaneError:  # the broker is away or the lane dropped: it let go by itself
             return
 
     async def _make(self, key: ProducerKey) -> _pulsar.Producer:
         topic = self._topic(key)
         configuration = self._configuration(key.name)
-        start = self._link.raw.create_producer_async
-        return await self._link.open(
+        start = self._connection.raw.create_producer_async
+        return await self._connection.open(
             topic,
             f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),

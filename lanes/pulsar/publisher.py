@@ -17,8 +17,8 @@ from pushlane.lanes.pulsar.vendor_errors import failure
 
 
 class Publisher:
-    def __init__(self, link: Connection, producers: Producers) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, producers: Producers) -> None:
+        self._connection = connection
         self._producers = producers
 
     async def publish(
@@ -33,7 +33,7 @@ class Publisher:
                 return
             if result != _pulsar.Result.Timeout:  # which the producer survives
                 await self._producers.discard(key, producer)
-        raise failure(result, self._link.url, f"publish on lane {lane}")
+        raise failure(result, self._connection.url, f"publish on lane {lane}")
 
 
 class _Sending:

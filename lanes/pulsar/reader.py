@@ -30,9 +30,9 @@ class PulsarReader:
         "_answer",
         "_asked",
         "_closed",
+        "_connection",
         "_consumer",
         "_head",
-        "_link",
         "_loop",
         "_on_ready",
         "_recent",
@@ -43,7 +43,7 @@ class PulsarReader:
 
     def __init__(
         self,
-        link: Connection,
+        connection: Connection,
         lane: str,
         consumer: _pulsar.Consumer,
         recent: RedeliveryFilter,
@@ -51,7 +51,7 @@ class PulsarReader:
         on_ready: OnReady,
     ) -> None:
         self.lane = lane
-        self._link = link
+        self._connection = connection
         self._use(consumer)
         self._recent = recent
         self._on_ready = on_ready
@@ -119,7 +119,9 @@ class PulsarReader:
             return
         self._closed = True
         try:
-            await self._link.call(f"stop reading lane {self.lane}", self._consumer.close_async)
+            await self._connection.call(
+                f"stop reading lane {self.lane}", self._consumer.close_async
+            )
         except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
             return
 
@@ -158,8 +160,8 @@ class PulsarReader:
 class Subscriber:
     """Opens the readers of a process, and has what they share."""
 
-    def __init__(self, link: Connection, depth: int) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, depth: int) -> None:
+        self._connection = connection
         self._depth = depth
         self._configurations: dict[int, _pulsar.ConsumerConfiguration] = {}
         self._recent = RedeliveryFilter()
@@ -176,7 +178,7 @@ class Subscriber:
         """
         depth = depth or self._depth
         consumer = await self._subscribe(topic, lane, depth)
-        reader = PulsarReader(self._link, lane, consumer, self._recent, depth, on_ready)
+        reader = PulsarReader(self._connection, lane, consumer, self._recent, depth, on_ready)
         reader.start()
         self._topics[reader] = topic
         if self._watch is None:
@@ -184,11 +186,11 @@ class Subscriber:
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
-        start: Callable[..., None] = self._link.raw.subscribe_async
+        start: Callable[..., None] = self._connection.raw.subscribe_async
         configuration = self._configurations.get(depth)
         if configuration is None:
             configuration = self._configurations[depth] = _configuration(depth)
-        return await self._link.open(
+        return await self._connection.open(
             topic,
             f"read lane {lane}",
             lambda done: start(topic, SUBSCRIPTION, configuration, done),
@@ -204,7 +206,7 @@ class Subscriber:
             lost = {reader for reader in self._topics if reader.is_lost}
             late = [one for one in lost & before if one not in self._renewing]
             before = lost  # a short break the client mends by itself
-            if late and await self._link.answers(self._topics[late[0]]):
+            if late and await self._connection.answers(self._topics[late[0]]):
                 for reader in late[: _RENEWED_AT_ONCE - len(self._renewing)]:
                     self._renewing[reader] = asyncio.create_task(self._renew(reader))
 

@@ -11,10 +11,10 @@ from typing import Any
 from pushlane.lanes.ports import Document, Journal
 from pushlane.lanes.ports.documents import check_body, check_place
 from pushlane.lanes.redis.client import RedisClient, numbers_only, turn, words
-from pushlane.lanes.redis.codec import READY, SHELVE
+from pushlane.lanes.redis.codec import PUT_DOCUMENT, READY
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from pushlane.lanes.redis.rebuild import SHELF_KEY, Rebuild
+from pushlane.lanes.redis.rebuild import DOCUMENT_KEY, Rebuild
 
 _A_PAGE = 100
 _ANY = "any"
@@ -36,13 +36,13 @@ return {'ours', kept}
 
 _COMMIT = (
     READY
-    + SHELVE
+    + PUT_DOCUMENT
     + """
 if redis.call('GET', KEYS[4]) ~= ARGV[1] then return false end
 redis.call('DEL', KEYS[4])
 if not ready(KEYS[1], KEYS[2]) then return false end
 if ARGV[3] == '' then return redis.call('HDEL', KEYS[3], ARGV[2]) end
-return shelve(KEYS[3], ARGV[2], ARGV[3])
+return put_document(KEYS[3], ARGV[2], ARGV[3])
 """
 )
 
@@ -123,7 +123,7 @@ class RedisDocuments:
     async def _append(self, field: str, token: str, body: bytes) -> None:
         async with unlocked_on_error(self._client, self._lock(field), token):
             if self._journal is not None:
-                await self._journal.append(SHELF_KEY + field, body)
+                await self._journal.append(DOCUMENT_KEY + field, body)
 
     def _document_keys(self) -> list[str]:
         return [self._keys.version, self._keys.filled, self._keys.documents]

@@ -26,7 +26,7 @@ class Keys:
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"
-        self.notices = self._base + "notices"  # channel: the number of each change
+        self.change_channel = self._base + "notices"  # channel: the number of each change
 
     def lock(self, what: str) -> str:
         return f"{self._base}lock:{what}"

@@ -23,9 +23,9 @@ from pushlane.lanes.redis.codec import (
     REMOVE,
     STORE,
     index_keys,
+    progress_keys,
     remove_args,
     store_args,
-    tally_keys,
 )
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
@@ -246,7 +246,7 @@ class Writes:
         async with unlocked_on_error(self._client, lock, token):
             body = encode(task)
             await self._append(task.id, body)
-            seen, moved, _ = tally_keys(self._keys, task.id)
+            seen, moved, _ = progress_keys(self._keys, task.id)
             keys = [*index_keys(self._keys), lock, self._keys.adding, seen, moved]
             kept_ms = KEPT_MS if task.lane_dropped else ""
             args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
@@ -258,7 +258,7 @@ class Writes:
     ) -> bool:
         """False when the lock or the fence ended before the task was removed."""
         await self._append(task_id, b"")
-        keys = [*index_keys(self._keys), lock, *tally_keys(self._keys, task_id)]
+        keys = [*index_keys(self._keys), lock, *progress_keys(self._keys, task_id)]
         keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
         args = [token, *remove_args(task_id, body), *_fence_args(fence)]
         return bool(await self._client.run(_COMMIT_FORGET, keys, args))

@@ -1,4 +1,4 @@
-"""What every shelf promises (see `lanes.ports.DocumentStore`)."""
+"""What every document store promises (see `lanes.ports.DocumentStore`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every adapter of marks promises (see `lanes.ports.Marks`)."""
+"""What every adapter of recipient windows promises (see `lanes.ports.RecipientWindows`)."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ class _Partitions(msgspec.Struct):
 class PulsarReceiptLog(ReceiptLog):
     """Opening it asks the broker nothing: what is missing is made by the first call."""
 
-    def __init__(self, link: Connection, admin: Admin, settings: Settings) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, admin: Admin, settings: Settings) -> None:
+        self._connection = connection
         self._admin = admin
         self._settings = settings
         self._namespace = f"{settings.namespace}-receipts"
-        self._producers = Producers(link, self._namespace, _pulsar.CompressionType.LZ4)
-        self._publisher = Publisher(link, self._producers)
+        self._producers = Producers(connection, self._namespace, _pulsar.CompressionType.LZ4)
+        self._publisher = Publisher(connection, self._producers)
         self._opening = asyncio.Lock()
         self._partitions = 0
         self._turns = itertools.count(secrets.randbelow(64))
@@ -111,15 +111,15 @@ class PulsarReceiptLog(ReceiptLog):
         doing, topic = "read the log of receipts", self._name(partition)
         begin = _pulsar.MessageId(-1, first.ledger, first.entry, -1)
         reader = await blocking(
-            self._link, doing, lambda: open_reader(self._link, topic, begin, _PAGE)
+            self._connection, doing, lambda: open_reader(self._connection, topic, begin, _PAGE)
         )
         try:
             while count > 0:
                 size = min(count, _PAGE)
-                yield await blocking(self._link, doing, lambda: _page(reader, size))  # noqa: B023
+                yield await blocking(self._connection, doing, lambda: _page(reader, size))  # noqa: B023
                 count -= size
         finally:
-            await blocking(self._link, doing, reader.close)
+            await blocking(self._connection, doing, reader.close)
 
     async def commit(self, positions: Sequence[str]) -> None:
         partitions = await self._open()
