@@ -24,7 +24,7 @@ class FileLock:
 
     @property
     def is_removed(self) -> bool:
-        """Whether somebody removed the file: others lock another one by its name then."""
+        """True when somebody removed the file: others lock another one by its name then."""
         return os.fstat(self._file).st_nlink == 0
 
     def acquire(self, timeout_s: float = 0.0) -> bool:

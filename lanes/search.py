@@ -1,4 +1,4 @@
-"""Looking for tasks: which are meant, and page after page of those that fit."""
+"""Finds tasks: a query, and the matching tasks page after page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 200  # read and decoded in two or three ms
 
 
 class TaskQuery(NamedTuple):
-    """Which tasks are meant: those that fit each part that is given.
+    """The tasks that are wanted: those that fit each part that is given.
 
     `word` is a part of the id, the key or the name, in any case.
     """
@@ -26,7 +26,7 @@ class TaskQuery(NamedTuple):
 
     @property
     def is_of_active(self) -> bool:
-        """Whether only tasks that are not finished can fit."""
+        """True when only tasks that are not finished can fit."""
         return bool(self.states) and not any(state.is_terminal for state in self.states)
 
     def fits(self, task: Task) -> bool:
@@ -50,7 +50,7 @@ class TaskPage(NamedTuple):
 
 
 async def pages(registry: TaskStore, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
-    """Those that fit, newest first, with a turn for others after each page."""
+    """Yield the tasks that fit, newest first, with a turn for others after each page."""
     after, is_last = "", False
     while not is_last:
         tasks, after = await registry.page(query, after)
@@ -60,7 +60,7 @@ async def pages(registry: TaskStore, query: TaskQuery = ALL) -> AsyncIterator[li
 
 
 async def listed(registry: TaskStore, states: Sequence[State] = ()) -> list[Task]:
-    """All tasks in these states (in any when none is named), oldest first."""
+    """Return all tasks in these states (in any when none is named), oldest first."""
     found = [task async for page in pages(registry, TaskQuery(states)) for task in page]
     found.reverse()
     return found

@@ -1,4 +1,4 @@
-"""Every port on SQLite: the default backend; durable, and several processes at once.
+"""All ports on SQLite: the default backend; durable, and several processes at once.
 
 One folder holds one store. Nothing outside this package sees sqlite3.
 """
@@ -53,7 +53,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
 
 @asynccontextmanager
 async def connect_receipts(settings: Settings) -> AsyncIterator[EmbeddedReceiptLog]:
-    """The log of receipts alone: the store is not opened."""
+    """Open the log of receipts alone; the store is not opened."""
     receipts = EmbeddedReceiptLog(settings)
     try:
         yield receipts

@@ -1,8 +1,8 @@
 """The broker port on SQLite: lanes are rows, and a message is claimed by moving a number.
 
-Durable when `publish` returns. Several processes work on one store at once; what a killed one had
-claimed comes back within a second, what a frozen one had within about a minute. An ack outlives the
-process, but perhaps not a power cut: then the push is repeated, never lost.
+A publish is durable when it returns. Several processes work on one store at once; the claims of a
+killed one come back within a second, those of a frozen one within about a minute. An ack outlives
+the process, but perhaps not a power cut: then the push is repeated, never lost.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ log = logging.getLogger("pushlane.embedded")
 
 
 class EmbeddedBroker:
-    """See `lanes.ports.Broker`. All on one store beat every `beat_s`. `depth` is what a reader has
-    that was given none.
+    """See `lanes.ports.Broker`.
+
+    Every process on a store beats each `beat_s` seconds. `depth` is for readers that were given
+    none.
     """
 
     def __init__(self, database: Database, depth: int, beat_s: float = BEAT_S) -> None:
@@ -152,12 +154,12 @@ class EmbeddedBroker:
         return beat(connection, self._owner.name, now_ms())
 
     def _beaten(self, counts: bool) -> None:
-        """A beat does not count after this process was found frozen: the feeder brings it back."""
+        """Have all readers ask again when this process was found frozen: then it comes back."""
         if not counts:
             self._feeder.ask_for_all()
 
     async def _housekeeping(self) -> None:
-        """Give back what the dead and frozen had claimed; delete what dropped lanes have left."""
+        """Give back the claims of dead and frozen owners; delete the messages of dropped lanes."""
         folder = self._database.folder
         chores = await self._database.read(
             partial(claims.chores, folder=folder, own=self._owner.name)

@@ -1,7 +1,7 @@
-"""How messages get to readers and back: claim for many lanes at once, give back, drop.
+"""Moves messages to readers and back: claims for many lanes at once, gives back, drops lanes.
 
-A claim takes what is due in `waiting` first, then moves the lane's head over fresh messages. A
-lane's cost does not depend on how many others there are.
+A claim takes messages that are due in `waiting` first, then moves the lane's head over fresh ones.
+The cost of a lane does not depend on how many other lanes there are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Want(NamedTuple):
 
 
 class Haul(NamedTuple):
-    """What one reader got; whether to look again at once, or else when something comes due."""
+    """The messages that one reader got.
+
+    `more` says to look again at once, else `due_at_ms` says when something comes due.
+    """
 
     reader_id: int
     taken: list[Taken]
@@ -38,7 +41,7 @@ class Haul(NamedTuple):
 
 
 class _Pick(NamedTuple):
-    """What a reader is to get: ids that came due or came back, then `fresh` ones up to `head`."""
+    """The messages that a reader is to get: ids that are due, then `fresh` ones up to `head`."""
 
     want: Want
     ids: list[int]
@@ -49,7 +52,7 @@ class _Pick(NamedTuple):
 
 
 def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int, int]:
-    """A new reader of the lane: its id and the lane's."""
+    """Add a reader of the lane; return its id and the lane's."""
     found = messages.lane_id(connection, lane)
     connection.execute("INSERT OR IGNORE INTO owners (name) VALUES (?)", (owner,))
     cursor = connection.execute(
@@ -60,7 +63,7 @@ def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int
 
 
 def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) -> list[Haul]:
-    """Claim for each reader; those that get nothing and have nothing coming are left out."""
+    """Claim for each reader; readers are left out that get nothing and have nothing coming."""
     ends = _look(connection, wants)
     picks = [
         _pick(connection, want, *ends[want.lane_id], now_ms)
@@ -90,7 +93,7 @@ def _in_hand(pick: _Pick, bodies: Iterator[bytes]) -> list[Taken]:
 def _look(
     connection: sqlite3.Connection, wants: Sequence[Want]
 ) -> dict[int, tuple[int, int, int | None]]:
-    """Head, tail and next due time of each lane that has anything."""
+    """Return head, tail and next due time of each lane that has anything."""
     row = connection.execute(
         "SELECT json_group_array(json_array(id, head, tail, due_at_ms)) FROM ("
         "SELECT lanes.id AS id, head, tail, "
@@ -110,7 +113,7 @@ def _pick(
     due_at_ms: int | None,
     now_ms: int,
 ) -> _Pick:
-    """Which ids this reader gets."""
+    """Choose the ids that this reader gets."""
     ids: list[int] = []
     if due_at_ms is not None and due_at_ms <= now_ms:
         ids = _take_due(connection, want, now_ms)
@@ -139,7 +142,7 @@ def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[i
 
 
 def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]:
-    """Write down who has the picked messages now; their bodies, in the order of the picks."""
+    """Record the claims on the picked messages; return the bodies in the order of the picks."""
     claimed = {pick.want.reader_id: pick.ids for pick in picks if pick.ids}
     if not claimed:
         return []
@@ -163,7 +166,7 @@ def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]
 
 
 def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> None:
-    """What this reader has claimed and nobody has acked goes to the front of its lane."""
+    """Put the unacked messages that this reader claimed back to the front of their lane."""
     claimed = connection.execute(
         "SELECT json_group_array(id) FROM claims WHERE id BETWEEN ? AND ? AND reader_id = ?",
         (*messages.span(lane_id), reader_id),
@@ -173,7 +176,7 @@ def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> N
 
 
 def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
-    """The same for all readers of an owner that ends, or has died."""
+    """Give back for all readers of an owner that ends, or has died."""
     _release_all(connection, owner)
     connection.execute("DELETE FROM readers WHERE owner = ?", (owner,))
     connection.execute("DELETE FROM owners WHERE name = ?", (owner,))
@@ -181,7 +184,7 @@ def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
 
 
 def take_from_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
-    """The same for an owner that is frozen; False, and nothing done, when it has beaten since.
+    """Give back for an owner that is frozen. False, with nothing done, when it has beaten since.
 
     Its readers stay: they go on when it does, and are not counted as reading until then.
     """
@@ -201,7 +204,7 @@ def _release_all(connection: sqlite3.Connection, owner: str) -> None:
 
 
 def _release(connection: sqlite3.Connection, ids: str) -> None:
-    """From `claims` to `waiting`, due at once; `ids` is a JSON array."""
+    """Move messages from `claims` to `waiting`, due at once; `ids` is a JSON array."""
     connection.execute(
         "INSERT INTO waiting (lane_id, due_at_ms, id) "
         "SELECT value >> ?, 0, value FROM json_each(?)",
@@ -221,7 +224,7 @@ class Chores(NamedTuple):
 
 
 def chores(connection: sqlite3.Connection, folder: Path, own: str) -> Chores:
-    """Owners whose process has died, last beats, and whether a dropped lane has left anything."""
+    """List dead owners and all last beats, and see whether dropped lanes have left anything."""
     rows = connection.execute("SELECT name FROM owners WHERE name <> ?", (own,)).fetchall()
     dead = [name for (name,) in rows if not is_alive(folder, name)]
     dropped = connection.execute("SELECT 1 FROM dropped LIMIT 1").fetchone()
@@ -229,9 +232,9 @@ def chores(connection: sqlite3.Connection, folder: Path, own: str) -> Chores:
 
 
 def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | None) -> bool:
-    """Drop the lane, unless a live owner of that folder reads it, and is not found frozen.
+    """Drop the lane. False when a live owner of that folder reads it that was not found frozen.
 
-    A lane that is not there is dropped.
+    A lane that is not there counts as dropped.
     """
     row = connection.execute("SELECT id FROM lanes WHERE name = ?", (lane,)).fetchone()
     if row is None:

@@ -1,4 +1,4 @@
-"""The shelf port on SQLite: one row a document, with versions from a counter of all of them."""
+"""The document store on SQLite: one row a document, with versions from one counter for all."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Fills the buffers of all readers of a process: many lanes, one transaction.
 
-What is in hand is bounded in bytes over all readers, not only in messages a lane. It never claims
-for a reader that has not asked. When this process was frozen and has lost its claims, it finds out
-here, before it claims more.
+The messages at hand are bounded in bytes over all readers, not only in number for each lane. The
+feeder never claims for a reader that has not asked. When this process was frozen and has lost its
+claims, the feeder finds out before it claims more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger("pushlane.embedded")
 
 
 class Feeder:
-    """`owner` has the claims, and beats every `beat_s`."""
+    """Claims messages for the readers of `owner`, which beats every `beat_s` seconds."""
 
     def __init__(self, database: Database, owner: str, beat_s: float) -> None:
         self._database = database
@@ -67,17 +67,17 @@ class Feeder:
         self._wake.set()
 
     def ask_for_all(self) -> None:
-        """Look into the store for every reader, whatever it has at hand."""
+        """Look into the store for every reader, however much it has at hand."""
         for reader in self._readers.values():
             self.ask(reader)
 
     def kick(self, lane_id: int) -> None:
-        """This process has put something on the lane."""
+        """Wake the readers of a lane that this process has put something on."""
         for reader in self._by_lane.get(lane_id, ()):
             reader.kick()
 
     def look_around(self) -> None:
-        """Somebody may have put something on any lane."""
+        """Look soon for lanes that another process may have put something on."""
         self._news = True
         self._wake.set()
 
@@ -128,7 +128,7 @@ class Feeder:
     def _claim(
         self, connection: sqlite3.Connection, wants: Sequence[Want]
     ) -> tuple[bool, list[Haul]]:
-        """Claim; and tell whether all that was claimed before is lost."""
+        """Claim; also return whether all earlier claims are lost."""
         now = now_ms()
         return come_back(connection, self._owner, now), claim(connection, wants, now)
 
@@ -141,7 +141,7 @@ class Feeder:
             reader.forget()
 
     def _next_readers(self) -> list[EmbeddedReader]:
-        """Those that asked first, one a lane."""
+        """Take the readers that asked first, one a lane."""
         chosen: dict[int, EmbeddedReader] = {}
         for reader in self._asking:
             chosen.setdefault(reader.lane_id, reader)
@@ -171,5 +171,5 @@ class Feeder:
 
 
 def fair_depth(readers: int, body_bytes: int) -> int:
-    """Messages of this size that each of so many readers may hold at most."""
+    """Return how many messages of this size each of so many readers may hold."""
     return max(1, BYTES_HELD // body_bytes // max(1, readers))

@@ -1,7 +1,7 @@
 """The ledger port on SQLite: a row for each push that is claimed or confirmed.
 
-Claims survive a crash of the process, durable ones a power cut too. Each call takes away some of
-the rows that are over their window, so the table holds about a window's worth of pushes.
+Claims survive a crash of the process, durable ones a power cut too. Each call deletes some of the
+rows that are older than the window, so the table holds about a window's worth of pushes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tells a live process from a dead one, whatever its pid has become.
+"""Tells a live process from a dead one, even when its pid was given to another.
 
 An owner holds a lock on a file of its own as long as its process lives, frozen or not; the kernel
-lets go of it when the process dies. Whether a live one works, `heartbeats` tells.
+releases it when the process dies. Whether a live process works is told by `heartbeats`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = "owners"
 
 
 class Owner:
-    """This process' side: alive from `start()` to `end()`."""
+    """The side of the process itself: alive from `start()` to `end()`."""
 
     def __init__(self, folder: Path) -> None:
         self.name = secrets.token_hex(8)
@@ -44,7 +44,7 @@ def is_alive(folder: Path, name: str) -> bool:
 
 
 def forget(folder: Path, name: str) -> None:
-    """Take away the lock file of an owner that has ended."""
+    """Remove the lock file of an owner that has ended."""
     with contextlib.suppress(FileNotFoundError):
         _lock_file(folder, name).unlink()
 

@@ -1,6 +1,6 @@
-"""The marks port on SQLite: a row for each key, with its token and who is in its turn.
+"""The recipient windows on SQLite: a row for each mark's key, with its token and whose turn it is.
 
-Each call takes away some of the rows that are over their window, so the table holds about a
+Each call deletes some of the rows that are older than the window, so the table holds about a
 window's worth of recipients.
 """
 
@@ -90,7 +90,7 @@ class EmbeddedRecipientWindows:
     async def _change(
         self, statements: Sequence[str], marks: Sequence[Mark], owner: str = "", ttl_s: float = 0
     ) -> list[Turn]:
-        """Run the statements; where each mark stands then."""
+        """Run the statements; return where each mark stands then."""
 
         def job(connection: sqlite3.Connection) -> list[Turn]:
             values = self._values(marks, owner, ttl_s)

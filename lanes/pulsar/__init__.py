@@ -66,7 +66,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
 
 @asynccontextmanager
 async def connect_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog]:
-    """The log of receipts alone: neither the registry nor Redis is asked.
+    """Open the log of receipts alone: neither the registry nor Redis is asked.
 
     Raises:
         BadInput: a URL or the namespace cannot be used.

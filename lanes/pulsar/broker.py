@@ -31,7 +31,7 @@ class _Subscription(msgspec.Struct):
 
 
 class _Stats(msgspec.Struct):
-    """What of a topic's stats is looked at; all of it has to be there."""
+    """The parts of a topic's stats that are looked at; all of them have to be there."""
 
     subscriptions: dict[str, _Subscription]
 
@@ -73,7 +73,10 @@ class PulsarBroker(Broker):
         self._publisher = Publisher(connection, self._producers)
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
-        """Every lane keeps what is acked for as long as the namespace says."""
+        """Make the topic and its subscription.
+
+        Every lane keeps acked messages for as long as the namespace says, whatever `keep` is.
+        """
         if lane in self._known:
             return
         path, doing = self._path(lane), f"open lane {lane}"
@@ -138,7 +141,7 @@ class PulsarBroker(Broker):
         return _position(internals.last) if internals else (-1, -1)
 
     async def is_past(self, lane: str, end: Position) -> bool:
-        """Only when nothing before it is left unacked, whatever was acked behind that."""
+        """Return whether all before the end is acked, not only messages behind an unacked one."""
         internals = await self._internals(lane)
         if internals is None:
             return True
@@ -157,7 +160,7 @@ class PulsarBroker(Broker):
         await self._connection.close()
 
     async def _first_since(self, lane: str, since_ms: int) -> _pulsar.MessageId:
-        """The first message of a time or later; behind the last one when there is none."""
+        """Return the first message of this time or later; one behind the last if there is none."""
         if since_ms <= 0:
             return _pulsar.MessageId.earliest
         path, doing = f"{self._path(lane)}/messageid/{since_ms}", f"read lane {lane} again"

@@ -1,7 +1,7 @@
 """The registry's durable record: a compacted topic that keeps the last body of every key.
 
-An empty body is Pulsar's tombstone: a compaction drops the key and the tombstone. What compactions
-have read is trimmed later, a closed ledger at a time (`lanes.pulsar.policies`).
+An empty body is Pulsar's tombstone: a compaction drops the key and the tombstone. Messages that
+compactions have read are trimmed later, a closed ledger at a time (`lanes.pulsar.policies`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class PulsarJournal(Journal):
     async def open(self) -> None:
         """Make the topic when it is missing, with the cursor that its compactions go by.
 
-        The cursor holds back what they have not read. A broker makes it only once it has heard of
-        the namespace's threshold; without it, what is over the retention is trimmed unread.
+        The cursor holds back messages that they have not read. A broker makes it only once it has
+        heard of the namespace's threshold; without it, messages over the retention are trimmed
+        unread.
         """
         path = topic_path(self._namespace, _TOPIC)
         await self._admin.insist("PUT", path, "make the journal", allow=(409,))
@@ -99,9 +100,9 @@ class PulsarJournal(Journal):
             return self._producer
 
     def _let_go_of_lost(self) -> None:
-        """Left alone, the client may wait a minute until it connects a lost producer again.
+        """Close a lost producer, since the client may wait a minute until it connects it again.
 
-        What is in flight may still get through when the loss is a short one.
+        Messages in flight may still get through when the loss is a short one.
         """
         if self._producer is None or self._producer.is_connected():
             self._lost_at_s = 0.0

@@ -24,7 +24,10 @@ class Publisher:
     async def publish(
         self, lane: str, bodies: Sequence[bytes], delay_s: float, source: Source | None
     ) -> None:
-        """Raises UnknownLane, TaskConflict, OversizedPush or Unreachable (within about 10 s)."""
+        """Return once all bodies are durable.
+
+        Raises UnknownLane, TaskConflict, OversizedPush or Unreachable (within about 10 s).
+        """
         key = ProducerKey(lane, source.name if source else "")
         async with self._producers.borrow(key) as producer:
             sending = _Sending(producer, delay_s)
@@ -50,7 +53,7 @@ class _Sending:
     async def run(
         self, bodies: Sequence[bytes], numbers: Sequence[int] | None
     ) -> _pulsar.Result | None:
-        """Send all; what failed first, or None."""
+        """Send all; return the first failure, or None."""
         for place, body in enumerate(bodies):
             await self._producer.room.acquire()
             if self._failed is not None:
@@ -87,5 +90,5 @@ class _Sending:
 
 
 def _delay(delay_s: float) -> timedelta | None:
-    """The broker may deliver one tick early."""
+    """Add a tick to the delay, since the broker may deliver one tick early."""
     return timedelta(seconds=delay_s, milliseconds=DELAY_TICK_MS) if delay_s > 0 else None

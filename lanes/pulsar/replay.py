@@ -1,6 +1,6 @@
-"""Reads what was published on a lane, acked or not, as far as the namespace's retention reaches.
+"""Reads the published messages of a lane, acked or not, as far as the namespace retains them.
 
-In threads: reading one message after the other is the client's only blocking call.
+It does so in threads: reading message by message is the client's only blocking call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 async def replayed(
     connection: Connection, topic: str, lane: str, start: _pulsar.MessageId
 ) -> AsyncIterator[list[bytes]]:
-    """Bodies from a message on, in the order of the lane, page by page; none without a lane.
+    """Yield the bodies from a message on, in the order of the lane, in pages; none without a lane.
 
     A reader that seeks a time instead may wait for a message that is not there: the client's
     `has_message_available` is wrong after such a seek (apache/pulsar-client-cpp#498, #556).
@@ -41,7 +41,7 @@ async def replayed(
 
 
 async def retained_since_ms(connection: Connection, topic: str, lane: str) -> int | None:
-    """When the oldest message that is still there was published."""
+    """Return when the oldest message was published that is still there."""
 
     def first() -> int | None:
         reader = open_reader(connection, topic, _pulsar.MessageId.earliest)
@@ -60,7 +60,7 @@ async def retained_since_ms(connection: Connection, topic: str, lane: str) -> in
 def open_reader(
     connection: Connection, topic: str, start: _pulsar.MessageId, queue: int = PAGE
 ) -> _pulsar.Reader:
-    """Reads from that message on, holding at most `queue` that are not read yet. Blocks."""
+    """Open a reader from that message on, which holds at most `queue` unread messages. Blocks."""
     configuration = _pulsar.ReaderConfiguration()
     configuration.receiver_queue_size(queue)
     configuration.start_message_id_inclusive(True)
@@ -75,7 +75,7 @@ def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
 
 
 async def blocking(connection: Connection, doing: str, work: Callable[[], T]) -> T:
-    """Run what blocks in a thread, and translate what it raises."""
+    """Run a blocking call in a thread, and translate its errors."""
     try:
         return await asyncio.to_thread(work)
     except _pulsar.PulsarException as error:

@@ -1,6 +1,6 @@
-"""How tasks and documents lie in Redis: the Lua that puts them there.
+"""The form of tasks and documents in Redis, with the Lua that puts them there.
 
-Used by whatever writes tasks; never decides whether a write may happen.
+Every write of tasks uses this; it never decides whether a write may happen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Fills a registry from the journal: tasks, keys, names and weights, and the shelf's documents.
+"""Fills a registry from the journal: tasks, keys, names, weights and documents.
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
-since what that has may be old. One process does it while the others wait. What was counted
-(`lanes.redis.progress`) is not in the journal: it starts from zero, or from what an old copy held.
+since the data of that may be old. One process does it while the others wait. Counts
+(`lanes.redis.progress`) are not in the journal: they start from zero, or from those of an old copy.
 """
 
 from __future__ import annotations
@@ -194,8 +194,9 @@ class Rebuild:
         )
 
     async def mend(self) -> None:
-        """Let go of old news, and fill the indexes again when they lack something, unless somebody
-        else does now.
+        """Trim old news, and fill the indexes again when they lack something.
+
+        The indexes are left alone while another process fills them.
         """
         keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
         while await self._client.run(_TRIM, keys, args):
@@ -238,7 +239,7 @@ class Rebuild:
         return bool(await self._client.run(_OPEN, keys, [token, weights]))
 
     async def _fill_some(self, token: str, tasks: Sequence[tuple[str, bytes]]) -> bool:
-        """Each as the journal has it: it may be a newer version's."""
+        """Fill in tasks with the journal's bytes, which may be a newer version's."""
         args = [
             arg for task_id, body in tasks for arg in (*store_args(task_id, body), _lane_is(body))
         ]
@@ -255,7 +256,7 @@ class Rebuild:
         return True
 
     async def _stored(self) -> AsyncIterator[dict[str, bytes]]:
-        """All tasks that are there, in pages; a task may come twice."""
+        """Yield all tasks that are there, in pages; a task may come twice."""
         cursor, is_over = 0, False
         while not is_over:
             cursor, page = await self._client.call(

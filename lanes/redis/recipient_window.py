@@ -1,7 +1,7 @@
-"""The marks port on Redis: a key for each mark, with its token and who is in its turn.
+"""The recipient windows on Redis: a key for each mark, with its token and whose turn it is.
 
-Redis forgets them after the window. What it loses cannot be rebuilt: duplicates of what was sent
-before are then sent once more.
+Redis forgets them after the window. Marks that Redis loses cannot be rebuilt: duplicates of pushes
+sent before are then sent once more.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RedisRecipientWindows:
         args: Sequence[str | bytes | int],
         read_one: Callable[[Any], T] | None,
     ) -> list[T]:
-        """One answer a mark, unless the script gives none."""
+        """Return one answer a mark, unless the script gives none."""
 
         def read(answer: Any) -> list[T]:
             if read_one is None:

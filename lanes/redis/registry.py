@@ -95,7 +95,7 @@ class RedisRegistry:
         return Changes(version, found.tasks, await self.weights(), found.unread, forgotten)
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
-        """Counts are in Redis alone: when it loses its data they start from zero."""
+        """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
         return await self._progress.record(finished)
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
@@ -117,7 +117,7 @@ class RedisRegistry:
         await self._change_signal.close()
 
     async def _version(self) -> int:
-        """The number of the latest change; fills the registry first when that is needed."""
+        """Return the number of the latest change; fill the registry first when that is needed."""
         keys = [self._keys.version, self._keys.filled]
         version = await self._client.run(_VERSION, keys, read=numbers_only)
         if version is None:

@@ -1,6 +1,6 @@
 """The log of receipts as files: each append goes to a partition that nobody else is writing to.
 
-Opening it touches nothing: the folder comes with the first call. All work on the files of a
+Opening the log touches nothing: the folder is made by the first call. All work on the files of a
 partition is done in threads.
 """
 
@@ -91,7 +91,7 @@ class EmbeddedReceiptLog(ReceiptLog):
 
     @cached_property
     def _partitions(self) -> list[Partition]:
-        """As many as the log was made with; a new one has as many as the settings say."""
+        """The partitions that the log was made with; a new log has as many as the settings say."""
         path = self._folder / "partitions"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
@@ -115,7 +115,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         )
 
     def _append_to_any(self, bodies: Sequence[bytes]) -> bool:
-        """Whether a partition was free. They take turns, so that each gets as much."""
+        """Append to the next partition that is free. False when none was free."""
         count = len(self._partitions)
         first = self._next % count
         self._next += 1
@@ -137,7 +137,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         return False
 
     def _tell(self, dropped: int) -> None:
-        """Once: a log that nobody reads is no fault."""
+        """Warn, once: a log that nobody reads is no fault."""
         if dropped and not self._has_told:
             self._has_told = True
             log.warning(
@@ -166,7 +166,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         return sum(part.count(here, self._end_of(part, here)) for part, here in rows)
 
     def _ends(self, start: list[int], most: int | None) -> list[list[int]]:
-        """For each partition the positions after the records behind `start`."""
+        """Return for each partition the positions after the records behind `start`."""
         return [
             part.ends(here, self._end_of(part, here), most)
             for part, here in zip(self._partitions, start, strict=True)
@@ -235,7 +235,7 @@ def _limits(settings: Settings, partitions: int) -> Limits:
 
 
 def _make(path: Path, content: bytes) -> None:
-    """Make the file; when another process was first, what it wrote stays."""
+    """Make the file; when another process was first, its content stays."""
     with suppress(FileExistsError):
         create_durably(path, content, _PRIVATE)
 
@@ -250,7 +250,7 @@ def _read(positions: Sequence[str]) -> list[int]:
 
 @contextmanager
 def _translated(folder: Path) -> Iterator[None]:
-    """Raises Unreachable, naming the folder, for what goes wrong with its files."""
+    """Raise Unreachable, naming the folder, for errors of its files."""
     try:
         yield
     except Busy as error:

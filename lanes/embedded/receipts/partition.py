@@ -1,8 +1,8 @@
 """One partition of the log: files that several processes append to, one at a time.
 
-Whoever appends or looks for the end holds the partition's lock, which the kernel lets go of when
-its process dies; who comes next cuts off what the dead one left half written. Every method blocks
-and runs in a thread.
+Whoever appends or looks for the end holds the partition's lock, which the kernel releases when its
+process dies; the next one cuts off a record that the dead process left half written. Every method
+blocks and runs in a thread.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its record
 
 
 class Limits(NamedTuple):
-    """Of one partition, and how many there are.
+    """The limits of one partition, and the number of partitions.
 
-    `drops` says whether room is made of what nobody has committed.
+    `drops` says whether receipts that nobody has committed are removed to make room.
     """
 
     partitions: int
@@ -54,11 +54,11 @@ class _Counted(NamedTuple):
 
 
 class Busy(Exception):
-    """Another process is at it."""
+    """Another process holds the partition."""
 
 
 class Full(Exception):
-    """It holds as much as it may, and nothing of that is committed."""
+    """The partition holds as much as it may, and nothing of that is committed."""
 
 
 class _Tail:
@@ -73,7 +73,7 @@ class _Tail:
 
 
 class Partition:
-    """`committed` gives the position before which everything was taken over."""
+    """Segments in one folder. Everything before the position from `committed` was taken over."""
 
     def __init__(self, folder: Path, limits: Limits, committed: Callable[[], int | None]) -> None:
         self._folder = folder
@@ -85,7 +85,9 @@ class Partition:
         self._counted = _Counted(0, 0, 0)
 
     def append(self, bodies: Sequence[bytes]) -> int:
-        """Returns once they are on the disk; how many bytes nobody had committed went for them.
+        """Return once the bodies are on the disk.
+
+        Returns how many bytes that nobody had committed were removed to make room.
 
         Raises:
             Busy: somebody else appends to it.
@@ -101,7 +103,7 @@ class Partition:
             return dropped
 
     def end(self, wait_s: float) -> int:
-        """The position after everything that is on the disk.
+        """Return the position after everything that is on the disk.
 
         Raises:
             Busy: another process holds the lock all that time.
@@ -112,12 +114,12 @@ class Partition:
             return self._caught_up().end
 
     def first(self) -> int:
-        """The position before the oldest record."""
+        """Return the position before the oldest record."""
         found = segments(self._folder)
         return found[0].base if found else 0
 
     def kept(self, position: int, wait_s: float) -> int:
-        """The position, if what came after it is there; else the one before the oldest record."""
+        """Return the position if its records are there, else the one before the oldest record."""
         oldest = self.first()
         if position < oldest:
             return oldest
@@ -127,7 +129,7 @@ class Partition:
             return position
 
     def since(self, at_ms: int, wait_s: float) -> int:
-        """The position of the first record of this time or later."""
+        """Return the position of the first record of this time or later."""
         for segment in segments(self._folder):
             if segment.path.stat().st_mtime_ns // 1_000_000 + _CLOCK_STEP_MS >= at_ms:
                 for _, record in self._walk(segment.base, None):
@@ -136,7 +138,7 @@ class Partition:
         return self.end(wait_s)
 
     def ends(self, start: int, end: int, most: int | None) -> list[int]:
-        """The positions after each record from `start` on, at most so many."""
+        """Return the positions after each record from `start` on, at most so many."""
         found: list[int] = []
         for segment, record in self._walk(start, end):
             if most is not None and len(found) >= most:
@@ -145,9 +147,9 @@ class Partition:
         return found
 
     def count(self, start: int, end: int) -> int:
-        """How many records lie between.
+        """Count the records between two positions.
 
-        Who asks again a little further on waits only for what has changed at the two ends.
+        A later call for positions a little further on waits only for the change at the two ends.
         """
         known = self._counted
         found: int | None = None
@@ -164,7 +166,7 @@ class Partition:
         return sum(1 for _ in self._walk(start, end))
 
     def page(self, start: int, end: int, most_bytes: int) -> tuple[list[bytes], int]:
-        """Bodies from `start` on, of about so many bytes, and the position after them."""
+        """Return bodies from `start` on, of about so many bytes, and the position after them."""
         bodies: list[bytes] = []
         room, position = most_bytes, start
         for segment, record, file in self._walk_files(start, end):
@@ -176,7 +178,7 @@ class Partition:
         return bodies, position
 
     def tidy(self, wait_s: float) -> int:
-        """Remove what is over; how many bytes of it nobody had committed."""
+        """Remove segments that are over; return how many bytes of them nobody had committed."""
         if not self._folder.exists():
             return 0
         with self._locked(wait_s):
@@ -191,7 +193,7 @@ class Partition:
             self._lock = self._tail = None
 
     def _tidied(self) -> int:
-        """The oldest goes first, and the newest segment never."""
+        """Remove segments, oldest first and never the newest; return their uncommitted bytes."""
         committed = self._committed()
         dropped = 0
         found = segments(self._folder)
@@ -209,7 +211,7 @@ class Partition:
         return is_taken and self._is_old(segment)
 
     def _is_over(self, newest: LogSegment, oldest: LogSegment) -> bool:
-        """Whether there is no room for another segment."""
+        """Return whether there is no room for another segment."""
         held = newest.base + newest.path.stat().st_size - oldest.base
         return held + self._limits.segment_bytes > self._limits.most_bytes
 
@@ -250,7 +252,7 @@ class Partition:
         return self._lock
 
     def _caught_up(self) -> _Tail:
-        """The newest segment as it is now: others may have appended, rolled or died."""
+        """Return the newest segment as it is now: others may have appended, rolled or died."""
         tail = self._tail
         if tail is None or not os.fstat(tail.file).st_nlink:
             tail = self._reopened()
@@ -284,7 +286,7 @@ class Partition:
             yield segment, record
 
     def _walk_files(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
-        """Records between two positions, with the open file that each lies in.
+        """Yield the records between two positions, each with the open file that it lies in.
 
         Raises:
             ReceiptsGone: those at `start` were removed.
@@ -313,15 +315,15 @@ class Partition:
 
 
 def _from(found: list[LogSegment], start: int) -> list[LogSegment]:
-    """Without those that end before this position."""
+    """Leave out the segments that end before this position."""
     skipped = sum(following.base <= start for _, following in pairwise(found))
     return found[skipped:]
 
 
 def _recover(tail: _Tail) -> None:
-    """See how far the file is whole, if it is not as it was left, and cut off a torn end.
+    """See how far a file is whole that was changed by others, and cut off a torn end.
 
-    What another process has left there becomes durable before anybody reads on.
+    Records that another process has left there are made durable before anybody reads on.
     """
     size = os.fstat(tail.file).st_size
     if tail.base + size == tail.end:
