@@ -161,16 +161,16 @@ class EmbeddedBroker:
     async def _housekeeping(self) -> None:
         """Give back the claims of dead and frozen owners; delete the messages of dropped lanes."""
         folder = self._database.folder
-        chores = await self._database.read(
-            partial(claims.chores, folder=folder, own=self._owner.name)
+        due = await self._database.read(
+            partial(claims.due_maintenance, folder=folder, own=self._owner.name)
         )
-        for owner in chores.dead_owners:
+        for owner in due.dead_owners:
             await self._database.write(partial(claims.give_back_all, owner=owner))
             forget(folder, owner)
             self._feeder.look_around()
-        for last in self._watch.frozen(chores.beats):
+        for last in self._watch.frozen(due.beats):
             await self._take_from_frozen(last)
-        while chores.sweep and await self._database.write(messages.sweep):
+        while due.sweep and await self._database.write(messages.sweep):
             pass
         await asyncio.sleep(HOUSEKEEPING_S)
 

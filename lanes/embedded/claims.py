@@ -21,14 +21,16 @@ from pushlane.lanes.ports import Taken
 _NUMBER = (1 << LANE_SHIFT) - 1
 
 
-class Want(NamedTuple):
+class ClaimRequest(NamedTuple):
+    """A reader that asks for at most so many messages of its lane."""
+
     reader_id: int
     lane_id: int
     lane: str
     most: int
 
 
-class Haul(NamedTuple):
+class ClaimedBatch(NamedTuple):
     """The messages that one reader got.
 
     `more` says to look again at once, else `due_at_ms` says when something comes due.
@@ -43,7 +45,7 @@ class Haul(NamedTuple):
 class _Pick(NamedTuple):
     """The messages that a reader is to get: ids that are due, then `fresh` ones up to `head`."""
 
-    want: Want
+    request: ClaimRequest
     ids: list[int]
     fresh: int
     head: int
@@ -62,18 +64,20 @@ def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int
     return cursor.lastrowid, found
 
 
-def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) -> list[Haul]:
+def claim(
+    connection: sqlite3.Connection, requests: Sequence[ClaimRequest], now_ms: int
+) -> list[ClaimedBatch]:
     """Claim for each reader; readers are left out that get nothing and have nothing coming."""
-    ends = _look(connection, wants)
+    ends = _look(connection, requests)
     picks = [
-        _pick(connection, want, *ends[want.lane_id], now_ms)
-        for want in wants
-        if want.lane_id in ends
+        _pick(connection, request, *ends[request.lane_id], now_ms)
+        for request in requests
+        if request.lane_id in ends
     ]
     bodies = iter(_take(connection, picks))
     return [
-        Haul(
-            pick.want.reader_id,
+        ClaimedBatch(
+            pick.request.reader_id,
             _in_hand(pick, bodies),
             pick.more,
             pick.due_at_ms,
@@ -85,13 +89,13 @@ def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) ->
 def _in_hand(pick: _Pick, bodies: Iterator[bytes]) -> list[Taken]:
     had = len(pick.ids) - pick.fresh
     return [
-        Taken(next(bodies), pick.want.lane, number, place >= had)
+        Taken(next(bodies), pick.request.lane, number, place >= had)
         for place, number in enumerate(pick.ids)
     ]
 
 
 def _look(
-    connection: sqlite3.Connection, wants: Sequence[Want]
+    connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
 ) -> dict[int, tuple[int, int, int | None]]:
     """Return head, tail and next due time of each lane that has anything."""
     row = connection.execute(
@@ -100,14 +104,14 @@ def _look(
         "(SELECT min(due_at_ms) FROM waiting WHERE lane_id = lanes.id) AS due_at_ms "
         "FROM json_each(?) AS wanted CROSS JOIN lanes ON lanes.id = wanted.value) "
         "WHERE tail > head OR due_at_ms IS NOT NULL",
-        (json.dumps([want.lane_id for want in wants]),),
+        (json.dumps([request.lane_id for request in requests]),),
     ).fetchone()
     return {lane: (head, tail, due) for lane, head, tail, due in json.loads(row[0])}
 
 
 def _pick(
     connection: sqlite3.Connection,
-    want: Want,
+    request: ClaimRequest,
     head: int,
     tail: int,
     due_at_ms: int | None,
@@ -116,22 +120,22 @@ def _pick(
     """Choose the ids that this reader gets."""
     ids: list[int] = []
     if due_at_ms is not None and due_at_ms <= now_ms:
-        ids = _take_due(connection, want, now_ms)
+        ids = _take_due(connection, request, now_ms)
         due_at_ms = None
     came_due = bool(ids)
-    last = min(tail, head + want.most - len(ids))
-    base = want.lane_id << LANE_SHIFT
+    last = min(tail, head + request.most - len(ids))
+    base = request.lane_id << LANE_SHIFT
     ids.extend(range(base + head + 1, base + last + 1))
     fresh = max(0, last - head)
-    return _Pick(want, ids, fresh, last, came_due or tail > last, due_at_ms)
+    return _Pick(request, ids, fresh, last, came_due or tail > last, due_at_ms)
 
 
-def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[int]:
+def _take_due(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> list[int]:
     row = connection.execute(
         "SELECT json_group_array(json_array(lane_id, due_at_ms, id)) FROM ("
         "SELECT lane_id, due_at_ms, id FROM waiting WHERE lane_id = ? AND due_at_ms <= ? "
         "ORDER BY due_at_ms, id LIMIT ?)",
-        (want.lane_id, now_ms, want.most),
+        (request.lane_id, now_ms, request.most),
     ).fetchone()
     connection.execute(
         "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN (SELECT json_extract(value, '$[0]'),"
@@ -143,7 +147,7 @@ def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[i
 
 def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]:
     """Record the claims on the picked messages; return the bodies in the order of the picks."""
-    claimed = {pick.want.reader_id: pick.ids for pick in picks if pick.ids}
+    claimed = {pick.request.reader_id: pick.ids for pick in picks if pick.ids}
     if not claimed:
         return []
     by_reader = (json.dumps(claimed),)
@@ -155,7 +159,7 @@ def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]
     connection.execute(
         "UPDATE lanes SET head = new.value FROM json_each(?) AS new "
         "WHERE lanes.id = CAST(new.key AS INTEGER)",
-        (json.dumps({pick.want.lane_id: pick.head for pick in picks}),),
+        (json.dumps({pick.request.lane_id: pick.head for pick in picks}),),
     )
     row = connection.execute(
         "SELECT group_concat(hex(body)) FROM json_each(?) AS reader "
@@ -217,18 +221,20 @@ def _release(connection: sqlite3.Connection, ids: str) -> None:
     connection.execute("DELETE FROM claims WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 
 
-class Chores(NamedTuple):
+class Maintenance(NamedTuple):
+    """The work that housekeeping has to do; `sweep` says that dropped lanes have left messages."""
+
     dead_owners: list[str]
     beats: list[Heartbeat]
     sweep: bool
 
 
-def chores(connection: sqlite3.Connection, folder: Path, own: str) -> Chores:
+def due_maintenance(connection: sqlite3.Connection, folder: Path, own: str) -> Maintenance:
     """List dead owners and all last beats, and see whether dropped lanes have left anything."""
     rows = connection.execute("SELECT name FROM owners WHERE name <> ?", (own,)).fetchall()
     dead = [name for (name,) in rows if not is_alive(folder, name)]
     dropped = connection.execute("SELECT 1 FROM dropped LIMIT 1").fetchone()
-    return Chores(dead, last_beats(connection), dropped is not None)
+    return Maintenance(dead, last_beats(connection), dropped is not None)
 
 
 def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | None) -> bool:

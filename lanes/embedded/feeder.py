@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
-from pushlane.lanes.embedded.claims import Haul, Want, claim
+from pushlane.lanes.embedded.claims import ClaimedBatch, ClaimRequest, claim
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.heartbeats import MISSED, come_back
 from pushlane.lanes.embedded.messages import stamped_after
@@ -105,12 +105,12 @@ class Feeder:
     async def _feed(self) -> None:
         most = fair_depth(len(self._readers), self._body_bytes)
         readers = self._next_readers()
-        wants = self._wants(readers, most)
+        requests = self._requests(readers, most)
         for reader in readers:
             reader.looking()
         first_until_s = time.monotonic() + self._first_s
         try:
-            came_back, hauls = await self._database.write(partial(self._claim, wants=wants))
+            came_back, batches = await self._database.write(partial(self._claim, requests=requests))
         except Unreachable:
             for reader in readers:
                 reader.looked()
@@ -118,19 +118,19 @@ class Feeder:
             raise
         if came_back:
             self._forget()
-        for haul in hauls:
-            if open_reader := self._readers.get(haul.reader_id):
-                open_reader.fill(haul, most, first_until_s)
+        for batch in batches:
+            if open_reader := self._readers.get(batch.reader_id):
+                open_reader.fill(batch, most, first_until_s)
         for reader in readers:
             reader.looked()
-        self._weigh([len(taken.body) for haul in hauls for taken in haul.taken])
+        self._weigh([len(taken.body) for batch in batches for taken in batch.taken])
 
     def _claim(
-        self, connection: sqlite3.Connection, wants: Sequence[Want]
-    ) -> tuple[bool, list[Haul]]:
+        self, connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
+    ) -> tuple[bool, list[ClaimedBatch]]:
         """Claim; also return whether all earlier claims are lost."""
         now = now_ms()
-        return come_back(connection, self._owner, now), claim(connection, wants, now)
+        return come_back(connection, self._owner, now), claim(connection, requests, now)
 
     def _forget(self) -> None:
         log.warning(
@@ -153,10 +153,10 @@ class Feeder:
             self._wake.set()
         return list(chosen.values())
 
-    def _wants(self, readers: list[EmbeddedReader], most: int) -> list[Want]:
+    def _requests(self, readers: list[EmbeddedReader], most: int) -> list[ClaimRequest]:
         share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers))
         return [
-            Want(
+            ClaimRequest(
                 reader.reader_id,
                 reader.lane_id,
                 reader.lane,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from pushlane.lanes.embedded.claims import Haul
+from pushlane.lanes.embedded.claims import ClaimedBatch
 from pushlane.lanes.ports import OnReady, Taken
 from pushlane.lanes.task_transitions import now_ms
 
@@ -86,7 +86,7 @@ class EmbeddedReader:
         """Note that the feeder has looked; if it found something, it has filled this reader."""
         self._looks = False
 
-    def fill(self, haul: Haul, most: int, first_until_s: float) -> None:
+    def fill(self, batch: ClaimedBatch, most: int, first_until_s: float) -> None:
         """Keep the messages that the feeder brought; ask again when the buffer is half empty.
 
         A full buffer has `most` messages now, or the reader's own depth if that is less. From
@@ -95,12 +95,12 @@ class EmbeddedReader:
         """
         if self.closed:
             return
-        self._buffer.extend(haul.taken)
+        self._buffer.extend(batch.taken)
         self._low = min(self.depth, most) // 2
         self._first_until_s = first_until_s
-        self._more = self._more or haul.more
-        if haul.due_at_ms is not None:
-            self._kick_at(haul.due_at_ms)
+        self._more = self._more or batch.more
+        if batch.due_at_ms is not None:
+            self._kick_at(batch.due_at_ms)
         self._ask_if_low()
         if self._told_empty and self._buffer:
             self._told_empty = False

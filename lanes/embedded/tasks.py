@@ -142,7 +142,7 @@ def _store(connection: sqlite3.Connection, task: Task) -> Task:
 
 
 def forget(connection: sqlite3.Connection, task_id: str) -> bool:
-    """See `lanes.ports.Registry.forget`."""
+    """See `lanes.ports.TaskStore.forget`."""
     row = connection.execute("SELECT id, body FROM tasks WHERE id = ?", (task_id,)).fetchone()
     if row is None:
         return False
@@ -161,7 +161,7 @@ def forget(connection: sqlite3.Connection, task_id: str) -> bool:
 def page(
     connection: sqlite3.Connection, query: TaskQuery, after: str, most: int, understood: Understood
 ) -> TaskPage:
-    """See `lanes.ports.Registry.page`. A page ends at the number of its last task."""
+    """See `lanes.ports.TaskStore.page`. A page ends at the number of its last task."""
     states = json.dumps(_stored_states(connection, query.states))
     statement = _PAGE_OF_ACTIVE if query.is_of_active else _PAGE
     rows = _rows(connection, statement, states, int(after or _BEHIND_ALL), most)
@@ -184,7 +184,7 @@ def some(
 def ended(
     connection: sqlite3.Connection, before_ms: int, most: int, skip: int, understood: Understood
 ) -> FoundTasks:
-    """See `lanes.ports.Registry.ended`."""
+    """See `lanes.ports.TaskStore.ended`."""
     return _found(_rows(connection, _ENDED, before_ms, most, skip), understood)
 
 

@@ -25,7 +25,7 @@ from pushlane.lanes.ports.lease import Fence, Lease
 from pushlane.lanes.ports.ledger import ClaimResult, Ledger
 from pushlane.lanes.ports.presence import Presence
 from pushlane.lanes.ports.receipt_log import ReceiptLog, ReceiptReader, ReceiptWriter
-from pushlane.lanes.ports.recipient_windows import RecipientWindows, Turn
+from pushlane.lanes.ports.recipient_windows import RecipientTurn, RecipientWindows
 from pushlane.lanes.ports.registry import (
     Changes,
     Edit,
@@ -57,11 +57,11 @@ __all__ = [
     "ReceiptLog",
     "ReceiptReader",
     "ReceiptWriter",
+    "RecipientTurn",
     "RecipientWindows",
     "Registry",
     "Sink",
     "Source",
     "Taken",
     "TaskStore",
-    "Turn",
 ]

@@ -9,7 +9,7 @@ from typing import Protocol
 from pushlane.lanes.recipient_window import Mark
 
 
-class Turn(StrEnum):
+class RecipientTurn(StrEnum):
     """The answer to a push that wants to go to its recipient."""
 
     GO = "go"
@@ -35,7 +35,9 @@ class RecipientWindows(Protocol):
     async def announce(self, marks: Sequence[Mark]) -> None:
         """Record that pushes with these tokens exist: the highest of a key is the newest."""
 
-    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> Sequence[Turn]:
+    async def enter(
+        self, marks: Sequence[Mark], owner: str, ttl_s: float
+    ) -> Sequence[RecipientTurn]:
         """Announce the marks, and let the newest of each key go, one at a time.
 
         The next may enter when that one has left, or after `ttl_s`. The owner of a turn gets the

@@ -31,7 +31,7 @@ class Reads:
         self._understood = Understood()
 
     async def page(self, query: TaskQuery, after: str, most: int) -> TaskPage:
-        """See `lanes.ports.Registry.page`. A page ends at the id of its last task."""
+        """See `lanes.ports.TaskStore.page`. A page ends at the id of its last task."""
         start = f"({after}" if after else "+"
         order = self._keys.open if query.is_of_active else self._keys.order
         ids = await self._client.call(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from pushlane.lanes.ports import Turn
+from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import Mark
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
@@ -107,10 +107,10 @@ class RedisRecipientWindows:
     async def announce(self, marks: Sequence[Mark]) -> None:
         await self._run(_ANNOUNCE, marks, [self._window_ms], None)
 
-    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[Turn]:
+    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
         ttl_ms = max(1, round(ttl_s * 1000))
         args: list[str | bytes | int] = [self._window_ms + ttl_ms, owner, ttl_ms]
-        return await self._run(_ENTER, marks, args, lambda word: Turn(word.decode()))
+        return await self._run(_ENTER, marks, args, lambda word: RecipientTurn(word.decode()))
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._run(_LEAVE, marks, [self._window_ms, owner], None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pushlane.lanes.embedded import messages
 from pushlane.lanes.embedded.claims import (
-    Want,
+    ClaimRequest,
     claim,
     drop_lane,
     give_back,
@@ -60,8 +60,8 @@ class Reader:
         self.reader_id, self.lane_id = register(store, owner, LANE)
 
     def claim(self, most: int = 100) -> list[Taken]:
-        hauls = claim(self._store, [Want(self.reader_id, self.lane_id, LANE, most)], 0)
-        return [taken for haul in hauls for taken in haul.taken]
+        batches = claim(self._store, [ClaimRequest(self.reader_id, self.lane_id, LANE, most)], 0)
+        return [taken for batch in batches for taken in batch.taken]
 
     def freeze(self) -> None:
         [last] = [last for last in last_beats(self._store) if last.owner == self.owner]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.redis import OnRedis, connect_redis
+from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.rebuild import DOCUMENT_KEY
@@ -30,7 +30,7 @@ class World:
         self.journal = MemoryJournal()
 
     @asynccontextmanager
-    async def redis(self) -> AsyncIterator[OnRedis]:
+    async def redis(self) -> AsyncIterator[RedisPorts]:
         async with connect_redis(self.url, self.prefix, self.journal, 600.0) as redis:
             yield redis
 
