@@ -17,7 +17,7 @@ from functools import partial
 from pushlane.lanes.embedded import claims, messages, replay
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import Feeder
-from pushlane.lanes.embedded.heartbeats import BEAT_S, Heartbeat, HeartbeatWatch, beat
+from pushlane.lanes.embedded.heartbeats import BEAT_S, HeartbeatWatch, OwnerBeat, beat
 from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.side_tasks import SideTasks
@@ -174,7 +174,7 @@ class EmbeddedBroker:
             pass
         await asyncio.sleep(HOUSEKEEPING_S)
 
-    async def _take_from_frozen(self, last: Heartbeat) -> None:
+    async def _take_from_frozen(self, last: OwnerBeat) -> None:
         if await self._database.write(partial(claims.take_from_frozen, last=last)):
             log.warning(
                 "a process on the store in %s is frozen: what it had claimed goes to others",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.heartbeats import Heartbeat, find_frozen, last_beats
+from pushlane.lanes.embedded.heartbeats import OwnerBeat, find_frozen, last_beats
 from pushlane.lanes.embedded.process_liveness import is_alive
 from pushlane.lanes.embedded.schema import LANE_SHIFT, bump
 from pushlane.lanes.ports import Taken
@@ -187,7 +187,7 @@ def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
     connection.execute("DELETE FROM beats WHERE owner NOT IN (SELECT name FROM owners)")
 
 
-def take_from_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
+def take_from_frozen(connection: sqlite3.Connection, last: OwnerBeat) -> bool:
     """Give back for an owner that is frozen. False, with nothing done, when it has beaten since.
 
     Its readers stay: they go on when it does, and are not counted as reading until then.
@@ -225,7 +225,7 @@ class Maintenance(NamedTuple):
     """The work that housekeeping has to do; `sweep` says that dropped lanes have left messages."""
 
     dead_owners: list[str]
-    beats: list[Heartbeat]
+    beats: list[OwnerBeat]
     sweep: bool
 
 

@@ -1,4 +1,7 @@
-"""The document store on SQLite: one row a document, with versions from one counter for all."""
+"""The document store on SQLite: one row a document, with versions from one counter for all.
+
+The table and the counter are called `shelf`, as in the stores of earlier versions.
+"""
 
 from __future__ import annotations
 

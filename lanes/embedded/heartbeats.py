@@ -22,7 +22,7 @@ silent client. Nothing else stops the store's thread for as long: another's lock
 _FROZEN = 0
 
 
-class Heartbeat(NamedTuple):
+class OwnerBeat(NamedTuple):
     """The last beat of an owner. Its time (Unix ms) only makes it differ from earlier ones."""
 
     owner: str
@@ -47,7 +47,7 @@ def come_back(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
     return cursor.rowcount == 1
 
 
-def find_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
+def find_frozen(connection: sqlite3.Connection, last: OwnerBeat) -> bool:
     """Record that the owner is frozen. False when this was not its last beat."""
     cursor = connection.execute(
         "UPDATE beats SET at_ms = ? WHERE owner = ? AND at_ms = ?", (_FROZEN, *last)
@@ -55,10 +55,10 @@ def find_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
     return cursor.rowcount == 1
 
 
-def last_beats(connection: sqlite3.Connection) -> list[Heartbeat]:
+def last_beats(connection: sqlite3.Connection) -> list[OwnerBeat]:
     """Return the last beat of each owner, without those found frozen or too old to write beats."""
     rows = connection.execute("SELECT owner, at_ms FROM beats WHERE at_ms <> ?", (_FROZEN,))
-    return [Heartbeat(*row) for row in rows.fetchall()]
+    return [OwnerBeat(*row) for row in rows.fetchall()]
 
 
 class HeartbeatWatch:
@@ -66,10 +66,10 @@ class HeartbeatWatch:
 
     def __init__(self, own: str) -> None:
         self._own = own
-        self._last: Heartbeat | None = None
-        self._missed: dict[Heartbeat, int] = {}
+        self._last: OwnerBeat | None = None
+        self._missed: dict[OwnerBeat, int] = {}
 
-    def frozen(self, beats: Sequence[Heartbeat]) -> list[Heartbeat]:
+    def frozen(self, beats: Sequence[OwnerBeat]) -> list[OwnerBeat]:
         """Return the last beats of frozen owners, given the last beats of all."""
         own = next((beat for beat in beats if beat.owner == self._own), None)
         has_beaten = own is not None and own != self._last

@@ -21,13 +21,12 @@ from pushlane.lanes.embedded.receipts.records import (
     LogSegment,
     Record,
     body_of,
-    is_torn,
     packed,
     records,
     segment_at,
     segments,
-    whole_until,
 )
+from pushlane.lanes.embedded.receipts.tail import Tail
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.file_lock import FileLock
 
@@ -61,17 +60,6 @@ class Full(Exception):
     """The partition holds as much as it may, and nothing of that is committed."""
 
 
-class _Tail:
-    """The newest segment, and how far it is known to be whole."""
-
-    __slots__ = ("base", "damaged", "end", "file")
-
-    def __init__(self, segment: LogSegment) -> None:
-        self.base = self.end = segment.base
-        self.file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.damaged = False
-
-
 class Partition:
     """Segments in one folder. Everything before the position from `committed` was taken over."""
 
@@ -81,7 +69,7 @@ class Partition:
         self._limits = limits
         self._mine = threading.Lock()
         self._lock: FileLock | None = None
-        self._tail: _Tail | None = None
+        self._tail: Tail | None = None
         self._counted = _Counted(0, 0, 0)
 
     def append(self, bodies: Sequence[bytes]) -> int:
@@ -99,7 +87,7 @@ class Partition:
             if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
                 dropped = self._make_room()
                 tail = self._rolled(tail)
-            _write(tail, packed(bodies, time.time_ns() // 1_000_000))
+            tail.append(packed(bodies, time.time_ns() // 1_000_000))
             return dropped
 
     def end(self, wait_s: float) -> int:
@@ -189,7 +177,7 @@ class Partition:
             if self._lock is not None:
                 self._lock.close()
             if self._tail is not None:
-                os.close(self._tail.file)
+                self._tail.close()
             self._lock = self._tail = None
 
     def _tidied(self) -> int:
@@ -251,33 +239,33 @@ class Partition:
         self._lock = FileLock(self._folder / "lock")
         return self._lock
 
-    def _caught_up(self) -> _Tail:
+    def _caught_up(self) -> Tail:
         """Return the newest segment as it is now: others may have appended, rolled or died."""
         tail = self._tail
-        if tail is None or not os.fstat(tail.file).st_nlink:
+        if tail is None or tail.is_removed:
             tail = self._reopened()
-        _recover(tail)
+        tail.recover()
         if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
             newest = segments(self._folder)[-1]
             if newest.base != tail.base:
                 tail = self._reopened()
-                _recover(tail)
+                tail.recover()
         return tail
 
-    def _reopened(self) -> _Tail:
+    def _reopened(self) -> Tail:
         found = segments(self._folder)
         return self._use(found[-1] if found else segment_at(self._folder, 0))
 
-    def _rolled(self, tail: _Tail) -> _Tail:
+    def _rolled(self, tail: Tail) -> Tail:
         return self._use(segment_at(self._folder, tail.end))
 
-    def _use(self, segment: LogSegment) -> _Tail:
+    def _use(self, segment: LogSegment) -> Tail:
         is_new = not segment.path.exists()
-        tail = _Tail(segment)
+        tail = Tail(segment)
         if is_new:
             sync(self._folder)
         if self._tail is not None:
-            os.close(self._tail.file)
+            self._tail.close()
         self._tail = tail
         return tail
 
@@ -318,36 +306,3 @@ def _from(found: list[LogSegment], start: int) -> list[LogSegment]:
     """Leave out the segments that end before this position."""
     skipped = sum(following.base <= start for _, following in pairwise(found))
     return found[skipped:]
-
-
-def _recover(tail: _Tail) -> None:
-    """See how far a file is whole that was changed by others, and cut off a torn end.
-
-    Records that another process has left there are made durable before anybody reads on.
-    """
-    size = os.fstat(tail.file).st_size
-    if tail.base + size == tail.end:
-        return
-    start = tail.end - tail.base if tail.base + size > tail.end else 0
-    whole = whole_until(tail.file, start, size)
-    if whole < size:
-        if is_torn(tail.file, whole, size):
-            os.ftruncate(tail.file, whole)
-        else:  # nothing that may be good is cut off: it goes on in a new file
-            tail.damaged, whole = True, size
-    os.fdatasync(tail.file)
-    tail.end = tail.base + whole
-
-
-def _write(tail: _Tail, content: bytes) -> None:
-    offset = tail.end - tail.base
-    try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(tail.file, memoryview(content)[written:], offset + written)
-        os.fdatasync(tail.file)
-    except OSError:
-        with suppress(OSError):  # the next one to append looks at it again
-            os.ftruncate(tail.file, offset)
-        raise
-    tail.end += len(content)
