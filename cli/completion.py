@@ -40,7 +40,7 @@ def complete_task(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 async def _tasks(flags: dict[str, str | None], incomplete: str) -> list[tuple[str, str]]:
     chosen = settings.load(flags)
-    if chosen.broker != "embedded" or not chosen.data_dir.is_dir():
+    if not chosen.capabilities.is_local or chosen.is_store_missing:
         return []
     async with connect(chosen) as backend:
         tasks = [task async for page in pages(backend.registry) for task in page]

@@ -205,7 +205,7 @@ class _Registered:
 
 
 def _registered(settings: Settings, word: str) -> _Registered:
-    if not word or (settings.broker == "embedded" and not settings.data_dir.is_dir()):
+    if not word or settings.is_store_missing:
         return _Registered()
     try:
         return _Registered(on_backend(settings, lambda backend: backend.registry.get(word)))

@@ -1,20 +1,20 @@
-"""The ports that a process works with, opened together from its settings.
+"""Opens all ports that a process works with from its settings, and makes changes that span two.
 
-Also the changes that touch broker and registry both: a lane is opened before a task points at it,
-whoever asks for the change.
+A lane is opened before a task points at it, whoever asks for the change.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import format_to_write
@@ -53,12 +53,11 @@ class Backend:
     presence: Presence
 
     async def add(self, task: Task, settings: Settings) -> Task:
-        """Keep a new task, as `Registry.add` does, with the size of its bundles. A low one gets the
-        pool lane that has the least left on it, and of several that have about as little the one
-        with the fewest tasks.
+        """Keep a new task, as `Registry.add` does, with the size of its bundles.
 
-        The pool has as many lanes as the settings say, unless another size was set for all. Of a
-        large one only some are looked at.
+        A low task gets the pool lane with the smallest backlog; of several that are about as short,
+        the one with the fewest tasks. The pool has as many lanes as the settings say, unless
+        another size was set for all. Of a large pool only some lanes are looked at.
         """
         if task.pooled:
             lanes = pool_lanes(await pool_size(self.documents, settings.pool_lanes))
@@ -68,9 +67,9 @@ class Backend:
         return await self.registry.add(await self.sized(task, settings))
 
     async def sized(self, task: Task, settings: Settings) -> Task:
-        """The task with the size of its bundles, as the settings and all who read them allow.
+        """Return the task with the size of its bundles, as the settings and all readers allow.
 
-        One that has a size keeps it.
+        A task that has a size keeps it.
         """
         if task.bundle:
             return task
@@ -79,7 +78,10 @@ class Backend:
         return replace(task, bundle=min(settings.batch, most) if number >= FORMAT else 1)
 
     async def find(self, task_id: str) -> Task | None:
-        """The task of this id; a registry alone also finds tasks by key and name."""
+        """Return the task of this id, None when there is none.
+
+        Unlike `Registry.get`, this finds no task by its key or name.
+        """
         try:
             task = await self.registry.get(task_id)
         except UnknownTask:
@@ -107,10 +109,10 @@ class Backend:
         return task
 
     async def forget(self, task: Task, fence: Fence | None = None) -> bool:
-        """Remove a task that has ended, with the lanes that are its alone. What of it is on another
-        is dropped when it comes off.
+        """Remove a task that has ended, with the lanes that are its alone.
 
-        False when somebody still reads one of its lanes: try again a little later.
+        Its pushes on shared lanes are dropped when they come off. False when somebody still reads
+        one of its lanes: try again a little later.
 
         Raises:
             InvalidChange: it has not ended.
@@ -144,39 +146,19 @@ class Backend:
         return await self.registry.change(task.id, edit)
 
 
-@asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Backend]:
+def connect(settings: Settings) -> AbstractAsyncContextManager[Backend]:
     """Open the backend that the settings name, and close it in the end.
 
     Raises:
         Unreachable: a service does not answer; names its URL.
     """
-    if settings.broker == "embedded":
-        from pushlane.lanes.embedded import connect_embedded
-
-        adapters = connect_embedded(settings)
-    else:
-        from pushlane.lanes.pulsar import connect_pulsar
-
-        adapters = connect_pulsar(settings)
-    async with adapters as backend:
-        yield backend
+    return load_package(settings).connect(settings)
 
 
-@asynccontextmanager
-async def connect_receipts(settings: Settings) -> AsyncIterator[ReceiptLog]:
-    """Open the log of receipts alone, for who needs nothing else, and close it in the end.
+def connect_receipts(settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]:
+    """Open the log of receipts alone, without the other ports, and close it in the end.
 
     Raises:
         Unreachable: the service that holds it does not answer; names its URL.
     """
-    if settings.broker == "embedded":
-        from pushlane.lanes.embedded import connect_embedded_receipts
-
-        opening: AbstractAsyncContextManager[ReceiptLog] = connect_embedded_receipts(settings)
-    else:
-        from pushlane.lanes.pulsar import connect_pulsar_receipts
-
-        opening = connect_pulsar_receipts(settings)
-    async with opening as receipts:
-        yield receipts
+    return load_package(settings).connect_receipts(settings)

@@ -1,8 +1,8 @@
-"""Looks through what is on a lane without taking it away, over the ordinary broker port.
+"""Looks through the messages of a lane without taking them away, over the ordinary broker port.
 
-For lanes that nobody else reads. What it has shown is held, unacked, until it is removed or the
-browser closes; then it is on the lane as before. What it holds at once is bounded, since a broker
-stops sending at some number (Pulsar at 50,000 for each reader) without saying so.
+For lanes that nobody else reads. Messages that were shown are held, unacked, until they are removed
+or the browser closes; then they are on the lane as before. The number held at once is bounded,
+since a broker stops sending at some number (Pulsar at 50,000 for each reader) without saying so.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Browser:
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds as many as it may: it shows more only when some are removed."""
+        """True when as many messages are held as may be: more come only when some are removed."""
         return self._held >= self._most
 
     async def page(self) -> list[Taken]:
-        """The next messages; empty when all have been shown, or when it is full.
+        """Return the next messages; an empty page when all have been shown, or when it is full.
 
         Raises:
-            Unreachable: some are in another's hands, and do not come.
+            Unreachable: another process holds some of them, and they do not come.
         """
         give_up_at = time.monotonic() + _GIVE_UP_S
         while not self.is_full:

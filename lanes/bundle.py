@@ -2,8 +2,8 @@
 
 A bundle is a msgpack array `[2, task id, first seq, places, pushes]`. `places` is the number of
 pushes when their seqs follow each other, else the list of steps from each seq to the next. A push
-is a byte string: the msgpack array of its fields behind the seq, so that one which cannot be read
-spoils no other. A message that begins with a text is a single push (`lanes.push`).
+is a byte string: the msgpack array of its fields behind the seq, so that an unreadable push spoils
+no other. A message that begins with a text is a single push (`lanes.push`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class Bundle:
     """An opened message: pushes of one task, with these seqs in rising order.
 
-    When no push of it can be read, but whose they are, `problem` says why.
+    When its task and seqs can be read, but none of its pushes, `problem` says why.
     """
 
     __slots__ = ("_fields", "_id", "_starts", "problem", "seqs", "task_id")
@@ -77,7 +77,7 @@ class Bundle:
         return len(self.seqs)
 
     def body(self, place: int) -> bytes:
-        """The push at this place as it is alone, for `lanes.push.decode`.
+        """Return the push at this place as a message of its own, for `lanes.push.decode`.
 
         Raises MalformedPush when its bytes are no array.
         """
@@ -97,7 +97,7 @@ class Bundle:
         raise MalformedPush(f"{len(fields)} bytes in a bundle are not a push")
 
     def all_bodies(self) -> list[bytes]:
-        """All of them at once, which costs less. Raises MalformedPush when one is no array."""
+        """Return all pushes at once, which costs less. Raises MalformedPush if one is no array."""
         first = self._fields[0][:1] if self._fields else b""
         if self.problem or not b"\x90" <= first <= b"\x9f":
             return [self.body(place) for place in range(len(self.seqs))]
@@ -112,7 +112,7 @@ class Bundle:
         return self._fields[place]
 
     def bodies(self) -> Iterator[bytes]:
-        """Yield each push as it is alone, but for those that are no array. None is decoded."""
+        """Yield each push as a message of its own, undecoded, but for those that are no array."""
         for place in range(len(self._fields)):
             try:
                 yield self.body(place)
@@ -130,7 +130,7 @@ def open_bundle(message: bytes) -> Bundle:
 
     Raises:
         UnknownFormat: it is of a format that came later.
-        MalformedPush: not even whose pushes it has can be read.
+        MalformedPush: not even its task and seqs can be read.
     """
     if len(message) > _MOST_BYTES_READ:
         return _unread(message, f"over the limit of {_MOST_BYTES_READ}")
@@ -154,11 +154,11 @@ def _unread(message: bytes, why: str) -> Bundle:
 
 
 def open_message(message: bytes) -> Bundle:
-    """The same of any message; a push that is alone is a bundle of one.
+    """Open any message; a single push is opened as a bundle of one.
 
     Raises:
         UnknownFormat: it is of a format that came later.
-        MalformedPush: not even whose pushes it has can be read.
+        MalformedPush: not even its task and seqs can be read.
     """
     if is_bundle(message):
         return open_bundle(message)
@@ -167,7 +167,7 @@ def open_message(message: bytes) -> Bundle:
 
 
 def bodies_of(message: bytes) -> Iterable[bytes]:
-    """The pushes in a message, each as it is alone; none of a bundle that cannot be read."""
+    """Return the pushes in a message, each as a message of its own; none of an unreadable one."""
     if not is_bundle(message):
         return (message,)
     try:
@@ -177,7 +177,7 @@ def bodies_of(message: bytes) -> Iterable[bytes]:
 
 
 class Packed(NamedTuple):
-    """A message, and which pushes it has: so many, the last with this seq."""
+    """A message with the number of its pushes, and the seq of the last one."""
 
     message: bytes
     last_seq: int
@@ -185,10 +185,11 @@ class Packed(NamedTuple):
 
 
 def packed(bodies: Iterable[bytes], most: int) -> Iterator[Packed]:
-    """Pushes of one task in rising order of their seqs, in bundles; each alone if `most` is 1.
+    """Yield the pushes of one task, in rising order of their seqs, as bundles.
 
     A bundle ends behind every seq that is a multiple of `most`, and before the push that would take
-    it over 1 MiB: so the same pushes are in the same bundles when they are packed again.
+    it over 1 MiB: so the same pushes are in the same bundles when they are packed again. If `most`
+    is 1, each push stays as it is.
     """
     if most == 1:
         for one in bodies:
@@ -217,22 +218,22 @@ def packed(bodies: Iterable[bytes], most: int) -> Iterator[Packed]:
 
 
 def fits(size: int, fields: bytes) -> bool:
-    """Whether a bundle with so many bytes of pushes may take these, too."""
+    """Return whether a bundle that has `size` bytes of pushes may take these fields, too."""
     return size + len(fields) <= MOST_BYTES
 
 
 def fields_of(body: bytes) -> bytes:
-    """What a bundle has of a push: its fields behind the seq, as an array."""
+    """Return the part of a push that a bundle holds: its fields behind the seq, as an array."""
     return _split(body, _id_end(body))[1]
 
 
 def unnumbered(pushes: Sequence[bytes]) -> bytes:
-    """A bundle of pushes that follow each other, without its beginning: see `numbered`."""
+    """Return a bundle of pushes that follow each other, without its beginning: see `numbered`."""
     return _pack(len(pushes)) + _pack(pushes)
 
 
 def numbered(task_id: str, first_seq: int, rest: bytes) -> bytes:
-    """The bundle that was left without its beginning, now that its first seq is known."""
+    """Put the beginning before the rest of a bundle, now that its first seq is known."""
     return _beginning(_pack(task_id), first_seq) + rest
 
 
@@ -266,7 +267,7 @@ def _header_bytes(body: bytes) -> int:
 
 
 def _id_end(body: bytes) -> int:
-    """Where the task's id ends, and the seq begins."""
+    """Return where the task's id ends, and the seq begins."""
     return _text_end(body, _header_bytes(body))
 
 
@@ -284,7 +285,7 @@ def _seq_of(body: bytes) -> int:
 
 
 def _split(body: bytes, start: int) -> tuple[int, bytes]:
-    """The seq that stands there, and the fields behind it as an array of their own."""
+    """Return the seq that stands at `start`, and the fields behind it as an array of their own."""
     first = body[start]
     end = start + _SEQ_BYTES.get(first, 1)
     seq = first if end == start + 1 else int.from_bytes(body[start + 1 : end], "big")
@@ -294,7 +295,7 @@ def _split(body: bytes, start: int) -> tuple[int, bytes]:
 
 
 def _header(message: bytes, problem: str) -> tuple[str, Sequence[int]]:
-    """The task and the seqs of a bundle of which only the beginning can be read.
+    """Return the task and the seqs of a bundle of which only the beginning can be read.
 
     Raises MalformedPush when that cannot be read either.
     """
@@ -310,7 +311,7 @@ def _header(message: bytes, problem: str) -> tuple[str, Sequence[int]]:
 
 
 def _value_end(message: bytes, at: int) -> int:
-    """Where the text, number or array of numbers that begins there ends."""
+    """Return where the text, number or array of numbers ends that begins at `at`."""
     first = message[at]
     if first & 0xE0 == 0xA0 or first in _COUNT_BYTES:
         return _text_end(message, at)

@@ -64,7 +64,7 @@ class MalformedPush(PushlaneError):
 class UnknownFormat(PushlaneError):
     """Something is stored in a format that this version of pushlane does not read.
 
-    `version` is its number; 0 where it has a known one, but a value that is not known.
+    `version` is its number; 0 where the format is known, but a value in it is not.
     """
 
     def __init__(self, version: int, what: str = "a message on a lane") -> None:
@@ -77,7 +77,7 @@ class UnknownFormat(PushlaneError):
 
 
 class ReceiptsGone(PushlaneError):
-    """The log of receipts does not keep them any more."""
+    """The log of receipts does not keep these receipts any more."""
 
 
 class MalformedReceipts(PushlaneError):

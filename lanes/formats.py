@@ -1,8 +1,8 @@
 """The lowest format of messages that every process must read: `min_format`, 1 until it is raised.
 
-Producers write no higher one, so that messages which an older process cannot read are on lanes only
-once no such process is left. It is kept on the shelf, which every backend has, and so outlives a
-loss of Redis.
+Producers write no higher format, so that messages which an older process cannot read are on lanes
+only once no such process is left. The number is kept in the document store, which every backend
+has, and so outlives a loss of Redis.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, UserError
-from pushlane.lanes.ports import Document, DocumentStore, Presence, Registry
+from pushlane.lanes.ports import Document, DocumentStore, Presence, TaskStore
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
@@ -21,9 +21,11 @@ _KIND = "format"
 _NAME = "min"
 
 
-async def format_to_write(documents: DocumentStore, registry: Registry, presence: Presence) -> int:
-    """The format of what is published now: `min_format`, which is our own from the first task on
-    where there never was any, and no live process reads less.
+async def format_to_write(documents: DocumentStore, registry: TaskStore, presence: Presence) -> int:
+    """Return the format in which to publish now: `min_format`, or our own if that is lower.
+
+    Where there has never been a task, and no live process reads less, `min_format` is raised to our
+    own format first.
     """
     found = await documents.get(_KIND, _NAME)
     if found is not None:
@@ -36,12 +38,15 @@ async def format_to_write(documents: DocumentStore, registry: Registry, presence
 
 
 async def min_format(documents: DocumentStore) -> int:
-    """Raises UnknownFormat when it is kept in a way that only a newer version understands."""
+    """Return `min_format`.
+
+    Raises UnknownFormat when only a newer version understands how it is kept.
+    """
     return _number(await documents.get(_KIND, _NAME))
 
 
 async def require_format(documents: DocumentStore, reads: int) -> None:
-    """Raises UserError when lanes may hold messages over the format that a process reads."""
+    """Raise UserError when lanes may hold messages over the format that a process reads."""
     lowest = await min_format(documents)
     if reads < lowest:
         raise UserError(

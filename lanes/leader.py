@@ -1,4 +1,4 @@
-"""One process leads: it holds a lease, renews it in time, and shows its number with every change.
+"""Lets one process lead: it holds a lease, renews it, and shows its number with every change.
 
 A leader that was stopped for longer than its lease lasts may find out late, but changes nothing:
 the registry refuses the number of an earlier one.
@@ -18,7 +18,7 @@ TTL_S = 10.0
 
 
 class Leader:
-    """`name` is the lease, `holder` who asks for it."""
+    """The right of `holder` to lead while it holds the lease `name`."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Leader:
         self._renew_at = 0.0
 
     async def fence(self) -> Fence | None:
-        """What this process's changes carry while it leads; None while another does.
+        """Return the fence that changes carry while this process leads; None while another does.
 
-        To be asked for before each change: that renews the lease when a third of it is over.
+        Ask before each change: that renews the lease when a third of it is over.
         """
         if self._fence is None or self._clock() >= self._renew_at:
             asked_at = self._clock()
@@ -51,7 +51,7 @@ class Leader:
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
-        """Renew the lease meanwhile, however long a look at everything takes."""
+        """Renew the lease inside the block, however long it takes."""
         keeping = asyncio.create_task(self._keep(), name=f"lease {self._name}")
         try:
             yield
@@ -66,7 +66,7 @@ class Leader:
                 await self.fence()
 
     def step_down(self) -> None:
-        """Another leads: ask again before the next change."""
+        """Note that another process leads: the lease is asked for again before the next change."""
         self._fence = None
 
     async def resign(self) -> None:

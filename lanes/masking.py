@@ -8,7 +8,7 @@ MASK = "***"
 
 
 def masked(text: str) -> str:
-    """The text without the passwords and query values of URLs in it."""
+    """Return the text without the passwords and query values of URLs in it."""
     text = re.sub(r"://([^/@:]*):[^/]*@", rf"://\1:{MASK}@", text)
     text = re.sub(r"://[^/@:]+@", f"://{MASK}@", text)
     return re.sub(r"([?&][^=&\s]+=)[^&\s]+", rf"\1{MASK}", text)

@@ -15,27 +15,27 @@ _DEAD = "-dead"
 
 
 def own_lane(task_id: str) -> str:
-    """The exclusive lane of a task."""
+    """Return the exclusive lane of a task."""
     return _TASK + task_id
 
 
 def pool_lanes(count: int) -> list[str]:
-    """All lanes that low tasks share."""
+    """Return all lanes that low tasks share."""
     return [f"{_POOL}{index}" for index in range(count)]
 
 
 def pool_lane(task_id: str, count: int) -> str:
-    """A shared lane for a low task: the same one every time it is asked."""
+    """Return a shared lane for a low task: the same one for every call."""
     return f"{_POOL}{spread_over(task_id, count)}"
 
 
 def spread_over(task_id: str, count: int) -> int:
-    """One of so many, below `count`: tasks are spread evenly, each always to the same one."""
+    """Return a number below `count`: tasks are spread evenly, each always to the same number."""
     return zlib.crc32(task_id.encode()) % count
 
 
 def later_lane(lane: str) -> str:
-    """Where pushes of a lane wait for their time: retries, delays, quiet hours."""
+    """Return the lane where pushes of a lane wait for their time: retries, delays, quiet hours."""
     return lane + _LATER
 
 
@@ -44,29 +44,29 @@ def is_later(lane: str) -> bool:
 
 
 def submit_lease(task_id: str) -> str:
-    """The lease that a submit of the task holds while it runs."""
+    """Return the name of the lease that a submit of the task holds while it runs."""
     return f"submit-{task_id}"
 
 
 def fanout_lease(key: str) -> str:
-    """The lease that a fan-out of this key holds while it runs."""
+    """Return the name of the lease that a fan-out of this key holds while it runs."""
     return f"fanout-{key}"
 
 
 def publishers_of(task_id: str) -> list[tuple[str, str]]:
-    """Ranges of the names under which a task's pushes are published (see `lanes.ports.Source`)."""
+    """Return the ranges of source names that publish a task's pushes (see `lanes.ports.Source`)."""
     return [(f"{who}-{task_id}", f"{who}-{task_id}-~") for who in ("submit", "producer", "fanout")]
 
 
 def task_of(lane: str) -> str | None:
-    """The id of the task that has this lane to itself; None for lanes that are shared."""
+    """Return the id of the task that has this lane to itself; None for lanes that are shared."""
     if not lane.startswith(_TASK):
         return None
     return lane.removeprefix(_TASK).removesuffix(_LATER).removesuffix(_DEAD)
 
 
 def dead_lane(task_id: str) -> str:
-    """Where a task with a lane of its own has its dead pushes; others share `DEAD_LANE`."""
+    """Return the lane for dead pushes of a task with its own lane; others share `DEAD_LANE`."""
     return own_lane(task_id) + _DEAD
 
 

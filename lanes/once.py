@@ -1,4 +1,4 @@
-"""Says once of each thing that this version cannot read it, however often it comes by."""
+"""Logs once of each thing that this version cannot read it, however often it comes by."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pushlane.lanes.errors import UnknownFormat
 
 
 class Once:
-    """Remembers what it has said, for as long as the process lives."""
+    """Remembers the names it has logged, for as long as the process lives."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

@@ -9,6 +9,6 @@ T = TypeVar("T")
 
 
 def paged(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """So many at a time, fewer at the end."""
+    """Yield so many items at a time, fewer at the end."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

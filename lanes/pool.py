@@ -13,7 +13,10 @@ _NAME = "lanes"
 
 
 async def pool_size(documents: DocumentStore, setting: int) -> int:
-    """Raises UnknownFormat when it is kept in a way that only a newer version understands."""
+    """Return how many lanes low tasks share: the setting, unless a size was set for all.
+
+    Raises UnknownFormat when only a newer version understands how it is kept.
+    """
     found = await documents.get(_KIND, _NAME)
     if found is None:
         return setting
@@ -24,7 +27,7 @@ async def pool_size(documents: DocumentStore, setting: int) -> int:
 
 
 async def set_pool_size(documents: DocumentStore, lanes: int) -> None:
-    """Low tasks that come from now on share so many, whatever the setting of who submits them.
+    """Let all low tasks from now on share so many lanes, whatever the setting of a submitter.
 
     Raises:
         BadInput: it cannot be so many.

@@ -1,7 +1,7 @@
-"""A process says of itself while it lives what it is, what it reads, and what rests or is slow.
+"""Describes a live process in its own words: its kind, its lanes, and what rests or is slow.
 
-Nothing personal: a process is told by a random id and its pid. Fields may be added; what a newer
-version has added is not shown here.
+Nothing personal: a process is told by a random id and its pid. Fields may be added; fields that a
+newer version has added are not shown here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ log = logging.getLogger("pushlane.presence")
 
 
 class Resting(msgspec.Struct, frozen=True):
-    """What gets no pushes for now: since when (Unix ms), why, and when it is tried next."""
+    """A sink or host that gets no pushes for now. Its times are Unix ms."""
 
     what: str
     since_ms: int
@@ -24,9 +24,7 @@ class Resting(msgspec.Struct, frozen=True):
 
 
 class SlowLane(msgspec.Struct, frozen=True):
-    """A lane that is counted as slow since then (Unix ms): its deliveries hold their slots so many
-    times as long as others'.
-    """
+    """A lane whose deliveries hold their slots `times` as long as others', since then (Unix ms)."""
 
     lane: str
     times: float
@@ -36,8 +34,8 @@ class SlowLane(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One live process. `format` is the highest format of messages that it reads.
 
-    `lanes` is how many lanes it reads, `sinks` names where it delivers to; of lanes that are slow
-    there, the slowest are told.
+    `lanes` is how many lanes it reads, `sinks` the names of its sinks, `slow` the slowest of its
+    lanes that count as slow.
     """
 
     id: str
@@ -60,7 +58,7 @@ def encode(process: Process) -> bytes:
 
 
 def decode_all(bodies: Iterable[bytes]) -> list[Process]:
-    """Those that can be read, oldest first."""
+    """Return the processes that can be read, oldest first."""
     processes: list[Process] = []
     for body in bodies:
         try:

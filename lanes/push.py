@@ -1,8 +1,8 @@
-"""A push, its outcome, and how both travel.
+"""A push, its outcome, and the bytes in which both travel.
 
-The wire format (docs/wire.md) is a msgpack array: fields may be added at the end, never moved. One
-that begins with a text is of format 1, a push; a later format begins with its number. A push never
-shows its recipient or its content in a repr, so that none can slip into a log or a traceback.
+The wire format (docs/wire.md) is a msgpack array: fields may be added at the end, never moved. An
+array that begins with a text is of format 1, a push; a later format begins with its number. A push
+never shows its recipient or its content in a repr, so that none can slip into a log or a traceback.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def push_id(self) -> str:
-        """The same for every attempt: what a sink uses as its Idempotency-Key."""
+        """The id of the push, the same for every attempt: a sink uses it as its Idempotency-Key."""
         return f"{self.task_id}-{self.seq}"
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode(push: Push, before: bytes = b"") -> bytes:
-    """The bytes that travel on a lane.
+    """Return the bytes that travel on a lane.
 
     A push that came in the bytes `before` keeps the fields at their end that are not known here.
     """
@@ -91,7 +91,7 @@ def encode(push: Push, before: bytes = b"") -> bytes:
 
 
 def decode(body: bytes) -> Push:
-    """The push in these bytes.
+    """Return the push in these bytes.
 
     Raises:
         UnknownFormat: they are of a format that came later.
@@ -108,7 +108,7 @@ def decode(body: bytes) -> Push:
 
 
 def decode_many(bodies: Sequence[bytes]) -> list[Push]:
-    """The same of several, at less than half the cost of each.
+    """Return the pushes in these bodies, at less than half the cost of decoding each.
 
     Raises:
         MalformedPush: one of them cannot be read.
@@ -123,7 +123,7 @@ def decode_many(bodies: Sequence[bytes]) -> list[Push]:
 
 
 def require_known(body: bytes, known: int, what: str = "a message on a lane") -> None:
-    """Raises UnknownFormat for a whole array that begins with a higher number than this."""
+    """Raise UnknownFormat for a whole array that begins with a higher number than `known`."""
     try:
         first = _number_decoder.decode(_array_decoder.decode(body)[0])
     except (*_UNREADABLE, IndexError):
@@ -133,7 +133,7 @@ def require_known(body: bytes, known: int, what: str = "a message on a lane") ->
 
 
 class Kind(StrEnum):
-    """What became of a push. Every kind but `RETRY` finishes it."""
+    """The end that a push came to. Every kind but `RETRY` finishes it."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
@@ -143,7 +143,7 @@ class Kind(StrEnum):
 
 
 class Arrival(StrEnum):
-    """What a sink knows of a push that failed."""
+    """The knowledge of a sink about a push that failed: whether it can have arrived."""
 
     REFUSED = "refused"
     """It cannot have arrived."""
@@ -175,13 +175,13 @@ class Scope(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a sink says of one push.
+    """The answer of a sink for one push.
 
     `after_s` is a wait that the sink asked for (Retry-After), None for the task's own backoff.
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
-    and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat what
-    arrived. `scope` is what the outcome is about; None when the sink cannot tell whether the push
-    or the sink itself is at fault.
+    and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat a push that
+    arrived. `scope` is the thing that the outcome is about; None when the sink cannot tell whether
+    the push or the sink itself is at fault.
     """
 
     kind: Kind
@@ -199,7 +199,7 @@ class Outcome(msgspec.Struct, frozen=True):
     def retry(
         reason: str, after_s: float | None = None, *, arrival: Arrival = Arrival.FAILED
     ) -> Outcome:
-        """It failed and may be tried again, which costs the push one of its attempts."""
+        """Return the outcome of a push that may be tried again, at the cost of an attempt."""
         return Outcome(Kind.RETRY, reason, after_s, arrival=arrival)
 
     @staticmethod
@@ -210,9 +210,9 @@ class Outcome(msgspec.Struct, frozen=True):
         *,
         arrival: Arrival = Arrival.REFUSED,
     ) -> Outcome:
-        """The failure is not about the push: `scope` cannot take any now, for `after_s` if known.
+        """Return the outcome of a failure that is not about the push, which loses no attempt.
 
-        The push goes again without losing an attempt.
+        `scope` cannot take any push now, for `after_s` if known.
         """
         return Outcome(Kind.RETRY, reason, after_s, arrival=arrival, scope=scope)
 
@@ -227,7 +227,10 @@ class Outcome(msgspec.Struct, frozen=True):
         arrival: Arrival = Arrival.FAILED,
         scope: Scope | None = Scope.PUSH,
     ) -> Outcome:
-        """It is not tried again. A `scope` of None says that a broken sink may answer so, too."""
+        """Return the outcome of a push that is not tried again.
+
+        A `scope` of None says that a broken sink may answer so too.
+        """
         return Outcome(Kind.DEAD, reason, arrival=arrival, scope=scope)
 
     @staticmethod
@@ -244,7 +247,7 @@ EXPIRED = Outcome(Kind.EXPIRED)
 
 
 class DeadPush(msgspec.Struct, frozen=True, array_like=True):
-    """What the dead-letter lane holds: the push as it travelled, why it died and when."""
+    """A push on the dead-letter lane: its bytes as it travelled, why it died and when."""
 
     task_id: str
     seq: int
@@ -258,7 +261,7 @@ class DeadPush(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetryMark(msgspec.Struct, frozen=True, array_like=True):
-    """Says that these dead pushes of a task, as (seq, died_at_ms), go on in another task.
+    """The note that these dead pushes of a task, as (seq, died_at_ms), go on in another task.
 
     It holds once that other task is sealed: then they only remain to be removed.
     """
@@ -281,7 +284,12 @@ def encode_mark(mark: RetryMark) -> bytes:
 
 
 def decode_mark(body: bytes) -> RetryMark:
-    """Raises MalformedPush when the bytes are not a mark, UnknownFormat for one that came later."""
+    """Return the mark in these bytes.
+
+    Raises:
+        UnknownFormat: they are of a format that came later.
+        MalformedPush: the bytes are not a mark.
+    """
     try:
         return _mark_decoder.decode(body)
     except _UNREADABLE as error:
@@ -290,7 +298,12 @@ def decode_mark(body: bytes) -> RetryMark:
 
 
 def decode_dead(body: bytes) -> DeadPush:
-    """Raises MalformedPush when the bytes are no dead push, UnknownFormat for one of later."""
+    """Return the dead push in these bytes.
+
+    Raises:
+        UnknownFormat: they are of a format that came later.
+        MalformedPush: the bytes are not a dead push.
+    """
     try:
         return _dead_decoder.decode(body)
     except _UNREADABLE as error:

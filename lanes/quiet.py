@@ -29,7 +29,7 @@ class QuietHours(msgspec.Struct, frozen=True):
         return f"{_clock(self.start_s)}-{_clock(self.end_s)}"
 
     def holds(self, wall_s: int) -> bool:
-        """Whether it is quiet at this second of the day."""
+        """Return whether it is quiet at this second of the day."""
         if self.start_s < self.end_s:
             return self.start_s <= wall_s < self.end_s
         return wall_s >= self.start_s or wall_s < self.end_s
@@ -37,7 +37,7 @@ class QuietHours(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_quiet(text: str) -> QuietHours:
-    """The hours in a text like `22:00-08:00`.
+    """Return the hours in a text like `22:00-08:00`.
 
     Raises:
         BadInput: not of that form, or the same time twice.
@@ -61,7 +61,7 @@ def is_quiet(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> bool:
 
 
 def quiet_until_ms(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> int:
-    """The first time from `at_ms` on that is not quiet: `at_ms` itself when it is not.
+    """Return the first time from `at_ms` on that is not quiet: `at_ms` itself when it is not.
 
     Assumes that a zone's clocks are changed at most once within these hours.
     """
@@ -77,7 +77,7 @@ def quiet_until_ms(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> int:
 
 
 def _change_s(zone: ZoneInfo, from_s: int, to_s: int, offset_s: int) -> int:
-    """When the clocks are changed in between, `to_s` when they are not."""
+    """Return when the clocks are changed in between, `to_s` when they are not."""
     if _wall_s(to_s, zone)[1] == offset_s:
         return to_s
     while to_s - from_s > 1:
@@ -90,7 +90,7 @@ def _change_s(zone: ZoneInfo, from_s: int, to_s: int, offset_s: int) -> int:
 
 
 def _wall_s(at_s: int, zone: ZoneInfo) -> tuple[int, int]:
-    """What the clock shows, as a second of the day, and how far it is ahead of UTC."""
+    """Return the time on the wall as a second of the day, and how far it is ahead of UTC."""
     wall = datetime.fromtimestamp(at_s, zone)
     offset = wall.utcoffset()
     offset_s = offset.days * _DAY_S + offset.seconds if offset is not None else 0

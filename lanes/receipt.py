@@ -1,4 +1,4 @@
-"""Receipts: the durable record of outcomes, and how they travel.
+"""Receipts: the durable record of outcomes, and the bytes in which they travel.
 
 A batch is a msgpack array of columns, not of rows: the dispatcher fills it at the cost of a few
 appends a push, and a reader has Arrow arrays without touching a row. Fields may be added at the
@@ -20,14 +20,14 @@ _WHAT = "a batch of the receipts log"
 
 
 class Event(StrEnum):
-    """What a device says of a push, later; a receipt's outcome is this, or a `lanes.push.Kind`."""
+    """A later event on the device. A receipt's outcome is one of these, or a `lanes.push.Kind`."""
 
     DISPLAYED = "displayed"
     CLICKED = "clicked"
 
 
 class TaskLabel(msgspec.Struct, frozen=True, array_like=True):
-    """What the receipts of a batch share that are of one task."""
+    """The values that all receipts of one task in a batch share."""
 
     task_id: str
     app: str
@@ -78,12 +78,12 @@ _decoder = msgspec.msgpack.Decoder(ReceiptBatch)
 
 
 def encode_receipts(batch: ReceiptBatch) -> bytes:
-    """The bytes that travel."""
+    """Return the bytes of a batch as they travel."""
     return _encoder.encode(batch)
 
 
 def decode_receipts(body: bytes) -> ReceiptBatch:
-    """The batch in these bytes.
+    """Return the batch in these bytes.
 
     Raises:
         UnknownFormat: they are a batch of a higher version.

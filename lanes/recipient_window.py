@@ -1,4 +1,4 @@
-"""The marks of pushes for the same recipient: what tells duplicates, and which one is the newest.
+"""Marks for pushes to the same recipient, by which duplicates and the newest push are found.
 
 A mark never holds the recipient, only a hash of it. Tokens compare as texts.
 """
@@ -14,19 +14,23 @@ _BYTES = 16
 
 
 class Mark(NamedTuple):
-    """`key` is what pushes have in common, in hex; `token` tells them apart, older ones first."""
+    """The hash of a recipient and a token.
+
+    Pushes that belong together have the same `key`, in hex; `token` tells them apart, older ones
+    first.
+    """
 
     key: str
     token: str
 
 
 def dedupe_mark(push: Push) -> Mark:
-    """Common to the pushes of a task for one recipient."""
+    """Return the mark by which a task's pushes for one recipient are told as duplicates."""
     return Mark(_hashed("dedupe", push.task_id, push.recipient), f"{push.seq:010d}")
 
 
 def collapse_mark(app: str, push: Push) -> Mark:
-    """Common to the pushes of an app for one recipient with one collapse key.
+    """Return the mark that finds an app's newest push with this collapse key for this recipient.
 
     Of two tasks the one submitted last is the newer, of two rows of a task the later one.
     """

@@ -1,4 +1,4 @@
-"""Looking for tasks: which are meant, and page after page of those that fit."""
+"""Finds tasks: a query, and the matching tasks page after page."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from pushlane.lanes.task import Level, State, Task
 
 if TYPE_CHECKING:
-    from pushlane.lanes.ports import Registry
+    from pushlane.lanes.ports import TaskStore
 
 PAGE = 200  # read and decoded in two or three ms
 
 
 class TaskQuery(NamedTuple):
-    """Which tasks are meant: those that fit each part that is given.
+    """The tasks that are wanted: those that fit each part that is given.
 
     `word` is a part of the id, the key or the name, in any case.
     """
@@ -26,7 +26,7 @@ class TaskQuery(NamedTuple):
 
     @property
     def is_of_active(self) -> bool:
-        """Whether only tasks that are not finished can fit."""
+        """True when only tasks that are not finished can fit."""
         return bool(self.states) and not any(state.is_terminal for state in self.states)
 
     def fits(self, task: Task) -> bool:
@@ -49,8 +49,8 @@ class TaskPage(NamedTuple):
     after: str = ""
 
 
-async def pages(registry: Registry, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
-    """Those that fit, newest first, with a turn for others after each page."""
+async def pages(registry: TaskStore, query: TaskQuery = ALL) -> AsyncIterator[list[Task]]:
+    """Yield the tasks that fit, newest first, with a turn for others after each page."""
     after, is_last = "", False
     while not is_last:
         tasks, after = await registry.page(query, after)
@@ -59,8 +59,8 @@ async def pages(registry: Registry, query: TaskQuery = ALL) -> AsyncIterator[lis
             yield tasks
 
 
-async def listed(registry: Registry, states: Sequence[State] = ()) -> list[Task]:
-    """All tasks in these states (in any when none is named), oldest first."""
+async def listed(registry: TaskStore, states: Sequence[State] = ()) -> list[Task]:
+    """Return all tasks in these states (in any when none is named), oldest first."""
     found = [task async for page in pages(registry, TaskQuery(states)) for task in page]
     found.reverse()
     return found

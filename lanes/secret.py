@@ -1,10 +1,10 @@
-"""A text that is not to be seen: shown by nothing but the one call that says so."""
+"""A text that must not be seen: only `reveal` shows it."""
 
 from __future__ import annotations
 
 
 class Secret:
-    """Not in a log, an error or a repr."""
+    """A text that no log, error or repr shows."""
 
     __slots__ = ("_text",)
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import fields, force_setattr, replace
 
+from pushlane.lanes.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.masking import masked
 from pushlane.lanes.secret import Secret
@@ -33,7 +34,7 @@ SecondsOrNone = Annotated[float, Meta(ge=0)]
 
 
 def default_data_dir() -> Path:
-    """Where the embedded database lives unless told otherwise."""
+    """Return the folder of the embedded database unless told otherwise."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "pushlane"
 
@@ -133,7 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How log lines look."""
 
     def __post_init__(self) -> None:
-        """Each is what its type says. Unless it is set, a task is kept for as long as it has to be.
+        """Convert each value to its type; an unset `task_retention_s` covers all that needs a task.
 
         Raises:
             BadInput: a value cannot be used.
@@ -146,15 +147,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             needed_s = max(getattr(self, name) for name in _NEED_THEIR_TASK)
             force_setattr(self, "task_retention_s", max(_TASKS_KEPT_S, needed_s))
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of the backend that these settings name."""
+        return adapter_of(self).capabilities
+
+    @property
+    def location(self) -> str:
+        """The place of the tasks: the folder of the embedded store, or the URL of the broker."""
+        return str(self.data_dir) if self.capabilities.is_local else self.broker
+
+    @property
+    def is_store_missing(self) -> bool:
+        """True when the store is a folder on this machine that nobody has made yet."""
+        return self.capabilities.is_local and not self.data_dir.is_dir()
+
     def but(self, **changes: Any) -> Settings:
-        """The same with other values of some."""
+        """Return the same settings with some values changed."""
         return replace(self, **changes)
 
     def items(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in NAMES]
 
     def as_environment(self) -> dict[str, str]:
-        """The variables by which another process gets the same settings, secrets included."""
+        """Return the variables that give another process the same settings, secrets included."""
         return {
             f"PUSHLANE_{name.upper()}": value.reveal() if isinstance(value, Secret) else str(value)
             for name, value in self.items()
@@ -167,14 +183,14 @@ NAMES = tuple(_FIELDS)
 
 
 class _Given(NamedTuple):
-    """A value as it was given, and where."""
+    """A value as it was given, and its origin."""
 
     value: Any
     origin: str
 
 
 def load(flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in force; flags that are None were not given.
+    """Return the settings in force; flags that are None were not given.
 
     Raises:
         BadInput: a value cannot be used; says which, and where it came from.
@@ -194,7 +210,7 @@ def load(flags: Mapping[str, Any] | None = None) -> Settings:
 
 
 def origins(settings: Settings, flags: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Where each value came from: `flag`, an environment variable, the file, or `default`."""
+    """Return the origin of each value: `flag`, an environment variable, the file, or `default`."""
     given = _given(flags)
     return {
         name: given[name].origin if name in given else "default" for name, _ in settings.items()
@@ -202,7 +218,7 @@ def origins(settings: Settings, flags: Mapping[str, Any] | None = None) -> dict[
 
 
 def _given(flags: Mapping[str, Any] | None) -> dict[str, _Given]:
-    """What is given: a flag goes over the environment, and that over the file."""
+    """Collect the given values: a flag goes over the environment, and that over the file."""
     variables = {f"PUSHLANE_{name.upper()}": name for name in NAMES}
     found = {name: _Given(value, CONFIG_FILE) for name, value in _in_file().items()}
     for variable, value in os.environ.items():
@@ -243,23 +259,19 @@ def _converted(name: str, given: _Given) -> Any:
         value = msgspec.convert(parsed, kind, dec_hook=made)
     except ValueError as error:  # msgspec's own is one too
         raise _bad_setting(name, given, f"give {_expected(kind)}") from error
-    if name == "broker" and value != "embedded" and not _is_pulsar(value):
+    if name == "broker" and find_adapter(value) is None:
         raise _bad_setting(name, given, "use `embedded` or a URL like pulsar://127.0.0.1:6650")
     return value
 
 
-def _is_pulsar(broker: str) -> bool:
-    return broker.startswith(("pulsar://", "pulsar+ssl://"))
-
-
 def _parsed(value: Any, kind: Any) -> Any:
-    """A number that is given as a text, as Python writes them; everything else as it is."""
+    """Parse a number that is given as a text, as Python writes them; return all else as it is."""
     number = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     return number(value) if isinstance(value, str) and number in (int, float) else value
 
 
 def made(kind: type, value: Any) -> Any:
-    """A path or a secret, of what was given as a text."""
+    """Make a path or a secret of a text."""
     if isinstance(value, kind):
         return value
     if not isinstance(value, str):
@@ -268,7 +280,7 @@ def made(kind: type, value: Any) -> Any:
 
 
 def _expected(kind: Any) -> str:
-    """What fits a type of ours, in words."""
+    """Describe in words which values fit a type of ours."""
     from msgspec import inspect  # loads much that only this needs
 
     match inspect.type_info(kind):
@@ -289,6 +301,6 @@ def _range(word: str, least: float | None, most: float | None) -> str:
 
 
 def _bad_setting(name: str, given: _Given, problem: str) -> BadInput:
-    """Names the setting and where it stands; of its value only what cannot be a secret."""
+    """Make an error that names the setting and its origin, and its value if that is no secret."""
     shown = "" if name in _MAY_BE_SECRET else f"={masked(repr(given.value))}"
     return BadInput(f"setting {name}{shown} (from {given.origin}): {problem}")

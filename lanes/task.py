@@ -49,7 +49,7 @@ ACTIVE_STATES = tuple(state for state in State if state not in _TERMINAL)
 
 
 class DeliveryMode(StrEnum):
-    """What is promised of a push when a process dies or a service goes (docs/guarantees.md)."""
+    """The promise for a push when a process dies or a service goes (docs/guarantees.md)."""
 
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
@@ -57,14 +57,14 @@ class DeliveryMode(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """What becomes of a `once` push whose process was lost before it could say how it went."""
+    """The fate of a `once` push whose process was lost before it could say how it went."""
 
     RESEND = "resend"
     BURY = "bury"
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """How the levels share the sink: 6:3:1 gives high 60 % while all three have a backlog.
+    """The shares of the levels: 6:3:1 gives high 60 % of the sink while all three have a backlog.
 
     A level of weight 0 is served only while no other level has anything to send.
     """
@@ -75,7 +75,7 @@ class Weights(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Weights:
-        """The weights in a text like `6:3:1`.
+        """Return the weights in a text like `6:3:1`.
 
         Raises:
             BadInput: not three whole numbers from 0 to 1000, or all of them zero.
@@ -156,21 +156,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_half_made(self) -> bool:
-        """Whether its submit, or the producer that feeds it, has not come to its end."""
+        """True when its submit, or the producer that feeds it, has not come to its end."""
         return self.total is None and not self.state.is_terminal
 
     @property
     def pooled(self) -> bool:
-        """Whether its pushes share a lane with those of other low tasks."""
+        """True when its pushes share a lane with those of other low tasks."""
         return is_pool(self.lane)
 
     def is_scheduled(self, now_ms: int) -> bool:
-        """Whether its start is still to come."""
+        """True when its start is still to come."""
         return self.not_before_ms > now_ms
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How many distinct seqs of a task ended in which way: a redelivery counts once."""
+    """The number of distinct seqs of a task that ended in each way: a redelivery counts once."""
 
     task_id: str
     delivered: int = 0
@@ -184,11 +184,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def settled(task: Task, progress: Progress) -> Progress:
-    """What became of all pushes of a task, with those that its end kept from ever being taken.
+    """Return the progress of an ended task, counting the pushes that were never taken.
 
-    Its lane went with them on it, so they are counted here: as dropped when it was cancelled, as
-    expired when its time was over. So delivered + dead + expired + dropped is the total. A task
-    that ended before its submit was complete has no total: only what was taken is counted.
+    They went with its lane, and so count as dropped when it was cancelled, as expired when its time
+    was over. So delivered + dead + expired + dropped is the total. A task that ended before its
+    submit was complete has no total: only the pushes that were taken are counted.
     """
     untaken = max(0, (task.total or 0) - progress.finished)
     if task.state is State.CANCELLED:
@@ -214,7 +214,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The seqs from `first` to `last` of one task, to be asked about.
+    """A question about the seqs from `first` to `last` of one task.
 
     With `moves` those that left the task's first lane are asked for too.
     """
@@ -229,7 +229,7 @@ _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def new_task_id() -> str:
-    """A short id that sorts by time of making: 8 characters of milliseconds, 6 random ones."""
+    """Return a short id that sorts by time: 8 characters of milliseconds, 6 random ones."""
     return _base32(time.time_ns() // 1_000_000, 8)[-8:] + _base32(secrets.randbits(30), 6)
 
 

@@ -1,8 +1,8 @@
-"""How a task is stored: as a msgpack map, with whatever newer versions have added to it.
+"""The stored form of a task: a msgpack map, with all that newer versions have added to it.
 
 A field that is not known here is kept, and written back with a change. A task that cannot be
 understood, since its format is higher or one of its values is new, is never changed or guessed at:
-it is skipped, said once, and left to processes of a newer version.
+it is skipped, logged once, and left to processes of a newer version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class Glimpse(msgspec.Struct, frozen=True):
-    """What a registry needs to know of a task to keep it, whoever understands the rest."""
+    """The few fields that a registry needs to keep a task, even one that it does not understand."""
 
     key: str = ""
     name: str = ""
@@ -36,7 +36,7 @@ class Glimpse(msgspec.Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """A state that is not known may be anything: the task counts as not finished."""
+        """True when the task counts as not finished, as one in an unknown state does."""
         return self.state not in TERMINAL_STATES
 
 
@@ -50,7 +50,7 @@ _WHOLE = _encoder.encode(dict.fromkeys(_FIELDS, 0))[:3]  # how a map of just the
 
 
 def encode(task: Task) -> bytes:
-    """The bytes to store, with what was not known of the task when it was read."""
+    """Return the bytes to store, with the fields that were not known when the task was read."""
     if task.unknown is UNSET:
         return _encoder.encode(task)
     known = _map_decoder.decode(_encoder.encode(replace(task, unknown=UNSET)))
@@ -58,7 +58,7 @@ def encode(task: Task) -> bytes:
 
 
 def decode(task_id: str, body: bytes) -> Task:
-    """The task in these bytes.
+    """Return the task in these bytes.
 
     Raises:
         UnknownFormat: only a newer version understands it; names the task.
@@ -74,7 +74,7 @@ def decode(task_id: str, body: bytes) -> Task:
 
 
 def glimpse(body: bytes) -> Glimpse:
-    """What can be told of a task that may be a newer version's."""
+    """Return the few fields that can be read of any task, even a newer version's."""
     try:
         return _glimpse_decoder.decode(body)
     except _UNREADABLE:
@@ -88,13 +88,13 @@ def _with_unknown(task: Task, body: bytes) -> Task:
 
 
 class Understood:
-    """Reads many tasks, and says once of each that it cannot read."""
+    """Reads many tasks, and logs once of each that it cannot read it."""
 
     def __init__(self) -> None:
         self._once = Once(log)
 
     def read(self, bodies: Iterable[tuple[str, bytes]]) -> tuple[list[Task], list[str]]:
-        """The tasks among these ids and bodies, and the ids of those that are a newer version's."""
+        """Return the tasks among these ids and bodies, and the ids of those that cannot be read."""
         tasks: list[Task] = []
         unread: list[str] = []
         for task_id, body in bodies:

@@ -1,6 +1,6 @@
-"""The life of a task: what may follow what, as pure functions from one task value to the next.
+"""The transitions of a task's state, as pure functions from one task value to the next.
 
-Each is used as an edit: `registry.change(task_id, life.pause("why"))`.
+Each is used as an edit: `registry.change(task_id, task_transitions.pause("why"))`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def now_ms() -> int:
 
 
 def start(task: Task) -> Task:
-    """Its lane is open: dispatchers may read it. Who hands it in is there."""
+    """Let dispatchers read the task's lane, which is open, and note that its submitter is there."""
     if task.state.is_terminal or (task.state is not State.SUBMITTED and not task.stalled_at_ms):
         return task
     state = State.RUNNING if task.state is State.SUBMITTED else task.state
@@ -32,7 +32,7 @@ def start(task: Task) -> Task:
 
 
 def seal(total: int) -> Edit:
-    """All its pushes are on the lane: from now on the task can be done."""
+    """Record that all pushes are on the lane: from now on the task can be done."""
 
     def edit(task: Task) -> Task:
         if task.total not in (None, total):
@@ -120,7 +120,7 @@ def demote(level: Level) -> Edit:
 
 
 def finish(state: State, reason: str = "") -> Edit:
-    """Done or expired; a task that ended otherwise in the meantime stays as it is."""
+    """End a task as done or expired. One that has ended otherwise meanwhile stays as it is."""
 
     def edit(task: Task) -> Task:
         if task.state.is_terminal:
@@ -131,7 +131,7 @@ def finish(state: State, reason: str = "") -> Edit:
 
 
 def later_opened(task: Task) -> Task:
-    """Its later lane is there: dispatchers are to read it too. Too late when the task has ended."""
+    """Let dispatchers read the task's later lane. A task that has ended stays as it is."""
     return task if task.state.is_terminal else replace(task, has_later=True)
 
 
@@ -142,7 +142,7 @@ def lane_reopened(task: Task) -> Task:
 
 
 def stalled(at_ms: int) -> Edit:
-    """Whoever hands it in is gone since then; 0: is there again."""
+    """Record since when the task's submitter is gone; 0 records that it is there again."""
 
     def edit(task: Task) -> Task:
         if not task.is_half_made or bool(task.stalled_at_ms) == bool(at_ms):
@@ -153,7 +153,7 @@ def stalled(at_ms: int) -> Edit:
 
 
 def abandon(stalled_at_ms: int, reason: str) -> Edit:
-    """It is half-made since then, and is ended; one that somebody has gone on with stays."""
+    """End a task that is half-made since then. One that somebody has gone on with stays."""
 
     def edit(task: Task) -> Task:
         if not task.is_half_made or task.stalled_at_ms != stalled_at_ms:
@@ -164,7 +164,7 @@ def abandon(stalled_at_ms: int, reason: str) -> Edit:
 
 
 def check_forgettable(task: Task) -> None:
-    """Raises InvalidChange for a task that has not ended."""
+    """Raise InvalidChange for a task that has not ended."""
     if not task.state.is_terminal:
         raise InvalidChange(
             f"task {task.id} is {task.state}: only a task that has ended can be forgotten; end it "

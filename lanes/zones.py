@@ -12,7 +12,7 @@ UTC = ZoneInfo("UTC")
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """The zone of this name.
+    """Return the zone of this name.
 
     Raises:
         BadInput: there is none; says which is near.
@@ -26,7 +26,7 @@ def find_zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1024)
 def known_zone(name: str) -> ZoneInfo | None:
-    """The zone of this name, None when this machine knows none."""
+    """Return the zone of this name, None when this machine knows none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones, or no zone file

@@ -168,7 +168,7 @@ def _validate_retention(request: SubmitRequest, settings: Settings) -> None:
         return
     if not 0 <= kept_s <= LONGEST_RETENTION_S:
         raise BadInput(f"retention {kept_s:g} s is not from 0 to {LONGEST_RETENTION_S} s (a year)")
-    if settings.broker != "embedded" and kept_s > settings.retention_s:
+    if not settings.capabilities.retains_freely and kept_s > settings.retention_s:
         raise BadInput(
             f"retention {kept_s:g} s is longer than the {settings.retention_s:g} s for which "
             "Pulsar keeps what is acked; raise retention_s in the settings of every process"

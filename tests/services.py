@@ -22,9 +22,9 @@ from pushlane.cli.stack import Ports, default_cache_dir, docker, health
 from pushlane.cli.stack.broker_conf import ENVIRONMENT, container_command
 from pushlane.cli.stack.free_ports import settle
 from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.lock import alone
 from pushlane.cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
 from pushlane.lanes.errors import Unreachable, UserError
+from pushlane.lanes.file_lock import alone
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.figures import say
 from pushlane.cli.stack import default_cache_dir
-from pushlane.cli.stack.lock import alone
+from pushlane.lanes.file_lock import alone
 
 _PINS = Path(__file__).parent
 _REASON_LINES = 3

@@ -16,7 +16,6 @@ import msgspec
 from pushlane.cli.stack import docker, free_ports, health
 from pushlane.cli.stack.docker import DockerWay
 from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.lock import alone
 from pushlane.cli.stack.values import (
     OnStep,
     Ports,
@@ -28,6 +27,7 @@ from pushlane.cli.stack.values import (
     state_file,
 )
 from pushlane.lanes.errors import UserError
+from pushlane.lanes.file_lock import alone
 
 START_DEADLINE_S = 120.0
 

@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from pushlane.cli.stack.lock import alone
 from pushlane.cli.stack.values import PULSAR_VERSION, OnStep
 from pushlane.lanes.errors import UserError
+from pushlane.lanes.file_lock import alone
 
 OLDEST_JAVA = 17
 HOME_VARIABLE = "PUSHLANE_PULSAR_HOME"

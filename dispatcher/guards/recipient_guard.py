@@ -17,7 +17,7 @@ from pushlane.dispatcher.job import Job, by_owner, parted
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
-from pushlane.lanes.ports import RecipientWindows, Turn
+from pushlane.lanes.ports import RecipientTurn, RecipientWindows
 from pushlane.lanes.push import Kind, Outcome
 from pushlane.lanes.recipient_window import Mark, collapse_mark, dedupe_mark
 from pushlane.lanes.settings import Settings
@@ -82,14 +82,14 @@ class RecipientGuard:
             self._drop(job, DUPLICATE)
         return set(map(id, gone))
 
-    def _not_in_turn(self, jobs: list[Job], turns: Sequence[Turn | None]) -> set[int]:
+    def _not_in_turn(self, jobs: list[Job], turns: Sequence[RecipientTurn | None]) -> set[int]:
         """Takes care of those that may not go now, and names them."""
         gone = set()
         for job, turn in zip(jobs, turns, strict=True):
-            if turn is Turn.OVER:
+            if turn is RecipientTurn.OVER:
                 self._drop(job, SUPERSEDED)
                 gone.add(id(job))
-            elif turn is Turn.BUSY:
+            elif turn is RecipientTurn.BUSY:
                 self._outcomes.later(job, _BUSY_AGAIN_S)
                 gone.add(id(job))
         return gone
@@ -104,7 +104,7 @@ class RecipientGuard:
         answers = await self._reach.ask(lambda: self._marks.first(marks), len(jobs))
         return [None] * len(jobs) if answers is None else answers
 
-    async def _enter(self, jobs: list[Job]) -> Sequence[Turn | None]:
+    async def _enter(self, jobs: list[Job]) -> Sequence[RecipientTurn | None]:
         """A call is its own owner: even here, two attempts at a push do not go at once."""
         owner = f"{self._process}-{next(self._calls)}"
         marks = _collapse_marks(jobs)
@@ -114,7 +114,7 @@ class RecipientGuard:
         if turns is None:
             return [None] * len(jobs)
         for job, turn in zip(jobs, turns, strict=True):
-            job.turn_of = owner if turn is Turn.GO else ""
+            job.turn_of = owner if turn is RecipientTurn.GO else ""
         return turns
 
     async def _leave(self, jobs: list[Job]) -> Sequence[None]:

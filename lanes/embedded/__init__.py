@@ -1,4 +1,4 @@
-"""Every port on SQLite: the default backend; durable, and several processes at once.
+"""All ports on SQLite: the default backend; durable, and several processes at once.
 
 One folder holds one store. Nothing outside this package sees sqlite3.
 """
@@ -22,7 +22,7 @@ from pushlane.lanes.settings import Settings
 
 
 @asynccontextmanager
-async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings) -> AsyncIterator[Backend]:
     """Open the store in `settings.data_dir`, making it when it is not there.
 
     Raises:
@@ -52,8 +52,8 @@ async def connect_embedded(settings: Settings) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def connect_embedded_receipts(settings: Settings) -> AsyncIterator[EmbeddedReceiptLog]:
-    """The log of receipts alone: the store is not opened."""
+async def connect_receipts(settings: Settings) -> AsyncIterator[EmbeddedReceiptLog]:
+    """Open the log of receipts alone; the store is not opened."""
     receipts = EmbeddedReceiptLog(settings)
     try:
         yield receipts

@@ -1,8 +1,8 @@
 """The broker port on SQLite: lanes are rows, and a message is claimed by moving a number.
 
-Durable when `publish` returns. Several processes work on one store at once; what a killed one had
-claimed comes back within a second, what a frozen one had within about a minute. An ack outlives the
-process, but perhaps not a power cut: then the push is repeated, never lost.
+A publish is durable when it returns. Several processes work on one store at once; the claims of a
+killed one come back within a second, those of a frozen one within about a minute. An ack outlives
+the process, but perhaps not a power cut: then the push is repeated, never lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from pushlane.lanes.embedded import claims, messages, replay
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import Feeder
-from pushlane.lanes.embedded.heartbeats import BEAT_S, Heartbeat, HeartbeatWatch, beat
+from pushlane.lanes.embedded.heartbeats import BEAT_S, HeartbeatWatch, OwnerBeat, beat
 from pushlane.lanes.embedded.process_liveness import Owner, forget
 from pushlane.lanes.embedded.reader import EmbeddedReader
 from pushlane.lanes.embedded.side_tasks import SideTasks
@@ -30,8 +30,10 @@ log = logging.getLogger("pushlane.embedded")
 
 
 class EmbeddedBroker:
-    """See `lanes.ports.Broker`. All on one store beat every `beat_s`. `depth` is what a reader has
-    that was given none.
+    """See `lanes.ports.Broker`.
+
+    Every process on a store beats each `beat_s` seconds. `depth` is for readers that were given
+    none.
     """
 
     def __init__(self, database: Database, depth: int, beat_s: float = BEAT_S) -> None:
@@ -152,27 +154,27 @@ class EmbeddedBroker:
         return beat(connection, self._owner.name, now_ms())
 
     def _beaten(self, counts: bool) -> None:
-        """A beat does not count after this process was found frozen: the feeder brings it back."""
+        """Have all readers ask again when this process was found frozen: then it comes back."""
         if not counts:
             self._feeder.ask_for_all()
 
     async def _housekeeping(self) -> None:
-        """Give back what the dead and frozen had claimed; delete what dropped lanes have left."""
+        """Give back the claims of dead and frozen owners; delete the messages of dropped lanes."""
         folder = self._database.folder
-        chores = await self._database.read(
-            partial(claims.chores, folder=folder, own=self._owner.name)
+        due = await self._database.read(
+            partial(claims.due_maintenance, folder=folder, own=self._owner.name)
         )
-        for owner in chores.dead_owners:
+        for owner in due.dead_owners:
             await self._database.write(partial(claims.give_back_all, owner=owner))
             forget(folder, owner)
             self._feeder.look_around()
-        for last in self._watch.frozen(chores.beats):
+        for last in self._watch.frozen(due.beats):
             await self._take_from_frozen(last)
-        while chores.sweep and await self._database.write(messages.sweep):
+        while due.sweep and await self._database.write(messages.sweep):
             pass
         await asyncio.sleep(HOUSEKEEPING_S)
 
-    async def _take_from_frozen(self, last: Heartbeat) -> None:
+    async def _take_from_frozen(self, last: OwnerBeat) -> None:
         if await self._database.write(partial(claims.take_from_frozen, last=last)):
             log.warning(
                 "a process on the store in %s is frozen: what it had claimed goes to others",

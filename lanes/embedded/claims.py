@@ -1,7 +1,7 @@
-"""How messages get to readers and back: claim for many lanes at once, give back, drop.
+"""Moves messages to readers and back: claims for many lanes at once, gives back, drops lanes.
 
-A claim takes what is due in `waiting` first, then moves the lane's head over fresh messages. A
-lane's cost does not depend on how many others there are.
+A claim takes messages that are due in `waiting` first, then moves the lane's head over fresh ones.
+The cost of a lane does not depend on how many other lanes there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.heartbeats import Heartbeat, find_frozen, last_beats
+from pushlane.lanes.embedded.heartbeats import OwnerBeat, find_frozen, last_beats
 from pushlane.lanes.embedded.process_liveness import is_alive
 from pushlane.lanes.embedded.schema import LANE_SHIFT, bump
 from pushlane.lanes.ports import Taken
@@ -21,15 +21,20 @@ from pushlane.lanes.ports import Taken
 _NUMBER = (1 << LANE_SHIFT) - 1
 
 
-class Want(NamedTuple):
+class ClaimRequest(NamedTuple):
+    """A reader that asks for at most so many messages of its lane."""
+
     reader_id: int
     lane_id: int
     lane: str
     most: int
 
 
-class Haul(NamedTuple):
-    """What one reader got; whether to look again at once, or else when something comes due."""
+class ClaimedBatch(NamedTuple):
+    """The messages that one reader got.
+
+    `more` says to look again at once, else `due_at_ms` says when something comes due.
+    """
 
     reader_id: int
     taken: list[Taken]
@@ -38,9 +43,9 @@ class Haul(NamedTuple):
 
 
 class _Pick(NamedTuple):
-    """What a reader is to get: ids that came due or came back, then `fresh` ones up to `head`."""
+    """The messages that a reader is to get: ids that are due, then `fresh` ones up to `head`."""
 
-    want: Want
+    request: ClaimRequest
     ids: list[int]
     fresh: int
     head: int
@@ -49,7 +54,7 @@ class _Pick(NamedTuple):
 
 
 def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int, int]:
-    """A new reader of the lane: its id and the lane's."""
+    """Add a reader of the lane; return its id and the lane's."""
     found = messages.lane_id(connection, lane)
     connection.execute("INSERT OR IGNORE INTO owners (name) VALUES (?)", (owner,))
     cursor = connection.execute(
@@ -59,18 +64,20 @@ def register(connection: sqlite3.Connection, owner: str, lane: str) -> tuple[int
     return cursor.lastrowid, found
 
 
-def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) -> list[Haul]:
-    """Claim for each reader; those that get nothing and have nothing coming are left out."""
-    ends = _look(connection, wants)
+def claim(
+    connection: sqlite3.Connection, requests: Sequence[ClaimRequest], now_ms: int
+) -> list[ClaimedBatch]:
+    """Claim for each reader; readers are left out that get nothing and have nothing coming."""
+    ends = _look(connection, requests)
     picks = [
-        _pick(connection, want, *ends[want.lane_id], now_ms)
-        for want in wants
-        if want.lane_id in ends
+        _pick(connection, request, *ends[request.lane_id], now_ms)
+        for request in requests
+        if request.lane_id in ends
     ]
     bodies = iter(_take(connection, picks))
     return [
-        Haul(
-            pick.want.reader_id,
+        ClaimedBatch(
+            pick.request.reader_id,
             _in_hand(pick, bodies),
             pick.more,
             pick.due_at_ms,
@@ -82,53 +89,53 @@ def claim(connection: sqlite3.Connection, wants: Sequence[Want], now_ms: int) ->
 def _in_hand(pick: _Pick, bodies: Iterator[bytes]) -> list[Taken]:
     had = len(pick.ids) - pick.fresh
     return [
-        Taken(next(bodies), pick.want.lane, number, place >= had)
+        Taken(next(bodies), pick.request.lane, number, place >= had)
         for place, number in enumerate(pick.ids)
     ]
 
 
 def _look(
-    connection: sqlite3.Connection, wants: Sequence[Want]
+    connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
 ) -> dict[int, tuple[int, int, int | None]]:
-    """Head, tail and next due time of each lane that has anything."""
+    """Return head, tail and next due time of each lane that has anything."""
     row = connection.execute(
         "SELECT json_group_array(json_array(id, head, tail, due_at_ms)) FROM ("
         "SELECT lanes.id AS id, head, tail, "
         "(SELECT min(due_at_ms) FROM waiting WHERE lane_id = lanes.id) AS due_at_ms "
         "FROM json_each(?) AS wanted CROSS JOIN lanes ON lanes.id = wanted.value) "
         "WHERE tail > head OR due_at_ms IS NOT NULL",
-        (json.dumps([want.lane_id for want in wants]),),
+        (json.dumps([request.lane_id for request in requests]),),
     ).fetchone()
     return {lane: (head, tail, due) for lane, head, tail, due in json.loads(row[0])}
 
 
 def _pick(
     connection: sqlite3.Connection,
-    want: Want,
+    request: ClaimRequest,
     head: int,
     tail: int,
     due_at_ms: int | None,
     now_ms: int,
 ) -> _Pick:
-    """Which ids this reader gets."""
+    """Choose the ids that this reader gets."""
     ids: list[int] = []
     if due_at_ms is not None and due_at_ms <= now_ms:
-        ids = _take_due(connection, want, now_ms)
+        ids = _take_due(connection, request, now_ms)
         due_at_ms = None
     came_due = bool(ids)
-    last = min(tail, head + want.most - len(ids))
-    base = want.lane_id << LANE_SHIFT
+    last = min(tail, head + request.most - len(ids))
+    base = request.lane_id << LANE_SHIFT
     ids.extend(range(base + head + 1, base + last + 1))
     fresh = max(0, last - head)
-    return _Pick(want, ids, fresh, last, came_due or tail > last, due_at_ms)
+    return _Pick(request, ids, fresh, last, came_due or tail > last, due_at_ms)
 
 
-def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[int]:
+def _take_due(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> list[int]:
     row = connection.execute(
         "SELECT json_group_array(json_array(lane_id, due_at_ms, id)) FROM ("
         "SELECT lane_id, due_at_ms, id FROM waiting WHERE lane_id = ? AND due_at_ms <= ? "
         "ORDER BY due_at_ms, id LIMIT ?)",
-        (want.lane_id, now_ms, want.most),
+        (request.lane_id, now_ms, request.most),
     ).fetchone()
     connection.execute(
         "DELETE FROM waiting WHERE (lane_id, due_at_ms, id) IN (SELECT json_extract(value, '$[0]'),"
@@ -139,8 +146,8 @@ def _take_due(connection: sqlite3.Connection, want: Want, now_ms: int) -> list[i
 
 
 def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]:
-    """Write down who has the picked messages now; their bodies, in the order of the picks."""
-    claimed = {pick.want.reader_id: pick.ids for pick in picks if pick.ids}
+    """Record the claims on the picked messages; return the bodies in the order of the picks."""
+    claimed = {pick.request.reader_id: pick.ids for pick in picks if pick.ids}
     if not claimed:
         return []
     by_reader = (json.dumps(claimed),)
@@ -152,7 +159,7 @@ def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]
     connection.execute(
         "UPDATE lanes SET head = new.value FROM json_each(?) AS new "
         "WHERE lanes.id = CAST(new.key AS INTEGER)",
-        (json.dumps({pick.want.lane_id: pick.head for pick in picks}),),
+        (json.dumps({pick.request.lane_id: pick.head for pick in picks}),),
     )
     row = connection.execute(
         "SELECT group_concat(hex(body)) FROM json_each(?) AS reader "
@@ -163,7 +170,7 @@ def _take(connection: sqlite3.Connection, picks: Sequence[_Pick]) -> list[bytes]
 
 
 def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> None:
-    """What this reader has claimed and nobody has acked goes to the front of its lane."""
+    """Put the unacked messages that this reader claimed back to the front of their lane."""
     claimed = connection.execute(
         "SELECT json_group_array(id) FROM claims WHERE id BETWEEN ? AND ? AND reader_id = ?",
         (*messages.span(lane_id), reader_id),
@@ -173,15 +180,15 @@ def give_back(connection: sqlite3.Connection, reader_id: int, lane_id: int) -> N
 
 
 def give_back_all(connection: sqlite3.Connection, owner: str) -> None:
-    """The same for all readers of an owner that ends, or has died."""
+    """Give back for all readers of an owner that ends, or has died."""
     _release_all(connection, owner)
     connection.execute("DELETE FROM readers WHERE owner = ?", (owner,))
     connection.execute("DELETE FROM owners WHERE name = ?", (owner,))
     connection.execute("DELETE FROM beats WHERE owner NOT IN (SELECT name FROM owners)")
 
 
-def take_from_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
-    """The same for an owner that is frozen; False, and nothing done, when it has beaten since.
+def take_from_frozen(connection: sqlite3.Connection, last: OwnerBeat) -> bool:
+    """Give back for an owner that is frozen. False, with nothing done, when it has beaten since.
 
     Its readers stay: they go on when it does, and are not counted as reading until then.
     """
@@ -201,7 +208,7 @@ def _release_all(connection: sqlite3.Connection, owner: str) -> None:
 
 
 def _release(connection: sqlite3.Connection, ids: str) -> None:
-    """From `claims` to `waiting`, due at once; `ids` is a JSON array."""
+    """Move messages from `claims` to `waiting`, due at once; `ids` is a JSON array."""
     connection.execute(
         "INSERT INTO waiting (lane_id, due_at_ms, id) "
         "SELECT value >> ?, 0, value FROM json_each(?)",
@@ -214,24 +221,26 @@ def _release(connection: sqlite3.Connection, ids: str) -> None:
     connection.execute("DELETE FROM claims WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 
 
-class Chores(NamedTuple):
+class Maintenance(NamedTuple):
+    """The work that housekeeping has to do; `sweep` says that dropped lanes have left messages."""
+
     dead_owners: list[str]
-    beats: list[Heartbeat]
+    beats: list[OwnerBeat]
     sweep: bool
 
 
-def chores(connection: sqlite3.Connection, folder: Path, own: str) -> Chores:
-    """Owners whose process has died, last beats, and whether a dropped lane has left anything."""
+def due_maintenance(connection: sqlite3.Connection, folder: Path, own: str) -> Maintenance:
+    """List dead owners and all last beats, and see whether dropped lanes have left anything."""
     rows = connection.execute("SELECT name FROM owners WHERE name <> ?", (own,)).fetchall()
     dead = [name for (name,) in rows if not is_alive(folder, name)]
     dropped = connection.execute("SELECT 1 FROM dropped LIMIT 1").fetchone()
-    return Chores(dead, last_beats(connection), dropped is not None)
+    return Maintenance(dead, last_beats(connection), dropped is not None)
 
 
 def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | None) -> bool:
-    """Drop the lane, unless a live owner of that folder reads it, and is not found frozen.
+    """Drop the lane. False when a live owner of that folder reads it that was not found frozen.
 
-    A lane that is not there is dropped.
+    A lane that is not there counts as dropped.
     """
     row = connection.execute("SELECT id FROM lanes WHERE name = ?", (lane,)).fetchone()
     if row is None:

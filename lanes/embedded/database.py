@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """The store in one folder."""
+    """The store in one folder, for jobs that read or write."""
 
     def __init__(self, folder: Path, *, busy_timeout_s: float = 15.0) -> None:
         self.folder = folder
@@ -61,24 +61,24 @@ class Database:
     def repeat(
         self, job: Callable[[sqlite3.Connection], T], every_s: float, tell: Callable[[T], None]
     ) -> None:
-        """Run one job in a transaction now, and every so many seconds, by the store's own thread.
+        """Run one job in a transaction now and every so many seconds, by the store's own thread.
 
-        A busy event loop does not delay it, and hears by `tell` what each run returned.
+        A busy event loop does not delay it; `tell` is called there with the result of each run.
         """
         self._worker.repeat(job, every_s, tell)
 
     def repeat_no_more(self) -> None:
-        """No job that is submitted from now on is followed by a run of that one."""
+        """End the repeated job: it does not run after any job that is submitted from now on."""
         self._worker.repeat_no_more()
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` soon after a commit by anyone else, this process' others included."""
+        """Call `listener` soon after a commit of another connection, in this process too."""
         self._listeners.append(listener)
         if len(self._listeners) == 1:
             self._background.repeat(self._watch, "the embedded store's watch")
 
     async def close(self) -> None:
-        """Finish what was begun, then let go of the file."""
+        """Finish the jobs that were begun, then close the file."""
         if self._open:
             self._open = False
             await self._background.close()

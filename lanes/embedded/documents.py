@@ -1,13 +1,16 @@
-"""The shelf port on SQLite: one row a document, with versions from a counter of all of them."""
+"""The document store on SQLite: one row a document, with versions from one counter for all.
+
+The table and the counter are called `shelf`, as in the stores of earlier versions.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 
-from pushlane.lanes.documents import check_body, check_place
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.schema import bump
 from pushlane.lanes.ports import Document
+from pushlane.lanes.ports.documents import check_body, check_place
 
 
 class EmbeddedDocuments:

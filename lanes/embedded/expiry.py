@@ -1,8 +1,7 @@
-"""Forgets by itself what is not needed a day later, as jobs on the store.
+"""Forgets rows of tasks a day after they were needed last, as jobs on the store.
 
-So it goes with which seqs of a task were counted, once its lanes are dropped, with what is counted
-of a task that is not there, and with the news that a task was forgotten. Every write of a task
-takes some of it away.
+These are the counted seqs of a task whose lanes are dropped, the counts of a task that is not there
+any more, and the news that a task was forgotten. Every write of a task sweeps some of them away.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _A_SWEEP = 16
 
 
 def fade(connection: sqlite3.Connection, task_id: str) -> None:
-    """Its seqs, and its counts unless the task is kept, go in a day. Harmless when repeated."""
+    """Let the task's seqs go in a day, with its counts if it is gone. Harmless when repeated."""
     connection.execute(
         "INSERT OR IGNORE INTO fading (task_id, at_ms) VALUES (?, ?)",
         (task_id, now_ms() + KEPT_MS),
@@ -24,7 +23,7 @@ def fade(connection: sqlite3.Connection, task_id: str) -> None:
 
 
 def tell(connection: sqlite3.Connection, task_id: str, version: int) -> None:
-    """Let whoever follows the changes hear that the task was forgotten."""
+    """Tell all who follow the changes that the task was forgotten."""
     connection.execute(
         "INSERT OR REPLACE INTO forgotten (task_id, version, at_ms) VALUES (?, ?, ?)",
         (task_id, version, now_ms()),
@@ -32,7 +31,7 @@ def tell(connection: sqlite3.Connection, task_id: str, version: int) -> None:
 
 
 def has_faded(connection: sqlite3.Connection, task_id: str) -> bool:
-    """True when something was counted of the task, but which seqs it was is not known any more."""
+    """Return True when the task has counts, but its counted seqs are forgotten."""
     row = connection.execute(
         "SELECT 1 FROM progress WHERE task_id = ?1 "
         "AND NOT EXISTS (SELECT 1 FROM seen WHERE task_id = ?1 AND page >= 0)",

@@ -1,8 +1,8 @@
 """Fills the buffers of all readers of a process: many lanes, one transaction.
 
-What is in hand is bounded in bytes over all readers, not only in messages a lane. It never claims
-for a reader that has not asked. When this process was frozen and has lost its claims, it finds out
-here, before it claims more.
+The messages at hand are bounded in bytes over all readers, not only in number for each lane. The
+feeder never claims for a reader that has not asked. When this process was frozen and has lost its
+claims, the feeder finds out before it claims more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
-from pushlane.lanes.embedded.claims import Haul, Want, claim
+from pushlane.lanes.embedded.claims import ClaimedBatch, ClaimRequest, claim
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.heartbeats import MISSED, come_back
 from pushlane.lanes.embedded.messages import stamped_after
@@ -33,7 +33,7 @@ log = logging.getLogger("pushlane.embedded")
 
 
 class Feeder:
-    """`owner` has the claims, and beats every `beat_s`."""
+    """Claims messages for the readers of `owner`, which beats every `beat_s` seconds."""
 
     def __init__(self, database: Database, owner: str, beat_s: float) -> None:
         self._database = database
@@ -67,17 +67,17 @@ class Feeder:
         self._wake.set()
 
     def ask_for_all(self) -> None:
-        """Look into the store for every reader, whatever it has at hand."""
+        """Look into the store for every reader, however much it has at hand."""
         for reader in self._readers.values():
             self.ask(reader)
 
     def kick(self, lane_id: int) -> None:
-        """This process has put something on the lane."""
+        """Wake the readers of a lane that this process has put something on."""
         for reader in self._by_lane.get(lane_id, ()):
             reader.kick()
 
     def look_around(self) -> None:
-        """Somebody may have put something on any lane."""
+        """Look soon for lanes that another process may have put something on."""
         self._news = True
         self._wake.set()
 
@@ -105,12 +105,12 @@ class Feeder:
     async def _feed(self) -> None:
         most = fair_depth(len(self._readers), self._body_bytes)
         readers = self._next_readers()
-        wants = self._wants(readers, most)
+        requests = self._requests(readers, most)
         for reader in readers:
             reader.looking()
         first_until_s = time.monotonic() + self._first_s
         try:
-            came_back, hauls = await self._database.write(partial(self._claim, wants=wants))
+            came_back, batches = await self._database.write(partial(self._claim, requests=requests))
         except Unreachable:
             for reader in readers:
                 reader.looked()
@@ -118,19 +118,19 @@ class Feeder:
             raise
         if came_back:
             self._forget()
-        for haul in hauls:
-            if open_reader := self._readers.get(haul.reader_id):
-                open_reader.fill(haul, most, first_until_s)
+        for batch in batches:
+            if open_reader := self._readers.get(batch.reader_id):
+                open_reader.fill(batch, most, first_until_s)
         for reader in readers:
             reader.looked()
-        self._weigh([len(taken.body) for haul in hauls for taken in haul.taken])
+        self._weigh([len(taken.body) for batch in batches for taken in batch.taken])
 
     def _claim(
-        self, connection: sqlite3.Connection, wants: Sequence[Want]
-    ) -> tuple[bool, list[Haul]]:
-        """Claim; and tell whether all that was claimed before is lost."""
+        self, connection: sqlite3.Connection, requests: Sequence[ClaimRequest]
+    ) -> tuple[bool, list[ClaimedBatch]]:
+        """Claim; also return whether all earlier claims are lost."""
         now = now_ms()
-        return come_back(connection, self._owner, now), claim(connection, wants, now)
+        return come_back(connection, self._owner, now), claim(connection, requests, now)
 
     def _forget(self) -> None:
         log.warning(
@@ -141,7 +141,7 @@ class Feeder:
             reader.forget()
 
     def _next_readers(self) -> list[EmbeddedReader]:
-        """Those that asked first, one a lane."""
+        """Take the readers that asked first, one a lane."""
         chosen: dict[int, EmbeddedReader] = {}
         for reader in self._asking:
             chosen.setdefault(reader.lane_id, reader)
@@ -153,10 +153,10 @@ class Feeder:
             self._wake.set()
         return list(chosen.values())
 
-    def _wants(self, readers: list[EmbeddedReader], most: int) -> list[Want]:
+    def _requests(self, readers: list[EmbeddedReader], most: int) -> list[ClaimRequest]:
         share = max(1, BYTES_AT_ONCE // self._body_bytes // len(readers))
         return [
-            Want(
+            ClaimRequest(
                 reader.reader_id,
                 reader.lane_id,
                 reader.lane,
@@ -171,5 +171,5 @@ class Feeder:
 
 
 def fair_depth(readers: int, body_bytes: int) -> int:
-    """Messages of this size that each of so many readers may hold at most."""
+    """Return how many messages of this size each of so many readers may hold."""
     return max(1, BYTES_HELD // body_bytes // max(1, readers))

@@ -1,7 +1,7 @@
-"""Tells an owner that is frozen from one that works: whoever works, beats.
+"""Tells an owner that is frozen from one that works: an owner that works writes beats.
 
 A process that was stopped (SIGSTOP, Ctrl-Z, a paused container) lives, and yet others are to get
-what it has claimed. A beat is a row that changes; when is never compared with anybody's clock.
+the messages it has claimed. A beat is a row that changes; its time is never compared with a clock.
 Silence is measured in the watcher's own beats: while all sleep, the clock jumps, or nothing can be
 written, nobody beats and nobody is found frozen.
 """
@@ -22,15 +22,15 @@ silent client. Nothing else stops the store's thread for as long: another's lock
 _FROZEN = 0
 
 
-class Heartbeat(NamedTuple):
-    """An owner's last one. When it was (Unix ms) makes it differ from others, and no more."""
+class OwnerBeat(NamedTuple):
+    """The last beat of an owner. Its time (Unix ms) only makes it differ from earlier ones."""
 
     owner: str
     at_ms: int
 
 
 def beat(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
-    """Say that the owner works. False when it was found frozen: first it has to come back."""
+    """Record that the owner works. False when it was found frozen: it has to come back first."""
     cursor = connection.execute(
         "INSERT INTO beats (owner, at_ms) VALUES (?1, ?2) "
         "ON CONFLICT (owner) DO UPDATE SET at_ms = ?2 WHERE at_ms <> ?3",
@@ -47,30 +47,30 @@ def come_back(connection: sqlite3.Connection, owner: str, now_ms: int) -> bool:
     return cursor.rowcount == 1
 
 
-def find_frozen(connection: sqlite3.Connection, last: Heartbeat) -> bool:
-    """Write down that the owner is frozen; False when that was not its last beat."""
+def find_frozen(connection: sqlite3.Connection, last: OwnerBeat) -> bool:
+    """Record that the owner is frozen. False when this was not its last beat."""
     cursor = connection.execute(
         "UPDATE beats SET at_ms = ? WHERE owner = ? AND at_ms = ?", (_FROZEN, *last)
     )
     return cursor.rowcount == 1
 
 
-def last_beats(connection: sqlite3.Connection) -> list[Heartbeat]:
-    """Read them of all owners but those found frozen, and those that know of no beats."""
+def last_beats(connection: sqlite3.Connection) -> list[OwnerBeat]:
+    """Return the last beat of each owner, without those found frozen or too old to write beats."""
     rows = connection.execute("SELECT owner, at_ms FROM beats WHERE at_ms <> ?", (_FROZEN,))
-    return [Heartbeat(*row) for row in rows.fetchall()]
+    return [OwnerBeat(*row) for row in rows.fetchall()]
 
 
 class HeartbeatWatch:
-    """Finds who has not beaten while the owner `own` did so `MISSED` times. Has no clock."""
+    """Finds owners that have not beaten while the owner `own` did so `MISSED` times."""
 
     def __init__(self, own: str) -> None:
         self._own = own
-        self._last: Heartbeat | None = None
-        self._missed: dict[Heartbeat, int] = {}
+        self._last: OwnerBeat | None = None
+        self._missed: dict[OwnerBeat, int] = {}
 
-    def frozen(self, beats: Sequence[Heartbeat]) -> list[Heartbeat]:
-        """The last beats of owners that are frozen, given the last beats of all."""
+    def frozen(self, beats: Sequence[OwnerBeat]) -> list[OwnerBeat]:
+        """Return the last beats of frozen owners, given the last beats of all."""
         own = next((beat for beat in beats if beat.owner == self._own), None)
         has_beaten = own is not None and own != self._last
         self._last = own or self._last

@@ -50,7 +50,7 @@ class EmbeddedLease:
 
 
 def check_fence(connection: sqlite3.Connection, fence: Fence) -> None:
-    """Inside the transaction of the change that carries the fence.
+    """Check a fence, inside the transaction of the change that carries it.
 
     Raises:
         Superseded: the lease went to another since.

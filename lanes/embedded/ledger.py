@@ -1,7 +1,7 @@
 """The ledger port on SQLite: a row for each push that is claimed or confirmed.
 
-Claims survive a crash of the process, durable ones a power cut too. Each call takes away some of
-the rows that are over their window, so the table holds about a window's worth of pushes.
+Claims survive a crash of the process, durable ones a power cut too. Each call deletes some of the
+rows that are older than the window, so the table holds about a window's worth of pushes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FROM json_each(:pushes) AS task CROSS JOIN json_each(task.value) AS seq
 CROSS JOIN ledger ON task_id = task.key AND ledger.seq = seq.value
 """
 
-# It is forgotten when its claim would have been: to move it would cost as much as a claim.
+# A confirmation goes when its claim would have gone: moving that time would cost as much as a claim.
 _CONFIRM = """
 INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
 SELECT task.key, seq.value, '', 0, 0, :forget_at_ms

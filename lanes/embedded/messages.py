@@ -1,8 +1,8 @@
-"""What is done to lanes and messages, as jobs on the store: publish, claim, ack, give back, drop.
+"""Changes lanes and messages, as jobs on the store: open, publish, ack, drop, sweep.
 
-Each runs inside one transaction and takes a set at a time (see `lanes.embedded.database`). A
-message is acked by deleting it, unless its lane keeps it; nothing else deletes one but the drop of
-its lane.
+Each job runs inside one transaction and takes a set at a time (see `lanes.embedded.database`). A
+message is acked by deleting it, unless its lane keeps it; else only the drop of its lane deletes
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INSERT_CHUNK = 4096  # SQLite takes at most 1 GB at once
 
 
 def lane_id(connection: sqlite3.Connection, lane: str) -> int:
-    """Raises UnknownLane when there is none of this name."""
+    """Return the id of the lane. Raises UnknownLane when there is none of this name."""
     row = connection.execute("SELECT id FROM lanes WHERE name = ?", (lane,)).fetchone()
     if row is None:
         raise UnknownLane(f"there is no lane {lane}: it was never opened, or is dropped")
@@ -30,7 +30,7 @@ def lane_id(connection: sqlite3.Connection, lane: str) -> int:
 
 
 def open_lane(connection: sqlite3.Connection, lane: str, keep: bool = False) -> None:
-    """One that is there may be kept from now on; kept before, it stays so."""
+    """Make the lane. With `keep` it keeps acked messages from now on, which is never undone."""
     connection.execute(
         "INSERT INTO lanes (name, kept) VALUES (?1, ?2) "
         "ON CONFLICT (name) DO UPDATE SET kept = 1 WHERE ?2 AND NOT kept",
@@ -39,7 +39,7 @@ def open_lane(connection: sqlite3.Connection, lane: str, keep: bool = False) -> 
 
 
 def retained_since_ms(connection: sqlite3.Connection, lane: str) -> int | None:
-    """A lane that keeps what is acked has all of it; of any other nothing is promised."""
+    """Return 0 for a lane that keeps acked messages, since it has all; None for any other."""
     row = connection.execute("SELECT kept FROM lanes WHERE name = ?", (lane,)).fetchone()
     return 0 if row and row[0] else None
 
@@ -59,7 +59,7 @@ def publish(
     source: Source | None,
     now_ms: int = 0,
 ) -> int:
-    """Keep these bodies, but for those that the source published before; the lane's id."""
+    """Keep these bodies, without those that the source published before; return the lane's id."""
     found = lane_id(connection, lane)
     if source:
         bodies = bodies[_repeated(connection, found, source) :]
@@ -75,7 +75,7 @@ def publish(
 
 
 def _repeated(connection: sqlite3.Connection, lane: int, source: Source) -> int:
-    """How many of its bodies this source has published before; the rest count from now on."""
+    """Count the bodies that this source has published before, and remember the others."""
     row = connection.execute(
         "SELECT last_seq FROM publishers WHERE lane_id = ? AND name = ?", (lane, source.name)
     ).fetchone()
@@ -90,7 +90,7 @@ def _repeated(connection: sqlite3.Connection, lane: int, source: Source) -> int:
 
 
 def _make_room(connection: sqlite3.Connection, lane: int, count: int, due_at_ms: int) -> int:
-    """The id of the first of `count` new messages; those with a due time wait for it."""
+    """Return the id of the first of `count` new messages; with a due time they wait for it."""
     if not due_at_ms:
         return _grow(connection, lane, count, 0)[0] - count + 1
     first = _grow(connection, lane, 0, count)[1] - count + 1
@@ -99,7 +99,7 @@ def _make_room(connection: sqlite3.Connection, lane: int, count: int, due_at_ms:
 
 
 def _grow(connection: sqlite3.Connection, lane: int, fresh: int, delayed: int) -> tuple[int, int]:
-    """Make room for so many more; the ids that the last of each kind has."""
+    """Make room for so many more messages of each kind; return the last id of each kind."""
     connection.execute(
         "UPDATE lanes SET tail = tail + ?, delayed = delayed + ?, stamp = ? WHERE id = ?",
         (fresh, delayed, bump(connection, "stamp"), lane),
@@ -110,7 +110,7 @@ def _grow(connection: sqlite3.Connection, lane: int, fresh: int, delayed: int) -
 
 
 def _insert(connection: sqlite3.Connection, first: int, bodies: Sequence[bytes]) -> None:
-    """All bodies in one step: joined, and where to cut them (substr counts from 1)."""
+    """Insert all bodies in one statement: joined, with the places to cut (substr counts from 1)."""
     starts = accumulate(map(len, bodies), initial=1)
     cuts = [(start, len(body)) for start, body in zip(starts, bodies, strict=False)]
     connection.execute(
@@ -129,10 +129,7 @@ def _wait(connection: sqlite3.Connection, lane: int, due_at_ms: int, ids: Iterab
 
 
 def ack(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Nobody is to have these messages any more; those already acked are no matter.
-
-    They are deleted, but on a lane that keeps them for a replay.
-    """
+    """Delete these messages, or keep them for a replay only. Those already acked are ignored."""
     gone = (json.dumps(ids),)
     connection.execute(
         "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?) "
@@ -159,7 +156,7 @@ def backlog(connection: sqlite3.Connection, lane: str) -> int:
 
 
 def end_of(connection: sqlite3.Connection, lane: str) -> tuple[int, int]:
-    """Ids of the last message without a delay, and of the last one with."""
+    """Return the ids of the last message without a delay, and of the last one with a delay."""
     row = connection.execute(
         "SELECT (id << ?2) + tail, (id << ?2) + ?3 + delayed FROM lanes WHERE name = ?1",
         (lane, LANE_SHIFT, DELAYED),
@@ -168,7 +165,10 @@ def end_of(connection: sqlite3.Connection, lane: str) -> tuple[int, int]:
 
 
 def is_past(connection: sqlite3.Connection, lane: str, end: tuple[int, int]) -> bool:
-    """True when no message of either kind is left up to its last one; for lanes that keep none."""
+    """Return True when no message of either kind is left up to its end.
+
+    Of a lane that keeps acked messages this says nothing.
+    """
     row = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE id BETWEEN lanes.id << ?2 AND ?4) "
         "OR EXISTS (SELECT 1 FROM messages WHERE id BETWEEN (lanes.id << ?2) + ?3 AND ?5) "
@@ -183,7 +183,7 @@ def span(lane: int) -> tuple[int, int]:
 
 
 def stamped_after(connection: sqlite3.Connection, stamp: int) -> tuple[int, list[int]]:
-    """The newest stamp, and the lanes that got something after `stamp`."""
+    """Return the newest stamp, and the lanes that got something after `stamp`."""
     row = connection.execute(
         "SELECT (SELECT value FROM counters WHERE name = 'stamp'), json_group_array(id) "
         "FROM lanes WHERE stamp > ?",
@@ -193,7 +193,7 @@ def stamped_after(connection: sqlite3.Connection, stamp: int) -> tuple[int, list
 
 
 def drop_lane(connection: sqlite3.Connection, lane: int) -> None:
-    """Take the lane away at once. Its messages are swept after, in chunks."""
+    """Take the lane away at once. Its messages are swept later, in chunks."""
     connection.execute("DELETE FROM lanes WHERE id = ?", (lane,))
     connection.execute("DELETE FROM readers WHERE lane_id = ?", (lane,))
     connection.execute("DELETE FROM publishers WHERE lane_id = ?", (lane,))
@@ -202,7 +202,7 @@ def drop_lane(connection: sqlite3.Connection, lane: int) -> None:
 
 
 def sweep(connection: sqlite3.Connection) -> bool:
-    """Delete a chunk of what dropped lanes have left. False when nothing is left."""
+    """Delete a chunk of the messages of dropped lanes. False when nothing is left."""
     row = connection.execute("SELECT lane_id FROM dropped LIMIT 1").fetchone()
     if row is None:
         return False

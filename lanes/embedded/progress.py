@@ -1,8 +1,8 @@
-"""How many distinct seqs of a task ended in which way: one bit a seq, so a repeat counts once.
+"""Counts how many distinct seqs of a task ended in which way: one bit a seq, so repeats count once.
 
-A seq counts as what it ended as first. Pages of seqs that only left their task's first lane lie
-beside those of the finished ones, numbered from -1 downwards. When the pages of a task have faded,
-its counts stay as they are.
+A seq counts as its first outcome. Pages of seqs that only left their task's first lane lie beside
+those of the finished ones, numbered from -1 downwards. When the pages of a task have faded, its
+counts stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def record(connection: sqlite3.Connection, finished: Sequence[Finished]) -> list
 
 
 def progress(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Progress]:
-    """In the order asked for; a task of which nothing has finished has zeros."""
+    """Return the progress of these tasks, in this order; zeros where nothing has finished."""
     rows = connection.execute(
         "SELECT task_id, delivered, dead, expired, dropped FROM progress "
         "WHERE task_id IN (SELECT value FROM json_each(?))",
@@ -38,7 +38,7 @@ def progress(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Pr
 
 
 def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) -> list[bool]:
-    """Whether each of these seqs is marked."""
+    """Return for each of these seqs whether it is marked."""
     wanted = json.dumps(list({seq // PAGE_SEQS for seq in seqs}))
     row = connection.execute(
         "SELECT json_group_object(page, hex(bits)) FROM seen "
@@ -50,14 +50,14 @@ def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) 
 
 
 def move(connection: sqlite3.Connection, moved: Sequence[Moved]) -> None:
-    """From now on these are known to have left their task's first lane."""
+    """Mark these seqs as having left their task's first lane."""
     for one in moved:
         for page, places in _by_page(one.seqs).items():
             _mark(connection, one.task_id, _of_moves(page), places)
 
 
 def gone(connection: sqlite3.Connection, spans: Sequence[Span]) -> list[int]:
-    """For each span the seqs that are marked, bit n for `first + n`."""
+    """Return the marked seqs of each span as a bit mask, bit n for `first + n`."""
     wanted = {(span.task_id, page) for span in spans for page in _pages(span)}
     row = connection.execute(
         "SELECT json_group_array(json_array(task_id, page, hex(bits))) "
@@ -101,7 +101,7 @@ def _is_marked(bits: bytes | None, place: int) -> bool:
 
 
 def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:
-    """How many of these seqs were not marked yet; from now on they are."""
+    """Mark these seqs; return how many were not marked yet."""
     pages = _by_page(seqs)
     return sum(_mark(connection, task_id, page, places) for page, places in pages.items())
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from pushlane.lanes.embedded.claims import Haul
+from pushlane.lanes.embedded.claims import ClaimedBatch
 from pushlane.lanes.ports import OnReady, Taken
 from pushlane.lanes.task_transitions import now_ms
 
@@ -19,7 +19,7 @@ REFILL_WAIT_S = 0.2
 
 
 class Asked(Protocol):
-    """Whoever fills a reader."""
+    """The feeder of a reader, as the reader sees it."""
 
     def ask(self, reader: EmbeddedReader) -> None: ...
 
@@ -55,7 +55,7 @@ class EmbeddedReader:
 
     @property
     def held(self) -> int:
-        """Messages at hand."""
+        """How many messages are at hand."""
         return len(self._buffer)
 
     def take(self) -> Taken | None:
@@ -73,40 +73,41 @@ class EmbeddedReader:
         return REFILL_WAIT_S if self._more or self._looks else 0.0
 
     def kick(self) -> None:
-        """There may be something new on the lane."""
+        """Note that there may be something new on the lane."""
         self._more = True
         self._ask_if_low()
 
     def looking(self) -> None:
-        """The feeder looks now: what comes after is told by another kick."""
+        """Note that the feeder looks now; another kick tells of messages that come later."""
         self._more = False
         self._looks = True
 
     def looked(self) -> None:
-        """The feeder has looked; if it found something, it has filled this reader."""
+        """Note that the feeder has looked; if it found something, it has filled this reader."""
         self._looks = False
 
-    def fill(self, haul: Haul, most: int, first_until_s: float) -> None:
-        """Keep what the feeder brought; ask again when half of what may be at hand is left.
+    def fill(self, batch: ClaimedBatch, most: int, first_until_s: float) -> None:
+        """Keep the messages that the feeder brought; ask again when the buffer is half empty.
 
-        That is `most` now, or the reader's own depth if it is less. From `first_until_s` on
-        (monotonic) others may have had any of it, should this process have been frozen meanwhile.
+        A full buffer has `most` messages now, or the reader's own depth if that is less. From
+        `first_until_s` on (monotonic) others may have had any of these messages, in case this
+        process was frozen meanwhile.
         """
         if self.closed:
             return
-        self._buffer.extend(haul.taken)
+        self._buffer.extend(batch.taken)
         self._low = min(self.depth, most) // 2
         self._first_until_s = first_until_s
-        self._more = self._more or haul.more
-        if haul.due_at_ms is not None:
-            self._kick_at(haul.due_at_ms)
+        self._more = self._more or batch.more
+        if batch.due_at_ms is not None:
+            self._kick_at(batch.due_at_ms)
         self._ask_if_low()
         if self._told_empty and self._buffer:
             self._told_empty = False
             self._on_ready(self)
 
     def forget(self) -> None:
-        """What is at hand has gone to others."""
+        """Throw away the messages at hand, which have gone to others."""
         self._buffer.clear()
         self.kick()
 
@@ -117,7 +118,7 @@ class EmbeddedReader:
         await self._leave(self)
 
     def stop(self) -> None:
-        """Take nothing any more."""
+        """Give out no more messages."""
         self.closed = True
         self._buffer.clear()
         if self._timer:

@@ -1,6 +1,6 @@
-"""The marks port on SQLite: a row for each key, with its token and who is in its turn.
+"""The recipient windows on SQLite: a row for each mark's key, with its token and whose turn it is.
 
-Each call takes away some of the rows that are over their window, so the table holds about a
+Each call deletes some of the rows that are older than the window, so the table holds about a
 window's worth of recipients.
 """
 
@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.ports import Turn
+from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import Mark
 from pushlane.lanes.task_transitions import now_ms
 
@@ -76,12 +76,12 @@ class EmbeddedRecipientWindows:
 
     async def first(self, marks: Sequence[Mark]) -> list[bool]:
         turns = await self._change((_SWEEP, _FIRST), marks)
-        return [turn is Turn.GO for turn in turns]
+        return [turn is RecipientTurn.GO for turn in turns]
 
     async def announce(self, marks: Sequence[Mark]) -> None:
         await self._change((_SWEEP, _ANNOUNCE), marks)
 
-    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[Turn]:
+    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
         return await self._change((_SWEEP, _ANNOUNCE, _ENTER), marks, owner, ttl_s)
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
@@ -89,16 +89,16 @@ class EmbeddedRecipientWindows:
 
     async def _change(
         self, statements: Sequence[str], marks: Sequence[Mark], owner: str = "", ttl_s: float = 0
-    ) -> list[Turn]:
-        """Run the statements; where each mark stands then."""
+    ) -> list[RecipientTurn]:
+        """Run the statements; return where each mark stands then."""
 
-        def job(connection: sqlite3.Connection) -> list[Turn]:
+        def job(connection: sqlite3.Connection) -> list[RecipientTurn]:
             values = self._values(marks, owner, ttl_s)
             for statement in statements:
                 connection.execute(statement, values)
             [answers] = connection.execute(_ANSWERS, values).fetchone()
             by_place = json.loads(answers)
-            return [Turn(by_place[str(place)]) for place in range(len(marks))]
+            return [RecipientTurn(by_place[str(place)]) for place in range(len(marks))]
 
         return await self._database.write(job)
 

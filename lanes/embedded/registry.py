@@ -1,8 +1,8 @@
 """The registry port on SQLite: tasks as rows, one version counter over all of them.
 
-A change is durable when it returns and reaches other processes by a poll of SQLite's own change
-mark. Counts survive a crash of the process; a power cut may take the last ones back together with
-the acks that followed them.
+A change is durable when it returns, and reaches other processes by polling SQLite's counter of
+changes. Counts survive a crash of the process; a power cut may take the last ones back together
+with the acks that followed them.
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ class EmbeddedRegistry:
         return await self._database.read(partial(progress.gone, spans=spans))
 
     async def counted_since_ms(self) -> int:
-        """Counts lie in the store beside the tasks: they are lost only with them."""
+        """Return 0: the counts lie in the store beside the tasks, and are lost only with them."""
         return 0
 
     async def close(self) -> None:
-        """Nothing to let go of: the store is closed by whoever opened it."""
+        """Do nothing: the store is closed by whoever opened it."""
 
     async def _change(self, job: Callable[[sqlite3.Connection], T]) -> T:
         answer = await self._database.write(job, durable=True)
@@ -131,6 +131,6 @@ class EmbeddedRegistry:
             self._database.on_change(self._tell)
 
     def _tell(self) -> None:
-        """Wake all who wait; who comes later waits for the next event."""
+        """Wake all who wait; later callers wait for the next event."""
         self._news.set()
         self._news = asyncio.Event()

@@ -1,6 +1,7 @@
-"""Reads what was published on a lane, acked or not, without taking anything.
+"""Reads the published messages of a lane, acked or not, without taking anything.
 
-A lane that keeps what is acked holds all of it until it is dropped; any other, what is not acked.
+A lane that keeps acked messages holds all of them until it is dropped; any other has only those
+that are not acked.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ PAGE = 1_000
 
 
 class Stretch(NamedTuple):
-    """Ids of messages, both ends included."""
+    """A range of ids of messages, both ends included."""
 
     first: int
     last: int
 
 
 def stretches(connection: sqlite3.Connection, lane: str, since_ms: int) -> list[Stretch]:
-    """Where the messages lie that were published since then: undelayed ones, then delayed ones.
+    """Return the ranges of messages published since then: undelayed ones, then delayed ones.
 
-    Of a lane that keeps nothing it is not known when what is left was published: that is all.
+    A lane that keeps nothing does not know the times of its messages: all of them are returned.
     """
     row = connection.execute("SELECT id, kept FROM lanes WHERE name = ?", (lane,)).fetchone()
     if row is None:
@@ -50,7 +51,7 @@ def _first_since(connection: sqlite3.Connection, half: Stretch, since_ms: int) -
 
 
 def page(connection: sqlite3.Connection, stretch: Stretch) -> tuple[list[bytes], Stretch | None]:
-    """The first messages of a stretch, and what is left of it."""
+    """Return the first messages of a stretch, and the stretch that is left."""
     rows = connection.execute(
         "SELECT id, body FROM messages WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
         (*stretch, PAGE),

@@ -146,7 +146,7 @@ CREATE TABLE counters (
 INSERT INTO counters VALUES ('stamp', 0), ('version', 1);
 """
 
-# What stores of this version may lack, since they were made before it was thought of.
+# Tables that stores of this version may lack, since they were added later.
 _ADDED = """
 CREATE TABLE IF NOT EXISTS shelf (
     kind    TEXT NOT NULL,
@@ -233,7 +233,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _is_older(connection: sqlite3.Connection) -> bool:
-    """Whether it is of this version, and yet lacks what was added later."""
+    """Return whether the store is of this version, but lacks tables that were added later."""
     return _version(connection) == SCHEMA_VERSION and bool(_missing(connection))
 
 
@@ -243,9 +243,7 @@ def _missing(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def note_ended(connection: sqlite3.Connection) -> None:
-    """When those tasks ended that have, if it was not written down by who ended them: an earlier
-    version of pushlane.
-    """
+    """Record when tasks ended whose end an earlier version of pushlane did not record."""
     rows = connection.execute(_UNNOTED, (json.dumps(TERMINAL_STATES),))
     for task_id, body in rows.fetchall():
         task = glimpse(body)
@@ -262,7 +260,7 @@ def _run(connection: sqlite3.Connection, statements: str) -> None:
 
 
 def bump(connection: sqlite3.Connection, counter: str) -> int:
-    """The next value of a counter; inside a transaction."""
+    """Raise a counter and return its new value; inside a transaction."""
     connection.execute("UPDATE counters SET value = value + 1 WHERE name = ?", (counter,))
     return current(connection, counter)
 

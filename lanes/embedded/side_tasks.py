@@ -1,7 +1,7 @@
 """Side tasks of the embedded adapter: named, supervised, and patient.
 
-A step that finds the store unreachable is tried again, and said once. A task that dies of anything
-else says which it was, and the next call that checks raises.
+A step that finds the store unreachable is tried again, and logged once. When a task dies of any
+other error, the next call that checks raises and names it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SideTasks:
         task.add_done_callback(self._ended)
 
     def check(self) -> None:
-        """Raises PushlaneError when a side task has died."""
+        """Raise PushlaneError when a side task has died."""
         if self._failure:
             raise self._failure
 

@@ -1,6 +1,6 @@
-"""Tasks and weights, as jobs on the store: find, add, change, and what is newer than a version.
+"""Reads and writes tasks and weights, as jobs on the store: find, add, change, list the newer ones.
 
-What may follow what is not decided here but by the edit that is handed in.
+The edit that a caller hands in decides which change is allowed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _FORGET = (
 
 
 def find(connection: sqlite3.Connection, word: str) -> Task:
-    """The task with this id or key, or else the only one of this name.
+    """Return the task with this id or key, or else the only one of this name.
 
     Raises:
         UnknownTask: there is none, or several of that name; says which are near.
@@ -102,7 +102,7 @@ def find(connection: sqlite3.Connection, word: str) -> Task:
 
 
 def _words(connection: sqlite3.Connection) -> Iterable[str]:
-    """What the latest tasks may be called by."""
+    """Return the ids, keys and names of the latest tasks."""
     rows = connection.execute(
         "SELECT id, key, name FROM tasks ORDER BY n DESC LIMIT ?", (_NEAREST_OF,)
     )
@@ -142,7 +142,7 @@ def _store(connection: sqlite3.Connection, task: Task) -> Task:
 
 
 def forget(connection: sqlite3.Connection, task_id: str) -> bool:
-    """See `lanes.ports.Registry.forget`."""
+    """See `lanes.ports.TaskStore.forget`."""
     row = connection.execute("SELECT id, body FROM tasks WHERE id = ?", (task_id,)).fetchone()
     if row is None:
         return False
@@ -161,7 +161,7 @@ def forget(connection: sqlite3.Connection, task_id: str) -> bool:
 def page(
     connection: sqlite3.Connection, query: TaskQuery, after: str, most: int, understood: Understood
 ) -> TaskPage:
-    """See `lanes.ports.Registry.page`. A page ends at the number of its last task."""
+    """See `lanes.ports.TaskStore.page`. A page ends at the number of its last task."""
     states = json.dumps(_stored_states(connection, query.states))
     statement = _PAGE_OF_ACTIVE if query.is_of_active else _PAGE
     rows = _rows(connection, statement, states, int(after or _BEHIND_ALL), most)
@@ -170,7 +170,7 @@ def page(
 
 
 def _stored_states(connection: sqlite3.Connection, wanted: Sequence[State]) -> list[str]:
-    """As they are written down; one that is not known here may be any of those wanted."""
+    """Return the wanted states as they are stored, and unknown ones, which may be wanted."""
     others = [state for state in State if wanted and state not in wanted]
     return [state for (state,) in connection.execute(_STATES).fetchall() if state not in others]
 
@@ -184,12 +184,12 @@ def some(
 def ended(
     connection: sqlite3.Connection, before_ms: int, most: int, skip: int, understood: Understood
 ) -> FoundTasks:
-    """See `lanes.ports.Registry.ended`."""
+    """See `lanes.ports.TaskStore.ended`."""
     return _found(_rows(connection, _ENDED, before_ms, most, skip), understood)
 
 
 def newer_than(connection: sqlite3.Connection, since: int, understood: Understood) -> Changes:
-    """What has changed after version `since`; from 0 on, only what is not finished."""
+    """Return the changes after version `since`; from 0 on, only the tasks that are not finished."""
     version = current(connection, "version")  # first: what comes in between is told twice
     forgotten: list[str] = []
     if since == 0:

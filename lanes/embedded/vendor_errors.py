@@ -1,4 +1,4 @@
-"""Turns what SQLite and the file system raise into errors that say what to do.
+"""Turns errors of SQLite and the file system into errors that say what to do.
 
 The only place that knows SQLite's error codes.
 """
@@ -23,13 +23,13 @@ _ADVICE = {
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """The primary result code; the extended one says more than any advice depends on."""
+    """Return the primary result code; the extended one says more than any advice depends on."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 @contextmanager
 def translated(folder: Path) -> Iterator[None]:
-    """Raises StorageFull or Unreachable, naming the folder, for what goes wrong with the store."""
+    """Raise StorageFull or Unreachable, naming the folder, for errors of the store."""
     try:
         yield
     except sqlite3.Error as error:

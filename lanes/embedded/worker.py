@@ -1,8 +1,8 @@
 """The one thread of a process that talks to SQLite.
 
-Jobs that wait together share one transaction, so many small writes cost one commit. If one of
-them fails, all are undone and each runs again by itself. One job may be the thread's own, done
-every so often however busy the event loop is. It knows nothing of lanes or tasks.
+Jobs that wait together share one transaction, so many small writes cost one commit. If one of them
+fails, all are undone and each runs again by itself. One job may be repeated by the thread, however
+busy the event loop is. The thread knows nothing of lanes or tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Job = Callable[[sqlite3.Connection], Any]
 
 
 class Need(IntEnum):
-    """What a job asks of its transaction."""
+    """The durability that a job needs of its transaction."""
 
     READ = 0
     WRITE = 1  # survives a crash of the process; a power cut may undo the last ones, in order
@@ -56,8 +56,9 @@ class JobAnswer(NamedTuple):
 
 
 class Pulse:
-    """A job that the thread gives itself every so many seconds. What it returns is told to `tell`
-    on the event loop; when the store is unreachable it is left out.
+    """A job that the thread repeats every so many seconds.
+
+    `tell` is called on the event loop with each result, but not when the store was unreachable.
     """
 
     def __init__(
@@ -74,11 +75,11 @@ class Pulse:
         self._due_s = 0.0
 
     def wait_s(self) -> float:
-        """Until it is due; 0 when it is."""
+        """Return how long until the job is due; 0 when it is."""
         return max(0.0, self._due_s - time.monotonic())
 
     def ticket(self) -> Ticket:
-        """For now; the next is due in as many seconds as there are between two."""
+        """Return a ticket to run the job now, and set when it is due next."""
         self._due_s = time.monotonic() + self._every_s
         future = self._loop.create_future()
         future.add_done_callback(self._heard)
@@ -106,16 +107,16 @@ class SqliteThread:
         self._queue.put(ticket)
 
     def repeat(self, job: Job, every_s: float, tell: Callable[[Any], None]) -> None:
-        """Do this job now, and every so many seconds from now on, as `Pulse` says."""
+        """Run this job now, and every so many seconds from now on, as `Pulse` says."""
         self._pulse = Pulse(job, every_s, tell, self._loop)
         self._queue.put(self._pulse.ticket())
 
     def repeat_no_more(self) -> None:
-        """What is submitted from now on finds the job done for the last time."""
+        """End the repeated job: it does not run after any job that is submitted from now on."""
         self._pulse = None
 
     def stop(self) -> None:
-        """Finish what was submitted, close the file and end. Blocks."""
+        """Finish the jobs that were submitted, close the file and end. Blocks."""
         self._queue.put(None)
         self._thread.join()
 
@@ -128,7 +129,7 @@ class SqliteThread:
             session.close()
 
     def _serve(self, tickets: list[Ticket], session: Session | None) -> Session | None:
-        """The session that answered, made when there was none; None when the store is away."""
+        """Answer the tickets; return the session, or None when the store is unreachable."""
         if not tickets:
             return session
         try:
@@ -143,7 +144,7 @@ class SqliteThread:
         return session
 
     def _next(self) -> list[Ticket]:
-        """What waits, in order; waits for the first until it is time for the thread's own job."""
+        """Return the waiting jobs in order. Wait for a first one until the repeated job is due."""
         tickets: list[Ticket] = []
         wait_s = pulse.wait_s() if (pulse := self._pulse) else None
         with contextlib.suppress(queue.Empty):
@@ -156,7 +157,7 @@ class SqliteThread:
         return tickets
 
     def _due(self) -> list[Ticket]:
-        """The thread's own job, when it is time. It goes alone: no read is to wait for its lock."""
+        """Return the repeated job when it is due, alone: no read is to wait for its lock."""
         pulse = self._pulse
         return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
 

@@ -11,18 +11,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.pulsar.admin import connect_admin
 from pushlane.lanes.pulsar.broker import PulsarBroker
-from pushlane.lanes.pulsar.connection import connect_link
+from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
 from pushlane.lanes.pulsar.receipts import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.settings import Settings
 
-__all__ = ["PulsarBroker", "PulsarJournal", "connect_pulsar", "connect_pulsar_receipts"]
+__all__ = ["PulsarBroker", "PulsarJournal", "connect", "connect_receipts"]
 
 
 @asynccontextmanager
-async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings) -> AsyncIterator[Backend]:
     """Connect to Pulsar and Redis, making the namespaces when they are missing.
 
     Raises:
@@ -35,11 +35,11 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
         lane_rules = lane_policies(settings.retention_s)
         await ensure_namespace(admin, settings.namespace, lane_rules)
         await ensure_namespace(admin, journal_namespace, JOURNAL_POLICIES)
-        link = await stack.enter_async_context(connect_link(settings))
-        journal = PulsarJournal(link, admin, journal_namespace)
+        connection = await stack.enter_async_context(open_connection(settings))
+        journal = PulsarJournal(connection, admin, journal_namespace)
         await journal.open()
         stack.push_async_callback(journal.close)
-        broker = PulsarBroker(link, admin, settings)
+        broker = PulsarBroker(connection, admin, settings)
         stack.push_async_callback(broker.close)
         redis = await stack.enter_async_context(
             connect_redis(
@@ -50,7 +50,7 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
                 settings.recipient_window_s,
             )
         )
-        receipts = PulsarReceiptLog(link, admin, settings)
+        receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)
         yield Backend(
             broker,
@@ -65,8 +65,8 @@ async def connect_pulsar(settings: Settings) -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
-async def connect_pulsar_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog]:
-    """The log of receipts alone: neither the registry nor Redis is asked.
+async def connect_receipts(settings: Settings) -> AsyncIterator[PulsarReceiptLog]:
+    """Open the log of receipts alone: neither the registry nor Redis is asked.
 
     Raises:
         BadInput: a URL or the namespace cannot be used.
@@ -75,7 +75,7 @@ async def connect_pulsar_receipts(settings: Settings) -> AsyncIterator[PulsarRec
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(connect_admin(settings))
         await ensure_namespace(admin, settings.namespace, lane_policies(settings.retention_s))
-        link = await stack.enter_async_context(connect_link(settings))
-        receipts = PulsarReceiptLog(link, admin, settings)
+        connection = await stack.enter_async_context(open_connection(settings))
+        receipts = PulsarReceiptLog(connection, admin, settings)
         stack.push_async_callback(receipts.close)
         yield receipts

@@ -1,6 +1,6 @@
 """Pulsar's admin REST: the few calls that lanes need, with its statuses translated.
 
-It asks and answers in JSON values; what a topic or a policy is for, its callers know.
+It asks and answers in JSON values, and knows nothing of topics' and policies' uses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reply(NamedTuple):
 
 
 class Place(msgspec.Struct):
-    """Where a message is, as the broker names it."""
+    """The place of a message, as the broker names it."""
 
     ledger: int = msgspec.field(name="ledgerId")
     entry: int = msgspec.field(name="entryId")
@@ -54,7 +54,7 @@ class Place(msgspec.Struct):
 class Admin:
     """A client of the admin REST, used as an async context manager.
 
-    `ca_pem` are certificates to trust besides those that everybody does.
+    `ca_pem` are certificates to trust besides those that are trusted by default.
     """
 
     def __init__(self, url: str, token: Secret | None, ca_pem: bytes = b"") -> None:
@@ -81,11 +81,11 @@ class Admin:
     async def call(
         self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
     ) -> Reply:
-        """Send a request; its reply when it is a success or its status is allowed.
+        """Send a request; return the reply when it is a success or its status is allowed.
 
         Raises:
             BadInput: the URL is none, or a value is refused.
-            Unreachable: no answer, half of one, one of something else, or a refusal.
+            Unreachable: no answer, half of one, one of another server, or a refusal.
             UnknownLane: there is no such topic.
         """
         try:
@@ -108,23 +108,23 @@ class Admin:
         raise refusal(status, _reason(value), self._shown_url, doing)
 
     async def read(self, path: str, doing: str, shape: type[T]) -> T:
-        """What is there, in the shape that is expected: half of it is `Unreachable`."""
+        """Get a value in the expected shape. A reply that lacks a part of it raises Unreachable."""
         return self._shaped(await self.call("GET", path, doing), doing, shape)
 
     async def find(self, path: str, doing: str, shape: type[T]) -> T | None:
-        """As `read`; None when there is no such topic."""
+        """Get a value as `read` does; None when there is no such topic."""
         try:
             return await self.read(path, doing, shape)
         except UnknownLane:
             return None
 
     async def find_any(self, path: str, doing: str, shape: type[T]) -> T | None:
-        """As `read`; None for every 404: of a tenant, or of a namespace."""
+        """Get a value as `read` does; None for every 404, of a tenant or a namespace too."""
         reply = await self.call("GET", path, doing, allow=(404,))
         return None if reply.status == 404 else self._shaped(reply, doing, shape)
 
     def garbled(self, doing: str) -> PushlaneError:
-        """The error of an answer that lacks what was asked for."""
+        """Make the error for an answer that lacks what was asked for."""
         return garbled(self._shown_url, doing)
 
     def _shaped(self, reply: Reply, doing: str, shape: type[T]) -> T:
@@ -136,10 +136,11 @@ class Admin:
     async def insist(
         self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
     ) -> Reply:
-        """As `call`, to make or to change what is new: by us, or by another process at once.
+        """Send a request as `call` does, to make or change something that may be new or shared.
 
-        A broker may not have heard yet of what it belongs to (404), be busy with the same for
-        somebody else (409, 412, 500), or be just starting: it is asked again for some seconds.
+        A broker may not have heard yet of the tenant, namespace or topic (404), be busy with the
+        same for somebody else (409, 412, 500), or be just starting: it is asked again for some
+        seconds.
         """
         deadline_s = time.monotonic() + HEARD_OF_WITHIN_S
         while True:
@@ -152,7 +153,7 @@ class Admin:
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _follow(self, method: str, url: str, body: Any) -> Response:
-        """Redirects lead to the broker that owns the topic, and the token must go along."""
+        """Follow redirects to the broker that owns the topic, with the token."""
         own = urlsplit(url)
         response = await self._send(method, url, body)
         for _ in range(_REDIRECTS):
@@ -165,8 +166,9 @@ class Admin:
         return response
 
     async def _check_target(self, own: SplitResult, target: SplitResult) -> None:
-        """The token goes nowhere but to the host of the settings, and to brokers that this one
-        names, and never from https to http.
+        """Refuse to send the token anywhere but to our host and the brokers that it names.
+
+        It never goes from https to http.
         """
         if target.scheme != own.scheme or target.hostname is None:
             raise self._misled(target)
@@ -195,7 +197,7 @@ class Admin:
 
 
 def connect_admin(settings: Settings) -> Admin:
-    """The admin REST that the settings name. Nothing is connected before the first call.
+    """Return the admin REST that the settings name. Nothing is connected before the first call.
 
     Raises:
         BadInput: the file of certificates cannot be used.
@@ -214,7 +216,7 @@ def connect_admin(settings: Settings) -> Admin:
 
 
 def _hosts(content: bytes) -> frozenset[str]:
-    """The hosts of a list of brokers, each host:port; none when it is no such list."""
+    """Return the hosts of a list of brokers, each host:port; none when it is no such list."""
     try:
         names = msgspec.json.decode(content, type=list[str])
     except msgspec.DecodeError:
@@ -223,7 +225,7 @@ def _hosts(content: bytes) -> frozenset[str]:
 
 
 def topic_path(namespace: str, topic: str) -> str:
-    """The path of a persistent topic."""
+    """Return the path of a persistent topic."""
     return f"/persistent/{namespace}/{quote(topic, safe='')}"
 
 

@@ -31,7 +31,7 @@ class _Subscription(msgspec.Struct):
 
 
 class _Stats(msgspec.Struct):
-    """What of a topic's stats is looked at; all of it has to be there."""
+    """The parts of a topic's stats that are looked at; all of them have to be there."""
 
     subscriptions: dict[str, _Subscription]
 
@@ -61,17 +61,22 @@ def _position(text: str) -> Position:
 
 
 class PulsarBroker(Broker):
-    def __init__(self, link: Connection, admin: Admin, settings: Settings) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, admin: Admin, settings: Settings) -> None:
+        self._connection = connection
         self._admin = admin
         self._namespace = settings.namespace
-        self._subscriber = Subscriber(link, settings.prefetch)
+        self._subscriber = Subscriber(connection, settings.prefetch)
         self._known: set[str] = set()
-        self._producers = Producers(link, settings.namespace, COMPRESSIONS[settings.compression])
-        self._publisher = Publisher(link, self._producers)
+        self._producers = Producers(
+            connection, settings.namespace, COMPRESSIONS[settings.compression]
+        )
+        self._publisher = Publisher(connection, self._producers)
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
-        """Every lane keeps what is acked for as long as the namespace says."""
+        """Make the topic and its subscription.
+
+        Every lane keeps acked messages for as long as the namespace says, whatever `keep` is.
+        """
         if lane in self._known:
             return
         path, doing = self._path(lane), f"open lane {lane}"
@@ -125,18 +130,18 @@ class PulsarBroker(Broker):
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
         start = await self._first_since(lane, since_ms)
-        async for page in replayed(self._link, self._topic(lane), lane, start):
+        async for page in replayed(self._connection, self._topic(lane), lane, start):
             yield page
 
     async def retained_since_ms(self, lane: str) -> int | None:
-        return await retained_since_ms(self._link, self._topic(lane), lane)
+        return await retained_since_ms(self._connection, self._topic(lane), lane)
 
     async def end_of(self, lane: str) -> Position:
         internals = await self._internals(lane)
         return _position(internals.last) if internals else (-1, -1)
 
     async def is_past(self, lane: str, end: Position) -> bool:
-        """Only when nothing before it is left unacked, whatever was acked behind that."""
+        """Return whether all before the end is acked, not only messages behind an unacked one."""
         internals = await self._internals(lane)
         if internals is None:
             return True
@@ -152,10 +157,10 @@ class PulsarBroker(Broker):
 
     async def close(self) -> None:
         self._subscriber.close()
-        await self._link.close()
+        await self._connection.close()
 
     async def _first_since(self, lane: str, since_ms: int) -> _pulsar.MessageId:
-        """The first message of a time or later; behind the last one when there is none."""
+        """Return the first message of this time or later; one behind the last if there is none."""
         if since_ms <= 0:
             return _pulsar.MessageId.earliest
         path, doing = f"{self._path(lane)}/messageid/{since_ms}", f"read lane {lane} again"

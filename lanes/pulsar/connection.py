@@ -35,13 +35,13 @@ def wake(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args
 
 
 def ignore(result: _pulsar.Result) -> None:
-    """The callback of a call whose answer nobody waits for."""
+    """Ignore the answer of a call that nobody waits for."""
 
 
 class Connection:
     """One client of the broker. `raw` is pulsar-client's own object.
 
-    `is_away` from when something could not be opened, or was found lost, until something is open.
+    `is_away` is set when something could not be opened, or was found lost, until something is open.
     """
 
     def __init__(self, raw: _pulsar.Client, url: str) -> None:
@@ -55,12 +55,12 @@ class Connection:
         start: Callable[[Answer], None],
         discard: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Start a call of the client and wait for what it answers.
+        """Start a call of the client and wait for its answer.
 
         `discard` gets an answer that comes after the waiting task was cancelled.
 
         Raises:
-            PushlaneError: what the result code means.
+            PushlaneError: the meaning of the result code.
         """
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[tuple[_pulsar.Result, Any]] = loop.create_future()
@@ -84,10 +84,11 @@ class Connection:
         start: Callable[[Answer], None],
         discard: Callable[[Any], None],
     ) -> Any:
-        """As `call`, to open a reader or a producer of the topic.
+        """Call the client, as `call` does, to open a reader or a producer of the topic.
 
-        While the broker is away this fails within a second, as an attempt that began in an outage
-        is made again after ever longer waits: the one that gets through is to be a new one.
+        While the broker is away this fails within a second. An attempt that began in an outage is
+        made again by the client after ever longer waits, so the one that gets through has to be a
+        new one.
         """
         if self.is_away and not await self.answers(topic):
             raise failure(_pulsar.Result.ConnectError, self.url, doing)
@@ -100,7 +101,7 @@ class Connection:
         return opened
 
     async def probe(self, topic: str) -> None:
-        """See that the broker answers, be it that there is no such topic.
+        """Ask the broker for any answer, even that there is no such topic.
 
         Raises:
             Unreachable: nothing answers within 10 s.
@@ -111,10 +112,10 @@ class Connection:
             )
 
     async def answers(self, topic: str) -> bool:
-        """Whether the broker answers within a second, of whatever is there.
+        """Return whether the broker answers anything within a second.
 
-        The client tries a lost connection again after ever longer waits, up to a minute: this is
-        a new attempt each time.
+        The client tries a lost connection again after ever longer waits, up to a minute: this is a
+        new attempt each time.
         """
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -134,8 +135,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect_link(settings: Settings) -> AsyncIterator[Connection]:
-    """A link that was seen to answer.
+async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+    """Connect to the broker, once it has been seen to answer, and disconnect in the end.
 
     Raises:
         BadInput: the URL is none of a broker.
@@ -147,12 +148,12 @@ async def connect_link(settings: Settings) -> AsyncIterator[Connection]:
         raise BadInput(
             f"broker {settings.broker!r} is no URL like pulsar://127.0.0.1:6650 ({error})"
         ) from error
-    link = Connection(raw, settings.broker)
+    connection = Connection(raw, settings.broker)
     try:
-        await link.probe(f"persistent://{settings.namespace}/probe")
-        yield link
+        await connection.probe(f"persistent://{settings.namespace}/probe")
+        yield connection
     finally:
-        await link.close()
+        await connection.close()
 
 
 def _configuration(settings: Settings) -> _pulsar.ClientConfiguration:

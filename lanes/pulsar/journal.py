@@ -1,7 +1,7 @@
 """The registry's durable record: a compacted topic that keeps the last body of every key.
 
-An empty body is Pulsar's tombstone: a compaction drops the key and the tombstone. What compactions
-have read is trimmed later, a closed ledger at a time (`lanes.pulsar.policies`).
+An empty body is Pulsar's tombstone: a compaction drops the key and the tombstone. Messages that
+compactions have read are trimmed later, a closed ledger at a time (`lanes.pulsar.policies`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LATE_S = 1.0
 
 
 class PulsarJournal(Journal):
-    def __init__(self, link: Connection, admin: Admin, namespace: str) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, admin: Admin, namespace: str) -> None:
+        self._connection = connection
         self._admin = admin
         self._namespace = namespace
         self._topic = f"persistent://{namespace}/{_TOPIC}"
@@ -38,8 +38,9 @@ class PulsarJournal(Journal):
     async def open(self) -> None:
         """Make the topic when it is missing, with the cursor that its compactions go by.
 
-        The cursor holds back what they have not read. A broker makes it only once it has heard of
-        the namespace's threshold; without it, what is over the retention is trimmed unread.
+        The cursor holds back messages that they have not read. A broker makes it only once it has
+        heard of the namespace's threshold; without it, messages over the retention are trimmed
+        unread.
         """
         path = topic_path(self._namespace, _TOPIC)
         await self._admin.insist("PUT", path, "make the journal", allow=(409,))
@@ -60,7 +61,7 @@ class PulsarJournal(Journal):
         async with self._room:
             self._in_flight += 1
             try:
-                await self._link.call(
+                await self._connection.call(
                     "write the journal", lambda done: producer.send_async(message, done)
                 )
             finally:
@@ -75,7 +76,7 @@ class PulsarJournal(Journal):
         if producer is None:
             return
         try:
-            await self._link.call("close the journal", producer.close_async)
+            await self._connection.call("close the journal", producer.close_async)
         except PushlaneError:  # the broker is away: it let go by itself
             return
 
@@ -89,8 +90,8 @@ class PulsarJournal(Journal):
                 # the compaction takes the headers of a tombstone for a body, and keeps it for ever.
                 configuration.compression_type(_pulsar.CompressionType.LZ4)
                 configuration.send_timeout_millis(OPERATION_TIMEOUT_S * 1000)
-                start = self._link.raw.create_producer_async
-                self._producer = await self._link.open(
+                start = self._connection.raw.create_producer_async
+                self._producer = await self._connection.open(
                     self._topic,
                     "open the journal",
                     lambda done: start(self._topic, configuration, done),
@@ -99,9 +100,9 @@ class PulsarJournal(Journal):
             return self._producer
 
     def _let_go_of_lost(self) -> None:
-        """Left alone, the client may wait a minute until it connects a lost producer again.
+        """Close a lost producer, since the client may wait a minute until it connects it again.
 
-        What is in flight may still get through when the loss is a short one.
+        Messages in flight may still get through when the loss is a short one.
         """
         if self._producer is None or self._producer.is_connected():
             self._lost_at_s = 0.0
@@ -109,7 +110,7 @@ class PulsarJournal(Journal):
         self._lost_at_s = self._lost_at_s or time.monotonic()
         if self._in_flight and time.monotonic() - self._lost_at_s < _LATE_S:
             return
-        self._link.is_away = True
+        self._connection.is_away = True
         lost, self._producer = self._producer, None
         lost.close_async(ignore)
 
@@ -122,7 +123,7 @@ class PulsarJournal(Journal):
                 found = self._read_once()
         except _pulsar.PulsarException as error:
             result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
-            raise failure(result, self._link.url, "read the journal") from error
+            raise failure(result, self._connection.url, "read the journal") from error
         return [(key, body) for key, body in found.items() if body]
 
     def _read_once(self) -> dict[str, bytes]:
@@ -135,7 +136,9 @@ class PulsarJournal(Journal):
     def _open_reader(self) -> _pulsar.Reader:
         configuration = _pulsar.ReaderConfiguration()
         configuration.read_compacted(True)
-        return self._link.raw.create_reader(self._topic, _pulsar.MessageId.earliest, configuration)
+        return self._connection.raw.create_reader(
+            self._topic, _pulsar.MessageId.earliest, configuration
+        )
 
 
 def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:

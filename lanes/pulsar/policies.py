@@ -1,7 +1,7 @@
 """The namespaces that pushlane needs, with their policies.
 
-Read first and changed only where they differ, so that connecting is cheap, and so that a token
-without the right to change policies does when they are as they should be.
+Policies are read first and changed only where they differ, so that connecting is cheap, and so that
+a token without the right to change policies does when they are as they should be.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LANE_POLICIES = (
 
 
 def lane_policies(retention_s: float) -> tuple[Policy, ...]:
-    """Those of the lanes, with what is acked kept for at least so long."""
+    """Return the policies of the lanes, which keep acked messages for at least so long."""
     minutes = math.ceil(retention_s / 60)
     if not minutes:
         return LANE_POLICIES
@@ -75,9 +75,10 @@ def lane_policies(retention_s: float) -> tuple[Policy, ...]:
 
 
 def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
-    """Those of the log of receipts: what was taken over is kept for a while, the rest to a bound.
+    """Return the policies of the log of receipts, which keeps committed ones for a while.
 
-    The broker refuses a backlog quota that is not less than what is retained.
+    The others are kept up to a bound of bytes. The broker refuses a backlog quota that is not less
+    than the bytes it retains.
     """
     most_bytes = settings.receipts_max_bytes // settings.receipts_partitions
     minutes = math.ceil(settings.receipts_retention_s / 60)
@@ -96,8 +97,8 @@ def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
     )
 
 
-# What was compacted is trimmed, save the newest two thresholds' worth, whatever their age. That is
-# what would be left if the compacted copy were lost; and with no ledger beside that copy, the
+# Compacted messages are trimmed, save the newest two thresholds' worth, whatever their age. Those
+# would be left if the compacted copy were lost; and with no ledger beside that copy, the
 # broker sends its entries one by one, so that a replay takes five times as long.
 JOURNAL_POLICIES = (
     *_COMMON,
@@ -117,8 +118,8 @@ JOURNAL_POLICIES = (
 async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
-    Harmless when several processes do so at once: what the answering broker has not heard of yet
-    is asked for again.
+    Harmless when several processes do so at once: a broker that has not heard of a change yet is
+    asked again.
 
     Raises:
         BadInput: the namespace is not of the form tenant/name.
@@ -161,7 +162,7 @@ def _holds(current: Any, policy: Policy) -> bool:
 
 
 def _keeps(current: dict[str, Any], wanted: dict[str, int]) -> bool:
-    """Longer is as good: processes with other settings must not shorten what each other needs."""
+    """Return whether a retention is as long as needed: none is shortened that others may need."""
     return all(
         current.get(name, 0) == -1 or (least != -1 and current.get(name, 0) >= least)
         for name, least in wanted.items()

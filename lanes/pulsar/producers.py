@@ -1,6 +1,6 @@
-"""The producers that are open: made when first needed, shared, and closed when too many are.
+"""The open producers: made when first needed, shared, and closed when there are too many.
 
-One in use is never closed for room. It sends nothing itself.
+A producer in use is never closed to make room. This file sends nothing itself.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class OpenProducer:
 class Producers:
     def __init__(
         self,
-        link: Connection,
+        connection: Connection,
         namespace: str,
         compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
         limit: int = MAX_PRODUCERS,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._namespace = namespace
         self._limit = limit
         self._compression = compression
@@ -74,7 +74,7 @@ class Producers:
 
     @asynccontextmanager
     async def borrow(self, key: ProducerKey) -> AsyncIterator[OpenProducer]:
-        """The producer of this key; it stays open at least as long as it is borrowed."""
+        """Lend the producer of this key, which stays open at least until it is given back."""
         entry = self._open.setdefault(key, OpenProducer())
         self._open.move_to_end(key)
         entry.users += 1
@@ -92,20 +92,20 @@ class Producers:
         await self._close(entry)
 
     async def close_lane(self, lane: str) -> None:
-        """Close what is open on a lane that is about to be dropped."""
+        """Close the producers on a lane that is about to be dropped."""
         for key in [key for key in self._open if key.lane == lane]:
             await self._close(self._open.pop(key))
 
     async def _connect(self, key: ProducerKey, entry: OpenProducer) -> None:
-        """A lost producer is made anew: left alone, the client may wait a minute to try again.
+        """Make a producer that is missing or lost; the client itself may wait a minute to do so.
 
-        That also shows whether its lane is still there.
+        Making it also shows whether its lane is still there.
         """
         if entry.raw is not None and not entry.raw.is_connected():
             entry.lost_at_s = entry.lost_at_s or time.monotonic()
             is_late = time.monotonic() - entry.lost_at_s > _LATE_S
             if entry.users == 1 or is_late:  # else what is in flight may still get through
-                entry.lost = self._link.is_away = True
+                entry.lost = self._connection.is_away = True
                 await self._close(entry)
         if entry.raw is not None:
             return
@@ -132,7 +132,11 @@ class Producers:
             del self._open[key]
 
     async def _make_room(self) -> None:
-        """Several do this at once: each producer is looked at anew, and let go of before a wait."""
+        """Close idle producers over the limit.
+
+        Several calls do this at once: each looks at the producers anew, and removes one before it
+        waits.
+        """
         while len(self._open) > self._limit:
             idle = next((key for key, entry in self._open.items() if not entry.users), None)
             if idle is None:
@@ -144,15 +148,15 @@ class Producers:
             return
         raw, entry.raw = entry.raw, None
         try:
-            await self._link.call("close a producer", raw.close_async)
+            await self._connection.call("close a producer", raw.close_async)
         except PushlaneError:  # the broker is away or the lane dropped: it let go by itself
             return
 
     async def _make(self, key: ProducerKey) -> _pulsar.Producer:
         topic = self._topic(key)
         configuration = self._configuration(key.name)
-        start = self._link.raw.create_producer_async
-        return await self._link.open(
+        start = self._connection.raw.create_producer_async
+        return await self._connection.open(
             topic,
             f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),

@@ -17,14 +17,17 @@ from pushlane.lanes.pulsar.vendor_errors import failure
 
 
 class Publisher:
-    def __init__(self, link: Connection, producers: Producers) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, producers: Producers) -> None:
+        self._connection = connection
         self._producers = producers
 
     async def publish(
         self, lane: str, bodies: Sequence[bytes], delay_s: float, source: Source | None
     ) -> None:
-        """Raises UnknownLane, TaskConflict, OversizedPush or Unreachable (within about 10 s)."""
+        """Return once all bodies are durable.
+
+        Raises UnknownLane, TaskConflict, OversizedPush or Unreachable (within about 10 s).
+        """
         key = ProducerKey(lane, source.name if source else "")
         async with self._producers.borrow(key) as producer:
             sending = _Sending(producer, delay_s)
@@ -33,7 +36,7 @@ class Publisher:
                 return
             if result != _pulsar.Result.Timeout:  # which the producer survives
                 await self._producers.discard(key, producer)
-        raise failure(result, self._link.url, f"publish on lane {lane}")
+        raise failure(result, self._connection.url, f"publish on lane {lane}")
 
 
 class _Sending:
@@ -50,7 +53,7 @@ class _Sending:
     async def run(
         self, bodies: Sequence[bytes], numbers: Sequence[int] | None
     ) -> _pulsar.Result | None:
-        """Send all; what failed first, or None."""
+        """Send all; return the first failure, or None."""
         for place, body in enumerate(bodies):
             await self._producer.room.acquire()
             if self._failed is not None:
@@ -87,5 +90,5 @@ class _Sending:
 
 
 def _delay(delay_s: float) -> timedelta | None:
-    """The broker may deliver one tick early."""
+    """Add a tick to the delay, since the broker may deliver one tick early."""
     return timedelta(seconds=delay_s, milliseconds=DELAY_TICK_MS) if delay_s > 0 else None

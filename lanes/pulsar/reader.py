@@ -2,7 +2,7 @@
 
 One receive is outstanding at most, and it is the ready signal too: answered at once when a message
 is at hand, later on a thread of the client when none is. It is never cancelled, since the message
-it was answered with would be lost until the consumer closes.
+in its answer would be lost until the consumer closes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class PulsarReader:
         "_answer",
         "_asked",
         "_closed",
+        "_connection",
         "_consumer",
         "_head",
-        "_link",
         "_loop",
         "_on_ready",
         "_recent",
@@ -43,7 +43,7 @@ class PulsarReader:
 
     def __init__(
         self,
-        link: Connection,
+        connection: Connection,
         lane: str,
         consumer: _pulsar.Consumer,
         recent: RedeliveryFilter,
@@ -51,7 +51,7 @@ class PulsarReader:
         on_ready: OnReady,
     ) -> None:
         self.lane = lane
-        self._link = link
+        self._connection = connection
         self._use(consumer)
         self._recent = recent
         self._on_ready = on_ready
@@ -72,14 +72,14 @@ class PulsarReader:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection of its consumer is broken."""
+        """True when the connection of its consumer is broken."""
         return not self._closed and not self._consumer.is_connected()
 
     async def renew(self, subscribe: Callable[[], Awaitable[_pulsar.Consumer]]) -> None:
         """Go on with a new consumer: the client might not try the old one again for a minute.
 
-        What was given out stays so, and is acked through the new one; what the old one held in
-        stock comes again.
+        Messages that were given out stay so, and are acked through the new consumer; those that the
+        old one held in stock come again.
         """
         consumer = await subscribe()
         if self._closed:
@@ -92,7 +92,7 @@ class PulsarReader:
         old.close_async(ignore)
 
     def acknowledge(self, acked: _pulsar.Message) -> None:
-        """By the consumer of now, whichever gave it out."""
+        """Ack by the present consumer, whichever gave the message out."""
         self._consumer.acknowledge(acked)
 
     def start(self) -> None:
@@ -111,7 +111,7 @@ class PulsarReader:
         return None
 
     def refill_wait_s(self) -> float:
-        """The client does not tell what the broker still has."""
+        """Return 0: the client does not tell what the broker still has."""
         return 0.0
 
     async def close(self) -> None:
@@ -119,12 +119,14 @@ class PulsarReader:
             return
         self._closed = True
         try:
-            await self._link.call(f"stop reading lane {self.lane}", self._consumer.close_async)
+            await self._connection.call(
+                f"stop reading lane {self.lane}", self._consumer.close_async
+            )
         except PushlaneError:  # the broker is away or the lane dropped: it let go of this consumer
             return
 
     def _at_hand(self) -> _pulsar.Message | None:
-        """The next message of the client. None means that none is, and that we are told of it."""
+        """Return the client's next message. After a None, `_arrived` is called for the next one."""
         if not self._asked:
             self._ask()
         if self._head is None:
@@ -142,7 +144,7 @@ class PulsarReader:
     def _arrived(
         self, consumer: _pulsar.Consumer, result: _pulsar.Result, message: _pulsar.Message
     ) -> None:
-        """Called within `_ask`, or on a thread of the client."""
+        """Take the answer of a receive, within `_ask` or on a thread of the client."""
         if result.value or consumer is not self._consumer:  # the consumer is closed
             return
         self._head = message
@@ -156,10 +158,10 @@ class PulsarReader:
 
 
 class Subscriber:
-    """Opens the readers of a process, and has what they share."""
+    """Opens the readers of a process, and holds the state that they share."""
 
-    def __init__(self, link: Connection, depth: int) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, depth: int) -> None:
+        self._connection = connection
         self._depth = depth
         self._configurations: dict[int, _pulsar.ConsumerConfiguration] = {}
         self._recent = RedeliveryFilter()
@@ -168,7 +170,7 @@ class Subscriber:
         self._watch: asyncio.Task[None] | None = None
 
     async def read(self, topic: str, lane: str, on_ready: OnReady, depth: int) -> PulsarReader:
-        """A reader of the topic, waiting for its first message; see `Broker.read`.
+        """Open a reader of the topic, which waits for its first message; see `Broker.read`.
 
         Raises:
             UnknownLane: there is no such topic.
@@ -176,7 +178,7 @@ class Subscriber:
         """
         depth = depth or self._depth
         consumer = await self._subscribe(topic, lane, depth)
-        reader = PulsarReader(self._link, lane, consumer, self._recent, depth, on_ready)
+        reader = PulsarReader(self._connection, lane, consumer, self._recent, depth, on_ready)
         reader.start()
         self._topics[reader] = topic
         if self._watch is None:
@@ -184,11 +186,11 @@ class Subscriber:
         return reader
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
-        start: Callable[..., None] = self._link.raw.subscribe_async
+        start: Callable[..., None] = self._connection.raw.subscribe_async
         configuration = self._configurations.get(depth)
         if configuration is None:
             configuration = self._configurations[depth] = _configuration(depth)
-        return await self._link.open(
+        return await self._connection.open(
             topic,
             f"read lane {lane}",
             lambda done: start(topic, SUBSCRIPTION, configuration, done),
@@ -204,7 +206,7 @@ class Subscriber:
             lost = {reader for reader in self._topics if reader.is_lost}
             late = [one for one in lost & before if one not in self._renewing]
             before = lost  # a short break the client mends by itself
-            if late and await self._link.answers(self._topics[late[0]]):
+            if late and await self._connection.answers(self._topics[late[0]]):
                 for reader in late[: _RENEWED_AT_ONCE - len(self._renewing)]:
                     self._renewing[reader] = asyncio.create_task(self._renew(reader))
 
@@ -218,7 +220,7 @@ class Subscriber:
             del self._renewing[reader]
 
     def close(self) -> None:
-        """The client is about to close."""
+        """Stop renewing readers, since the client is about to close."""
         for task in (self._watch, *self._renewing.values()):
             if task is not None:
                 task.cancel()
@@ -230,7 +232,7 @@ def _is_part(message: _pulsar.Message) -> bool:
 
 
 def _configuration(depth: int) -> _pulsar.ConsumerConfiguration:
-    """One for all readers of a depth: that saves each of them 1 KiB."""
+    """Return one configuration for all readers of a depth: that saves each of them 1 KiB."""
     configuration = _pulsar.ConsumerConfiguration()
     configuration.consumer_type(_pulsar.ConsumerType.Shared)
     configuration.receiver_queue_size(max(1, depth // 2 - 1))  # the reader has one of its own

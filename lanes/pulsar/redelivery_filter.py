@@ -1,8 +1,8 @@
 """Tells a message that has come twice to one consumer from one that is to be delivered.
 
-After a broken connection the broker sends all again that is not acked, while the client still holds
-what it had prefetched: without this, each of those would go out twice. What another consumer had
-before is never held back.
+After a broken connection the broker sends all unacked messages again, while the client still holds
+those that it had prefetched: without this, each of those would go out twice. A message that another
+consumer had before is never held back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MessageHandle(msgspec.Struct, gc=False):
 
 
 class RedeliveryFilter:
-    """The last messages that were given out, of all lanes: at most `most`."""
+    """Remembers the last messages that were given out, of all lanes: at most `most`."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -46,7 +46,7 @@ class RedeliveryFilter:
         self._names: deque[bytes] = deque()  # oldest first: a dict is slow to find its first
 
     def hold(self, consumer: Acker, message: _pulsar.Message) -> MessageHandle | None:
-        """The message as one to deliver, or None when this consumer gave it out before.
+        """Return a handle to deliver the message, or None when this consumer gave it out before.
 
         If that one is acked already, its ack may have been lost with the connection: it is sent
         again. If not, it will be.

@@ -1,6 +1,6 @@
-"""Reads what was published on a lane, acked or not, as far as the namespace's retention reaches.
+"""Reads the published messages of a lane, acked or not, as far as the namespace retains them.
 
-In threads: reading one message after the other is the client's only blocking call.
+It does so in threads: reading message by message is the client's only blocking call.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ T = TypeVar("T")
 
 
 async def replayed(
-    link: Connection, topic: str, lane: str, start: _pulsar.MessageId
+    connection: Connection, topic: str, lane: str, start: _pulsar.MessageId
 ) -> AsyncIterator[list[bytes]]:
-    """Bodies from a message on, in the order of the lane, page by page; none without a lane.
+    """Yield the bodies from a message on, in the order of the lane, in pages; none without a lane.
 
     A reader that seeks a time instead may wait for a message that is not there: the client's
     `has_message_available` is wrong after such a seek (apache/pulsar-client-cpp#498, #556).
     """
     doing = f"read lane {lane} again"
     try:
-        reader = await blocking(link, doing, lambda: open_reader(link, topic, start))
+        reader = await blocking(connection, doing, lambda: open_reader(connection, topic, start))
     except UnknownLane:
         return
     try:
-        while page := await blocking(link, doing, lambda: _page(reader)):
+        while page := await blocking(connection, doing, lambda: _page(reader)):
             yield [message.data() for message in page]
     finally:
-        await blocking(link, doing, reader.close)
+        await blocking(connection, doing, reader.close)
 
 
-async def retained_since_ms(link: Connection, topic: str, lane: str) -> int | None:
-    """When the oldest message that is still there was published."""
+async def retained_since_ms(connection: Connection, topic: str, lane: str) -> int | None:
+    """Return when the oldest message was published that is still there."""
 
     def first() -> int | None:
-        reader = open_reader(link, topic, _pulsar.MessageId.earliest)
+        reader = open_reader(connection, topic, _pulsar.MessageId.earliest)
         try:
             page = _page(reader, 1)
             return page[0].publish_timestamp() if page else None
@@ -52,19 +52,19 @@ async def retained_since_ms(link: Connection, topic: str, lane: str) -> int | No
             reader.close()
 
     try:
-        return await blocking(link, f"look at lane {lane}", first)
+        return await blocking(connection, f"look at lane {lane}", first)
     except UnknownLane:
         return None
 
 
 def open_reader(
-    link: Connection, topic: str, start: _pulsar.MessageId, queue: int = PAGE
+    connection: Connection, topic: str, start: _pulsar.MessageId, queue: int = PAGE
 ) -> _pulsar.Reader:
-    """Reads from that message on, holding at most `queue` that are not read yet. Blocks."""
+    """Open a reader from that message on, which holds at most `queue` unread messages. Blocks."""
     configuration = _pulsar.ReaderConfiguration()
     configuration.receiver_queue_size(queue)
     configuration.start_message_id_inclusive(True)
-    return link.raw.create_reader(topic, start, configuration)
+    return connection.raw.create_reader(topic, start, configuration)
 
 
 def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
@@ -74,10 +74,10 @@ def _page(reader: _pulsar.Reader, most: int = PAGE) -> list[_pulsar.Message]:
     return page
 
 
-async def blocking(link: Connection, doing: str, work: Callable[[], T]) -> T:
-    """Run what blocks in a thread, and translate what it raises."""
+async def blocking(connection: Connection, doing: str, work: Callable[[], T]) -> T:
+    """Run a blocking call in a thread, and translate its errors."""
     try:
         return await asyncio.to_thread(work)
     except _pulsar.PulsarException as error:
         result = getattr(_pulsar.Result, type(error).__name__, _pulsar.Result.UnknownError)
-        raise failure(result, link.url, doing) from error
+        raise failure(result, connection.url, doing) from error

@@ -1,4 +1,4 @@
-"""What Pulsar's answers mean: its result codes and the admin's statuses as errors of `lanes`.
+"""Translates Pulsar's answers: its result codes and the admin's statuses as errors of `lanes`.
 
 Every code has a meaning here; one that a later client adds is `Unreachable` and says its name.
 """
@@ -67,7 +67,7 @@ MEANINGS = {name: meaning for meaning, names in _RESULTS.items() for name in nam
 
 
 def failure(result: _pulsar.Result, url: str, doing: str) -> PushlaneError:
-    """The error that a result code stands for, when `doing` (a verb and its object) failed."""
+    """Make the error that a result code stands for, when `doing` (a verb and its object) failed."""
     meaning = MEANINGS.get(result.name, _AWAY)
     return meaning.error(
         f"Pulsar at {url} could not {doing} ({result.name}, code {result.value}): {meaning.advice}"
@@ -75,7 +75,7 @@ def failure(result: _pulsar.Result, url: str, doing: str) -> PushlaneError:
 
 
 def refusal(status: int, reason: str, url: str, doing: str) -> PushlaneError:
-    """The error that a status of the admin REST stands for, when `doing` failed."""
+    """Make the error that a status of the admin REST stands for, when `doing` failed."""
     meaning = Meaning(Unreachable, "try again, or look into the broker's log")
     if status in (401, 403):
         meaning = _DENIED
@@ -90,7 +90,7 @@ def refusal(status: int, reason: str, url: str, doing: str) -> PushlaneError:
 
 
 def garbled(url: str, doing: str) -> PushlaneError:
-    """The error of an answer that is cut off, or of something else than Pulsar."""
+    """Make the error for an answer that is cut off, or from another server than Pulsar."""
     return Unreachable(
         f"Pulsar's admin REST at {url} was to {doing} and answered half, or something else: try "
         "again, and check --admin-url / PUSHLANE_ADMIN_URL if it stays so"
@@ -98,7 +98,7 @@ def garbled(url: str, doing: str) -> PushlaneError:
 
 
 def unanswered(error: Exception, url: str, doing: str) -> PushlaneError:
-    """The error of an admin REST that cannot be reached at all."""
+    """Make the error for an admin REST that cannot be reached at all."""
     return Unreachable(
         f"Pulsar's admin REST at {url} did not answer to {doing} ({type(error).__name__}): "
         "run `pushlane up`, or check --admin-url / PUSHLANE_ADMIN_URL"

@@ -22,18 +22,18 @@ from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 
 __all__ = [
-    "OnRedis",
+    "RedisDocuments",
     "RedisLease",
     "RedisLedger",
-    "RedisMarks",
+    "RedisPorts",
     "RedisPresence",
+    "RedisRecipientWindows",
     "RedisRegistry",
-    "RedisShelf",
     "connect_redis",
 ]
 
 
-class OnRedis(NamedTuple):
+class RedisPorts(NamedTuple):
     """The ports that Redis serves."""
 
     registry: RedisRegistry
@@ -51,7 +51,7 @@ async def connect_redis(
     journal: Journal | None,
     ledger_window_s: float,
     recipient_window_s: float = 86_400.0,
-) -> AsyncIterator[OnRedis]:
+) -> AsyncIterator[RedisPorts]:
     """Connect, fill an empty registry from the journal, and disconnect in the end.
 
     Everything is kept under `{prefix}:`. The journal stays open: it belongs to who gave it.
@@ -67,7 +67,7 @@ async def connect_redis(
     try:
         await client.ping()
         await Rebuild(client, keys, journal).until_ready()
-        yield OnRedis(
+        yield RedisPorts(
             registry,
             RedisLease(client, keys),
             RedisLedger(client, keys, ledger_window_s),

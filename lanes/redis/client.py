@@ -1,7 +1,7 @@
 """One bounded connection pool to a Redis server, with its errors in our words.
 
-Keeps what it says free of passwords. Calls are retried a few times when a connection breaks, so
-whatever goes through here must be harmless when it runs twice.
+Its messages are free of passwords. Calls are retried a few times when a connection breaks, so every
+call that goes through here must be harmless when it runs twice.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ def _as_it_is(answer: Any) -> Any:
 
 
 def numbers_only(answer: Any) -> int | None:
-    """A number, or none."""
+    """Read a number, or none."""
     return None if answer is None else int(answer)
 
 
 def words(answer: Any) -> list[bytes]:
-    """A list of byte strings."""
+    """Read a list of byte strings."""
     if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
         raise TypeError("no list of byte strings")
     return answer
 
 
 def bodies_only(answer: Any) -> list[bytes | None]:
-    """What is there of what was asked for, in that order."""
+    """Read the bodies that were asked for, in that order; None for those that are not there."""
     words([body for body in answer if body is not None])
     return list(answer)
 
 
 def turn(answer: Any) -> tuple[bytes, bytes]:
-    """How a script went that begins a write, and the value that it found."""
+    """Read how a script went that begins a write, and the value that it found."""
     first, *rest = words(answer)
     return first, rest[0] if rest else b""
 
@@ -74,7 +74,7 @@ class RedisClient:
         await self.call("PING")
 
     async def call(self, *command: str | bytes | int, read: Read[T] = _as_it_is) -> T:
-        """What `read` makes of the answer."""
+        """Send a command; return what `read` makes of the answer."""
         with self.reach():
             answer = await self.redis.execute_command(*command)  # type: ignore[no-untyped-call]
         with self.understood():
@@ -101,12 +101,12 @@ class RedisClient:
             return read(answer)
 
     def pipeline(self) -> Pipeline:
-        """Commands for one round trip; run them inside `reach()`."""
+        """Collect commands for one round trip; run them inside `reach()`."""
         return self.redis.pipeline(transaction=False)
 
     @contextmanager
     def reach(self) -> Iterator[None]:
-        """Vendor errors inside become ours."""
+        """Translate vendor errors that are raised inside."""
         try:
             yield
         except (MovedError, AskError, ClusterDownError) as error:
@@ -129,7 +129,7 @@ class RedisClient:
 
     @contextmanager
     def understood(self) -> Iterator[None]:
-        """An answer that is read inside, and is of another form than it has to be, is our error."""
+        """Translate errors of reading an answer inside, when it has an unexpected form."""
         try:
             yield
         except (TypeError, ValueError, LookupError, AttributeError) as error:

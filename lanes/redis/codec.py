@@ -1,6 +1,6 @@
-"""How tasks and documents lie in Redis: the Lua that puts them there.
+"""The form of tasks and documents in Redis, with the Lua that puts them there.
 
-Used by whatever writes tasks; never decides whether a write may happen.
+Every write of tasks uses this; it never decides whether a write may happen.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ local function remove(id, key, name, seen, moved, counts)
 end
 """
 
-# What a server that was started anew read from its disk may be older than the journal, and so may
-# what a replica had: only the server that filled the registry is trusted to have it as it was.
+# A server that was started anew may have read older data than the journal's from its disk, and a
+# replica may have had older data: only the server that filled the registry is trusted.
 READY = """
 local function ready(version, filled)
   if redis.call('EXISTS', version) == 0 then return false end
@@ -74,13 +74,13 @@ end
 
 # Versions of documents are microseconds of the server's clock: a document that is removed and put
 # again, or filled in anew, does not get one that it had before.
-SHELVE = """
-local function shelve(shelf, field, body)
+PUT_DOCUMENT = """
+local function put_document(documents, field, body)
   local time = redis.call('TIME')
   local now_us = time[1] * 1000000 + time[2]
-  local kept = tonumber(string.match(redis.call('HGET', shelf, field) or '', '^%d+') or 0)
+  local kept = tonumber(string.match(redis.call('HGET', documents, field) or '', '^%d+') or 0)
   local version = string.format('%.0f', math.max(now_us, kept + 1))
-  redis.call('HSET', shelf, field, version .. '\\n' .. body)
+  redis.call('HSET', documents, field, version .. '\\n' .. body)
   return version
 end
 """
@@ -94,7 +94,7 @@ def index_keys(keys: Keys) -> list[str]:
         keys.by_name,
         keys.active,
         keys.changes,
-        keys.notices,
+        keys.change_channel,
         keys.order,
         keys.ended,
         keys.open,
@@ -117,5 +117,5 @@ def remove_args(task_id: str, body: bytes) -> list[str]:
     return [task_id, kept.key, kept.name]
 
 
-def tally_keys(keys: Keys, task_id: str) -> list[str]:
+def progress_keys(keys: Keys, task_id: str) -> list[str]:
     return [keys.seen(task_id), keys.moved(task_id), keys.counts(task_id)]

@@ -1,20 +1,20 @@
-"""The shelf port on Redis: one hash of documents, each journalled before it is put.
+"""The document store on Redis: one hash of documents, each journalled before it is put.
 
-As with tasks (`lanes.redis.writes`): lock, journal, then Redis; and a writer that was refused after
-it had journalled puts what is kept into the journal again.
+The order is as with tasks (`lanes.redis.writes`): lock, journal, then Redis. A writer that was
+refused after it had journalled puts the kept document into the journal again.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pushlane.lanes.documents import check_body, check_place
 from pushlane.lanes.ports import Document, Journal
+from pushlane.lanes.ports.documents import check_body, check_place
 from pushlane.lanes.redis.client import RedisClient, numbers_only, turn, words
-from pushlane.lanes.redis.codec import READY, SHELVE
+from pushlane.lanes.redis.codec import PUT_DOCUMENT, READY
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from pushlane.lanes.redis.rebuild import SHELF_KEY, Rebuild
+from pushlane.lanes.redis.rebuild import DOCUMENT_KEY, Rebuild
 
 _A_PAGE = 100
 _ANY = "any"
@@ -36,13 +36,13 @@ return {'ours', kept}
 
 _COMMIT = (
     READY
-    + SHELVE
+    + PUT_DOCUMENT
     + """
 if redis.call('GET', KEYS[4]) ~= ARGV[1] then return false end
 redis.call('DEL', KEYS[4])
 if not ready(KEYS[1], KEYS[2]) then return false end
 if ARGV[3] == '' then return redis.call('HDEL', KEYS[3], ARGV[2]) end
-return shelve(KEYS[3], ARGV[2], ARGV[3])
+return put_document(KEYS[3], ARGV[2], ARGV[3])
 """
 )
 
@@ -73,14 +73,14 @@ class RedisDocuments:
         return bool(await self._write(f"{kind}:{name}", b"", _ANY))
 
     async def _read(self, field: str) -> bytes | None:
-        """The value of a field, from a Redis that is known to have all."""
+        """Return the value of a field, from a Redis that is known to have all."""
         keys = self._document_keys()
         while (found := await self._client.run(_READ, keys, [field], read=_found)) is None:
             await self._rebuild.until_ready()
         return found[0] if found else None
 
     async def _write(self, field: str, body: bytes, expected: str) -> int | None:
-        """Its version now, or whether one was removed; None when another version is there."""
+        """Return the new version, or whether one was removed; None when another version is kept."""
         refused = False
         async for token in attempts(f"the document {field!r}"):
             how, _ = await self._begin(field, token, expected)
@@ -98,7 +98,7 @@ class RedisDocuments:
         raise AssertionError("attempts end with a return or an error")
 
     async def _journal_kept(self, field: str) -> None:
-        """The journal has a body that was refused: put the one after it that was not."""
+        """Journal the kept document again, behind the one that was journalled and then refused."""
         async for token in attempts(f"the document {field!r}"):
             how, kept = await self._begin(field, token, _ANY)
             if how == b"unready":
@@ -114,7 +114,7 @@ class RedisDocuments:
         return await self._client.run(_BEGIN, keys, args, read=turn)
 
     async def _journal_and_commit(self, field: str, token: str, body: bytes) -> int | None:
-        """None when the lock ended before the body was kept."""
+        """Journal the body, then keep it. None when the lock ended before."""
         await self._append(field, token, body)
         keys = [*self._document_keys(), self._lock(field)]
         async with unlocked_on_error(self._client, self._lock(field), token):
@@ -123,7 +123,7 @@ class RedisDocuments:
     async def _append(self, field: str, token: str, body: bytes) -> None:
         async with unlocked_on_error(self._client, self._lock(field), token):
             if self._journal is not None:
-                await self._journal.append(SHELF_KEY + field, body)
+                await self._journal.append(DOCUMENT_KEY + field, body)
 
     def _document_keys(self) -> list[str]:
         return [self._keys.version, self._keys.filled, self._keys.documents]
@@ -155,7 +155,7 @@ class RedisDocuments:
 
 
 def _found(answer: Any) -> list[bytes] | None:
-    """A list of the value, an empty one when there is none; None when it cannot be known."""
+    """Read a list of the value, empty when there is none; None when that cannot be known."""
     return None if answer is None else words([value for value in answer if value is not None])
 
 

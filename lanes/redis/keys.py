@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Keys:
-    """The keys under one prefix, by what they hold."""
+    """The keys under one prefix, each with its content."""
 
     def __init__(self, prefix: str) -> None:
         self._base = f"{{{prefix}}}:"
@@ -26,33 +26,37 @@ class Keys:
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"
-        self.notices = self._base + "notices"  # channel: the number of each change
+        self.change_channel = self._base + "notices"  # channel: the number of each change
 
     def lock(self, what: str) -> str:
         return f"{self._base}lock:{what}"
 
     def seen(self, task_id: str) -> str:
-        """Bitmap of the seqs that are finished."""
+        """Return the key of the bitmap of the seqs that are finished."""
         return f"{self._base}seen:{task_id}"
 
     def moved(self, task_id: str) -> str:
-        """Bitmap of the seqs that left the task's first lane and wait on another."""
+        """Return the key of the bitmap of the seqs that left the task's first lane for another."""
         return f"{self._base}moved:{task_id}"
 
     def counts(self, task_id: str) -> str:
-        """Hash: kind → how many distinct seqs ended so."""
+        """Return the key of the hash of how many distinct seqs ended in each kind."""
         return f"{self._base}counts:{task_id}"
 
     def claim(self, push_id: str) -> str:
-        """Empty when the push is confirmed, or else when its claim ends, how it was got, whose."""
+        """Return the key of a claim.
+
+        Its value is empty when confirmed, else its end, how it was got (won or unknown) and its
+        owner.
+        """
         return f"{self._base}claim:{push_id}"
 
     def mark(self, key: str) -> str:
-        """A token; with it, while somebody is in its turn, until when and who."""
+        """Return the key of a mark's token and, during a turn, when that ends and whose it is."""
         return f"{self._base}mark:{key}"
 
     def process(self, process_id: str) -> str:
-        """What a process says of itself."""
+        """Return the key of the description that a process gives of itself."""
         return f"{self._base}process:{process_id}"
 
     def lease(self, name: str) -> str:

@@ -1,6 +1,6 @@
 """Locks of single writers: each has a token of its writer, and ends by itself when that dies.
 
-Whoever commits shows its token again, in the same step; one whose lock has ended starts over.
+A commit shows the token again, in the same step; a writer whose lock has ended starts over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNLOCK = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KE
 
 
 async def attempts(what: str) -> AsyncIterator[str]:
-    """A new token for each attempt, with growing pauses between.
+    """Yield a new token for each attempt, with growing pauses between.
 
     Raises:
         TaskConflict: somebody else has been writing for PATIENCE_S.
@@ -47,7 +47,7 @@ async def attempts(what: str) -> AsyncIterator[str]:
 
 
 async def unlock(client: RedisClient, lock: str, token: str) -> bool:
-    """Whether it was still this writer's."""
+    """Release the lock. False when it was not this writer's any more."""
     return bool(await client.run(_UNLOCK, [lock], [token]))
 
 

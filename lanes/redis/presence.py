@@ -1,6 +1,6 @@
 """The presence port on Redis: a key with an expiry for each process, and an index of them.
 
-The index drops what has expired whenever anybody announces or looks.
+The index drops expired processes whenever anybody announces or looks.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ _Group = tuple[str, str, bytes]  # task id, kind, seqs as packed 32-bit numbers
 
 
 class TaskProgress:
-    """The progress of tasks."""
+    """The progress of tasks; see `lanes.ports.ProgressStore`."""
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client
@@ -161,7 +161,7 @@ class TaskProgress:
 
 
 def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
-    """Groups in their order, as many as one call of the script should take."""
+    """Yield groups in their order, as many as one call of the script should take."""
     chunk: list[_Group] = []
     room = SEQS_A_CALL
     for item in finished:
@@ -186,7 +186,7 @@ def _packed(task_id: str, seqs: Sequence[int]) -> bytes:
 
 
 def _bits(span: Span, reply: bytes) -> int:
-    """Bit n is seq `first + n`; the bytes begin with the one that holds `first`."""
+    """Return a mask where bit n is seq `first + n`; the reply begins with the byte of `first`."""
     bits = int.from_bytes(reply.translate(_TURNED), "little") >> (span.first & 7)
     return bits & ((1 << (span.last - span.first + 1)) - 1)
 

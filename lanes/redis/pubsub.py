@@ -1,6 +1,7 @@
-"""Wakes who waits for a change, by pub/sub. A notice may get lost: no caller waits on it for long.
+"""Wakes callers that wait for a change, by pub/sub.
 
-Never says what changed; the registry's version number does.
+A message may get lost, so no caller waits for long. It never says what changed: the registry's
+version number does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from redis.asyncio.client import PubSub
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.redis.client import RedisClient
 
-RECHECK_S = 0.5  # a lost notice delays a change by this much
+RECHECK_S = 0.5  # a message that is lost delays a change by this much
 
 
 class ChangeSignal:
@@ -27,7 +28,7 @@ class ChangeSignal:
         self._reading = asyncio.Lock()
 
     async def wait(self, timeout_s: float) -> None:
-        """Return at the next notice, and after RECHECK_S or `timeout_s` at the latest."""
+        """Return at the next change, and after RECHECK_S or `timeout_s` at the latest."""
         patience_s = min(timeout_s, RECHECK_S)
         until = time.monotonic() + patience_s
         try:

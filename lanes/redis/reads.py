@@ -1,4 +1,4 @@
-"""Reads tasks out of Redis: by id, key or name, those that changed or ended, page after page.
+"""Reads tasks out of Redis: by id, key or name, changed or ended ones, page after page.
 
 Never writes, and holds nothing between two calls.
 """
@@ -23,7 +23,7 @@ NEAREST_AMONG = 1_000
 
 
 class Reads:
-    """What tasks there are."""
+    """The reading half of the registry."""
 
     def __init__(self, client: RedisClient, keys: Keys) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class Reads:
         self._understood = Understood()
 
     async def page(self, query: TaskQuery, after: str, most: int) -> TaskPage:
-        """See `lanes.ports.Registry.page`. A page ends at the id of its last task."""
+        """See `lanes.ports.TaskStore.page`. A page ends at the id of its last task."""
         start = f"({after}" if after else "+"
         order = self._keys.open if query.is_of_active else self._keys.order
         ids = await self._client.call(
@@ -56,7 +56,7 @@ class Reads:
         return await self.some(ids)
 
     async def changed(self, since: int, version: int) -> tuple[FoundTasks, list[str]]:
-        """What is new, and the ids of what is not there any more."""
+        """Return the tasks that are new, and the ids of those that are not there any more."""
         if since == version:
             return FoundTasks([]), []
         if since == 0 or since > version:  # a first look, or a registry that was set back
@@ -85,7 +85,7 @@ class Reads:
         return FoundTasks(tasks, unread)
 
     async def find(self, wanted: str) -> Task | None:
-        """The task of this id, key or name."""
+        """Return the task of this id, key or name; None when there is none."""
         named = f"[{wanted}\0"
         pipeline = self._client.pipeline()
         pipeline.execute_command("HGET", self._keys.tasks, wanted)
@@ -117,5 +117,5 @@ class Reads:
 
 
 def _ids(answer: Any) -> list[bytes]:
-    """A set, which the client gives as a set or as a list."""
+    """Read a set, which the client gives as a set or as a list."""
     return words(list(answer) if isinstance(answer, set) else answer)

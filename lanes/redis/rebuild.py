@@ -1,8 +1,8 @@
-"""Fills a registry from the journal: tasks, keys, names and weights, and the shelf's documents.
+"""Fills a registry from the journal: tasks, keys, names, weights and documents.
 
 That is needed when Redis has lost its data, and whenever its server is another one than before,
-since what that has may be old. One process does it while the others wait. What was counted
-(`lanes.redis.progress`) is not in the journal: it starts from zero, or from what an old copy held.
+since the data of that may be old. One process does it while the others wait. Counts
+(`lanes.redis.progress`) are not in the journal: they start from zero, or from those of an old copy.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from pushlane.lanes.redis.client import RedisClient, words
 from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
+    PUT_DOCUMENT,
     READY,
     REMOVE,
-    SHELVE,
     STORE,
     index_args,
     index_keys,
+    progress_keys,
     remove_args,
     store_args,
-    tally_keys,
 )
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.task_bytes import glimpse
 
 WEIGHTS_KEY = ":weights"  # no task id begins with a colon
-SHELF_KEY = ":shelf:"
+DOCUMENT_KEY = ":shelf:"
 TASKS_A_CALL = 200
 DOCUMENTS_A_CALL = 20
 GUARD_MS = 30_000
 PATIENCE_S = 120.0
 POLL_S = 0.1
 
-# What an earlier version of pushlane has filled is whole, but for what it did not know of.
+# A registry that an earlier version of pushlane has filled lacks only the indexes it did not know.
 _GUARD = (
     READY
     + """
@@ -110,35 +110,35 @@ return 1
 """
 )
 
-# What an old copy holds besides was forgotten since.
+# A task that only the old copy holds was forgotten since.
 _EMPTY = (
     REMOVE
     + """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[11], ARGV[2])
-local tally = 12
+local counts = 12
 for at = 3, #ARGV, 3 do
-  remove(ARGV[at], ARGV[at + 1], ARGV[at + 2], unpack(KEYS, tally, tally + 2))
+  remove(ARGV[at], ARGV[at + 1], ARGV[at + 2], unpack(KEYS, counts, counts + 2))
   redis.call('ZREM', KEYS[6], ARGV[at])
-  tally = tally + 3
+  counts = counts + 3
 end
 return 1
 """
 )
 
-# What the shelf holds besides is older than the journal: it was removed since.
+# A document that is in Redis alone was removed from the journal since.
 _CLEAR = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[2])
 return 1
 """
 
-_FILL_SHELF = (
-    SHELVE
+_FILL_DOCUMENTS = (
+    PUT_DOCUMENT
     + """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-for at = 3, #ARGV, 2 do shelve(KEYS[2], ARGV[at], ARGV[at + 1]) end
+for at = 3, #ARGV, 2 do put_document(KEYS[2], ARGV[at], ARGV[at + 1]) end
 return 1
 """
 )
@@ -194,8 +194,9 @@ class Rebuild:
         )
 
     async def mend(self) -> None:
-        """Let go of old news, and fill the indexes again when they lack something, unless somebody
-        else does now.
+        """Trim old news, and fill the indexes again when they lack something.
+
+        The indexes are left alone while another process fills them.
         """
         keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
         while await self._client.run(_TRIM, keys, args):
@@ -222,8 +223,8 @@ class Rebuild:
             for key, body in page:
                 if key == WEIGHTS_KEY:
                     weights = body
-                elif key.startswith(SHELF_KEY):
-                    documents[key.removeprefix(SHELF_KEY)] = body
+                elif key.startswith(DOCUMENT_KEY):
+                    documents[key.removeprefix(DOCUMENT_KEY)] = body
                 else:
                     tasks.append((key, body))
             known.update(task_id for task_id, _ in tasks)
@@ -238,7 +239,7 @@ class Rebuild:
         return bool(await self._client.run(_OPEN, keys, [token, weights]))
 
     async def _fill_some(self, token: str, tasks: Sequence[tuple[str, bytes]]) -> bool:
-        """Each as the journal has it: it may be a newer version's."""
+        """Fill in tasks with the journal's bytes, which may be a newer version's."""
         args = [
             arg for task_id, body in tasks for arg in (*store_args(task_id, body), _lane_is(body))
         ]
@@ -247,15 +248,15 @@ class Rebuild:
     async def _empty(self, token: str, known: Container[str]) -> bool:
         async for page in self._stored():
             old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
-            tallies = [key for task_id, _ in old for key in tally_keys(self._keys, task_id)]
+            progress = [key for task_id, _ in old for key in progress_keys(self._keys, task_id)]
             args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
-            keys = [*self._filled_keys(), *tallies]
+            keys = [*self._filled_keys(), *progress]
             if not await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]):
                 return False
         return True
 
     async def _stored(self) -> AsyncIterator[dict[str, bytes]]:
-        """All tasks that are there, in pages; a task may come twice."""
+        """Yield all tasks that are there, in pages; a task may come twice."""
         cursor, is_over = 0, False
         while not is_over:
             cursor, page = await self._client.call(
@@ -273,7 +274,7 @@ class Rebuild:
         for start in range(0, len(kept), DOCUMENTS_A_CALL):
             page = kept[start : start + DOCUMENTS_A_CALL]
             args = [arg for document in page for arg in document]
-            if not await self._client.run(_FILL_SHELF, keys, [token, GUARD_MS, *args]):
+            if not await self._client.run(_FILL_DOCUMENTS, keys, [token, GUARD_MS, *args]):
                 return False
         return True
 

@@ -1,7 +1,7 @@
-"""The marks port on Redis: a key for each mark, with its token and who is in its turn.
+"""The recipient windows on Redis: a key for each mark, with its token and whose turn it is.
 
-Redis forgets them after the window. What it loses cannot be rebuilt: duplicates of what was sent
-before are then sent once more.
+Redis forgets them after the window. Marks that Redis loses cannot be rebuilt: duplicates of pushes
+sent before are then sent once more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from pushlane.lanes.ports import Turn
+from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import Mark
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
@@ -107,10 +107,10 @@ class RedisRecipientWindows:
     async def announce(self, marks: Sequence[Mark]) -> None:
         await self._run(_ANNOUNCE, marks, [self._window_ms], None)
 
-    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[Turn]:
+    async def enter(self, marks: Sequence[Mark], owner: str, ttl_s: float) -> list[RecipientTurn]:
         ttl_ms = max(1, round(ttl_s * 1000))
         args: list[str | bytes | int] = [self._window_ms + ttl_ms, owner, ttl_ms]
-        return await self._run(_ENTER, marks, args, lambda word: Turn(word.decode()))
+        return await self._run(_ENTER, marks, args, lambda word: RecipientTurn(word.decode()))
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._run(_LEAVE, marks, [self._window_ms, owner], None)
@@ -122,7 +122,7 @@ class RedisRecipientWindows:
         args: Sequence[str | bytes | int],
         read_one: Callable[[Any], T] | None,
     ) -> list[T]:
-        """One answer a mark, unless the script gives none."""
+        """Return one answer a mark, unless the script gives none."""
 
         def read(answer: Any) -> list[T]:
             if read_one is None:

@@ -33,8 +33,8 @@ class RedisRegistry:
         self._reads = Reads(client, keys)
         self._writes = Writes(client, keys, journal)
         self._rebuild = Rebuild(client, keys, journal)
-        self._notices = ChangeSignal(client, keys.notices)
-        self._tallies = TaskProgress(client, keys)
+        self._change_signal = ChangeSignal(client, keys.change_channel)
+        self._progress = TaskProgress(client, keys)
 
     async def add(self, task: Task) -> Task:
         return await self._writes.add(task)
@@ -88,36 +88,36 @@ class RedisRegistry:
         deadline = time.monotonic() + timeout_s
         version = await self._version()
         while version == since and (left_s := deadline - time.monotonic()) > 0:
-            await self._notices.wait(left_s)
+            await self._change_signal.wait(left_s)
             version = await self._version()
         # Tasks are read after the version: what changes in between comes again, and is not missed.
         found, forgotten = await self._reads.changed(since, version)
         return Changes(version, found.tasks, await self.weights(), found.unread, forgotten)
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
-        """Counts are in Redis alone: when it loses its data they start from zero."""
-        return await self._tallies.record(finished)
+        """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
+        return await self._progress.record(finished)
 
     async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
-        return await self._tallies.progress(task_ids)
+        return await self._progress.progress(task_ids)
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
-        return await self._tallies.finished(task_id, seqs)
+        return await self._progress.finished(task_id, seqs)
 
     async def move(self, moved: Sequence[Moved]) -> None:
-        await self._tallies.move(moved)
+        await self._progress.move(moved)
 
     async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
-        return await self._tallies.gone(spans)
+        return await self._progress.gone(spans)
 
     async def counted_since_ms(self) -> int:
         return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0
 
     async def close(self) -> None:
-        await self._notices.close()
+        await self._change_signal.close()
 
     async def _version(self) -> int:
-        """The number of the latest change; fills the registry first when that is needed."""
+        """Return the number of the latest change; fill the registry first when that is needed."""
         keys = [self._keys.version, self._keys.filled]
         version = await self._client.run(_VERSION, keys, read=numbers_only)
         if version is None:

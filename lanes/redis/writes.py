@@ -3,8 +3,8 @@
 The lock is taken before the journal is written, so that of two writers the later one to commit is
 the later one in the journal too, and a writer that loses has journalled nothing. A lock ends by
 itself when its holder dies; a commit whose lock has ended is refused and tried again from the
-start. Who dies between journal and commit leaves a change that a rebuild would show as made; who is
-refused there puts the kept value into the journal again. A fence is checked at both ends.
+start. A writer that dies between journal and commit leaves a change that a rebuild would show as
+made; one that is refused there journals the kept value again. A fence is checked at both ends.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pushlane.lanes.redis.codec import (
     REMOVE,
     STORE,
     index_keys,
+    progress_keys,
     remove_args,
     store_args,
-    tally_keys,
 )
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
@@ -103,7 +103,7 @@ return 1
 """
 )
 
-# Who follows the changes hears of it by an id without a task, for a day.
+# For a day those who follow the changes hear of it, by an id without a task.
 _COMMIT_FORGET = (
     REMOVE
     + ANNOUNCE
@@ -163,11 +163,11 @@ class Writes:
         raise _unreached()
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
-        """None when there is no such task."""
+        """Change the task as `Registry.change` does. None when there is no such task."""
         return await self._change(task_id, edit, fence, refused=False)
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
-        """False when there is no such task."""
+        """Forget the task as `Registry.forget` does. False when there is no such task."""
 
         def edit(task: Task) -> None:
             check_forgettable(task)
@@ -181,9 +181,9 @@ class Writes:
         fence: Fence | None,
         refused: bool,
     ) -> Task | None:
-        """The task as it is then; as it was before, when the edit gives None: it is removed.
+        """Return the changed task; the task as it was when the edit gives None, which removes it.
 
-        `refused`: the journal has a value that was not kept, and gets the kept one first.
+        `refused` says that the journal has a value that was not kept: it gets the kept one first.
         """
         lock = self._keys.lock(f"task:{task_id}")
         keys = [self._keys.version, self._keys.tasks, lock]
@@ -229,7 +229,7 @@ class Writes:
         edit: Callable[[Task], Task | None],
         fence: Fence | None,
     ) -> tuple[Task, bool]:
-        """The edited task, and whether it is kept now."""
+        """Return the edited task, and whether it is kept now."""
         async with unlocked_on_error(self._client, lock, token):
             task = decode(task_id, body)
             edited = edit(task)
@@ -242,11 +242,11 @@ class Writes:
             return edited, await self._write(lock, token, edited, fence)
 
     async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
-        """False when the lock or the fence ended before the task was kept."""
+        """Write the task. False when the lock or the fence ended before it was kept."""
         async with unlocked_on_error(self._client, lock, token):
             body = encode(task)
             await self._append(task.id, body)
-            seen, moved, _ = tally_keys(self._keys, task.id)
+            seen, moved, _ = progress_keys(self._keys, task.id)
             keys = [*index_keys(self._keys), lock, self._keys.adding, seen, moved]
             kept_ms = KEPT_MS if task.lane_dropped else ""
             args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
@@ -256,9 +256,9 @@ class Writes:
     async def _remove(
         self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None
     ) -> bool:
-        """False when the lock or the fence ended before the task was removed."""
+        """Remove the task. False when the lock or the fence ended before."""
         await self._append(task_id, b"")
-        keys = [*index_keys(self._keys), lock, *tally_keys(self._keys, task_id)]
+        keys = [*index_keys(self._keys), lock, *progress_keys(self._keys, task_id)]
         keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
         args = [token, *remove_args(task_id, body), *_fence_args(fence)]
         return bool(await self._client.run(_COMMIT_FORGET, keys, args))

@@ -16,9 +16,9 @@ def forgotten(manifest: StageManifest, frozen: Frozen, settings: Settings) -> li
     """Parts that were begun, so long ago that the broker may not know what it has of them; and all
     that an older version has begun, since it numbered messages in another way.
 
-    The embedded store never forgets.
+    A broker that remembers its sources never forgets.
     """
-    if settings.broker == "embedded":
+    if settings.capabilities.remembers_sources:
         return []
     oldest_ms = (time.time() - settings.dedup_window_s) * 1000
     begun = frozen.reached(manifest.parts)

@@ -81,8 +81,7 @@ class FanoutStage:
     """The folder of a task's key on a backend."""
 
     def __init__(self, settings: Settings, key: str) -> None:
-        where = settings.data_dir if settings.broker == "embedded" else settings.broker
-        named = f"{where}\n{settings.namespace}\n{key}"
+        named = f"{settings.location}\n{settings.namespace}\n{key}"
         self.path = _root(settings) / hashlib.sha256(named.encode()).hexdigest()[:24]
 
     def manifest(self) -> StageManifest | None:

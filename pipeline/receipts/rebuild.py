@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pushlane.lanes.durable import sync_below
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
@@ -48,7 +49,6 @@ from pushlane.pipeline.store import (
     open_store,
     store_root,
 )
-from pushlane.pipeline.store.durable import sync_below
 from pushlane.pipeline.store.layout import (
     batch_of,
     current,

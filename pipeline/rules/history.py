@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pushlane.lanes.documents import MOST_BYTES
 from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.ports.documents import MOST_BYTES
 from pushlane.pipeline.rules.rule import Rule
 
 MOST_OPEN = 50

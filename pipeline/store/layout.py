@@ -14,8 +14,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from pushlane.lanes.durable import write_durably
 from pushlane.pipeline.store.errors import CorruptStore
-from pushlane.pipeline.store.manifest import write_atomically
 
 _CURRENT = "CURRENT"
 _GENERATION = "gen-"
@@ -69,7 +69,8 @@ def current(root: Path) -> Generation | None:
 
 def make_current(generation: Generation) -> None:
     """From now on this one counts."""
-    write_atomically(generation.root / _CURRENT, generation.name.encode())
+    generation.root.mkdir(parents=True, exist_ok=True)
+    write_durably(generation.root / _CURRENT, generation.name.encode())
 
 
 def became_current_at_ms(root: Path) -> int:

@@ -7,22 +7,22 @@ all, and a manifest once: of two processes that write the same number, one is re
 
 from __future__ import annotations
 
-import os
-import secrets
+import errno
 import sys
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from pushlane.lanes.durable import create_durably, write_durably
 from pushlane.lanes.errors import BadInput
-from pushlane.pipeline.store.durable import sync
 from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
 
 VERSION = 1
 _DIGITS = 12
 _CHECKPOINT = "checkpoint-"
 _MOST_GAPS = 1_000
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 T = TypeVar("T", "StoreState", "Manifest")
 
@@ -179,26 +179,26 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         StoreBusy: there is one of this number, or the file was taken away by who writes now.
     """
     path = folder / _name(manifest.number)
-    unfinished = _unfinished(path, msgspec.json.encode(manifest))
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(unfinished, path)
+        create_durably(path, msgspec.json.encode(manifest))
     except (FileExistsError, FileNotFoundError) as error:
         raise StoreBusy(
             f"{path} was written by another process meanwhile: this one has lost the right to "
             "write the store, and has changed nothing"
         ) from error
     except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
         raise BadInput(
             f"{folder} is on a file system without hard links ({error.strerror}), which the "
             "manifests need; choose another reports_dir"
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-    sync(folder)
 
 
 def write_checkpoint(folder: Path, state: StoreState) -> None:
-    write_atomically(folder / f"{_CHECKPOINT}{_name(state.number)}", msgspec.json.encode(state))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / f"{_CHECKPOINT}{_name(state.number)}", msgspec.json.encode(state))
 
 
 def read_state(folder: Path) -> StoreState:
@@ -252,24 +252,7 @@ def _number(path: Path) -> int:
         raise CorruptStore.of(path, "this is no manifest") from error
 
 
-def write_atomically(path: Path, body: bytes) -> None:
-    """Replace the file as a whole; it outlives a power cut once this returns."""
-    _unfinished(path, body).replace(path)
-    sync(path.parent)
-
-
 def remove_unfinished(folder: Path) -> None:
     """What was being written when its process was killed; who still writes it is refused then."""
     for path in folder.glob(".*.json.*"):
         path.unlink(missing_ok=True)
-
-
-def _unfinished(path: Path, body: bytes) -> Path:
-    """The content beside its place, down on the disk, under a name that nobody else has."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with unfinished.open("xb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    return unfinished

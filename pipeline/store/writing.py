@@ -6,7 +6,6 @@ under that name is thrown away first. Nothing counts before `publish` returns.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
@@ -17,7 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pushlane.pipeline.store.durable import sync_below
+from pushlane.lanes import file_lock
+from pushlane.lanes.durable import sync_below
+from pushlane.lanes.file_lock import FileLock
 from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
 from pushlane.pipeline.store.layout import (
     Generation,
@@ -156,31 +157,21 @@ def writing(root: Path) -> Iterator[StoreWriter]:
 def locked(root: Path) -> Iterator[None]:
     """The lock goes with the process, however it ends."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    path = root / _LOCK
+    lock = FileLock(path, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 32, 0).decode() or "unknown"
-            raise StoreBusy(
-                f"process {holder} writes the store in {root}: wait for it, or stop it"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        if not lock.acquire():
+            holder = path.read_text() or "unknown"
+            raise StoreBusy(f"process {holder} writes the store in {root}: wait for it, or stop it")
+        path.write_text(str(os.getpid()))
         yield
     finally:
-        os.close(descriptor)
+        lock.close()
 
 
 def is_locked(root: Path) -> bool:
-    """Whether somebody writes the store now."""
-    if not (root / _LOCK).exists():
-        return False
-    try:
-        with locked(root):
-            return False
-    except StoreBusy:
-        return True
+    """Return whether somebody writes the store now."""
+    return file_lock.is_locked(root / _LOCK)
 
 
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:

@@ -5,9 +5,7 @@ A task's folder appears and goes whole, by its name. It never looks into batches
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,8 +14,9 @@ from socket import gethostname
 import msgspec
 from msgspec.structs import replace
 
-from pushlane.lanes.durable import sync_folder, write_durably
+from pushlane.lanes.durable import sync, write_durably
 from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
+from pushlane.lanes.file_lock import FileLock
 from pushlane.lanes.task import Task
 from pushlane.producers.outbox import records
 from pushlane.producers.outbox.batch import Batch
@@ -125,7 +124,7 @@ class SpoolFolder:
             shutil.rmtree(coming)
             raise
         folder = coming.rename(self.path / header.task.id)
-        sync_folder(self.path)
+        sync(self.path)
         stream = self._stream(header, folder)
         self.streams.append(stream)
         return stream
@@ -145,7 +144,7 @@ class SpoolFolder:
     def close(self) -> None:
         for stream in self.streams:
             stream.spool.close()
-        os.close(self._lock)
+        self._lock.close()
 
     def _fill(self, folder: Path, batches: Iterable[Batch]) -> None:
         spool = self._spool(folder)
@@ -216,22 +215,20 @@ def _header(folder: Path) -> Header:
     return header
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path) -> FileLock:
     """The kernel lets go of it when the process dies, however it does."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = FileLock(path / _LOCK)
     except OSError as error:
         raise BadInput(
             f"{path} cannot be the folder of a spool: {error.strerror}; name a folder that this "
             "process may write to"
         ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
+    if not lock.acquire():
+        lock.close()
         raise TaskConflict(
             f"the spool {path} is used by another producer; give each process, and each producer "
             "in it, a folder of its own"
-        ) from error
+        )
     return lock

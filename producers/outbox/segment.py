@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from pushlane.lanes.durable import sync_folder
+from pushlane.lanes.durable import sync
 from pushlane.producers.outbox.files import write_all
 
 SUFFIX = ".segment"
@@ -27,7 +27,7 @@ class SpoolSegment:
     def create(cls, folder: Path, first_seq: int) -> SpoolSegment:
         """A new one; its name outlives a power cut, and with it the seqs before."""
         segment = cls(folder / f"{first_seq:010}{SUFFIX}")
-        sync_folder(folder)
+        sync(folder)
         return segment
 
     @property

@@ -142,7 +142,7 @@ class Sender:
         """The last seq that an older version has published of what the spool has."""
         store = self._stream.store
         stretch = range(store.acked_seq + 1, store.next_seq)
-        if self._settings.broker == "embedded" or not stretch:
+        if self._settings.capabilities.remembers_sources or not stretch:
             return 0
         [last] = await reached(backend, task, [stretch])
         return last

@@ -1,14 +1,14 @@
-"""What every adapter of marks promises (see `lanes.ports.Marks`)."""
+"""What every adapter of recipient windows promises (see `lanes.ports.RecipientWindows`)."""
 
 from __future__ import annotations
 
-from pushlane.lanes.ports import Turn
+from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import Mark
 from tests.contract.reading import until
 
 LONG_S = 600
 SHORT_S = 0.05
-GO, BUSY, OVER = Turn.GO, Turn.BUSY, Turn.OVER
+GO, BUSY, OVER = RecipientTurn.GO, RecipientTurn.BUSY, RecipientTurn.OVER
 
 
 def mark(key: str, token: int = 1) -> Mark:

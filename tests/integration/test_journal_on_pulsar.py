@@ -13,7 +13,7 @@ import pytest
 
 from pushlane.lanes.pulsar import journal as journal_module
 from pushlane.lanes.pulsar.admin import Admin, topic_path
-from pushlane.lanes.pulsar.connection import Connection, connect_link
+from pushlane.lanes.pulsar.connection import Connection, open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import (
     JOURNAL_COMPACTION_BYTES,
@@ -34,12 +34,12 @@ SHRINKS_WITHIN_S = 30.0
 class Scene:
     """A namespace of the test's own, with a journal."""
 
-    def __init__(self, link: Connection, admin: Admin, namespace: str) -> None:
-        self.link = link
+    def __init__(self, connection: Connection, admin: Admin, namespace: str) -> None:
+        self.connection = connection
         self.admin = admin
         self.namespace = f"{namespace}-registry"
         self.topic = topic_path(self.namespace, "tasks")
-        self.journal = PulsarJournal(link, admin, self.namespace)
+        self.journal = PulsarJournal(connection, admin, self.namespace)
 
     async def make(self, policies: tuple[Policy, ...] = JOURNAL_POLICIES) -> None:
         await ensure_namespace(self.admin, self.namespace, policies)
@@ -73,8 +73,8 @@ class Scene:
 
 @asynccontextmanager
 async def scene_on(settings: Settings) -> AsyncIterator[Scene]:
-    async with Admin(settings.admin_url, None) as admin, connect_link(settings) as link:
-        scene = Scene(link, admin, settings.namespace)
+    async with Admin(settings.admin_url, None) as admin, open_connection(settings) as connection:
+        scene = Scene(connection, admin, settings.namespace)
         yield scene
         await scene.journal.close()
 
@@ -193,7 +193,7 @@ class _Overtaken(PulsarJournal):
     """Something is done once its first reader has begun to read."""
 
     def __init__(self, scene: Scene, meanwhile: Awaitable[None]) -> None:
-        super().__init__(scene.link, scene.admin, scene.namespace)
+        super().__init__(scene.connection, scene.admin, scene.namespace)
         self.readers = 0
         self._meanwhile = meanwhile
         self._loop = asyncio.get_running_loop()

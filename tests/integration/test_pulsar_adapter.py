@@ -19,7 +19,7 @@ from pushlane.lanes.bundle import MOST_BYTES, bodies_of, packed
 from pushlane.lanes.errors import OversizedPush, TaskConflict, UnknownLane
 from pushlane.lanes.ports import Broker, LaneReader, Source, Taken
 from pushlane.lanes.pulsar.admin import Admin
-from pushlane.lanes.pulsar.connection import connect_link
+from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, LANE_POLICIES, ensure_namespace
 from pushlane.lanes.pulsar.producers import ProducerKey, Producers
 from pushlane.lanes.push import Push, encode
@@ -431,8 +431,8 @@ def test_producers_over_the_limit_are_closed_but_none_in_use(play: Play) -> None
     async def scenario(scene: Scene) -> None:
         broker = (await scene.connect()).broker
         await asyncio.gather(*(broker.open_lane(f"lane-{number}") for number in range(5)))
-        async with connect_link(scene.settings) as link:
-            producers = Producers(link, scene.settings.namespace, limit=2)
+        async with open_connection(scene.settings) as connection:
+            producers = Producers(connection, scene.settings.namespace, limit=2)
             async with producers.borrow(ProducerKey("lane-0", "")) as held:
                 for number in range(1, 5):
                     async with producers.borrow(ProducerKey(f"lane-{number}", "")):

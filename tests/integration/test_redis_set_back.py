@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.push import Kind
-from pushlane.lanes.redis import OnRedis, connect_redis
+from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Finished, Level, State, Task, Weights, new_task_id
 from tests.own_redis import OwnRedis
@@ -30,7 +30,7 @@ def new_task(**fields: object) -> Task:
 
 
 @asynccontextmanager
-async def connected(own_redis: OwnRedis, journal: MemoryJournal) -> AsyncIterator[OnRedis]:
+async def connected(own_redis: OwnRedis, journal: MemoryJournal) -> AsyncIterator[RedisPorts]:
     async with connect_redis(own_redis.url, "set-back", journal, WINDOW_S) as redis:
         yield redis
 

@@ -1,6 +1,6 @@
 """The log of receipts as files: each append goes to a partition that nobody else is writing to.
 
-Opening it touches nothing: the folder comes with the first call. All work on the files of a
+Opening the log touches nothing: the folder is made by the first call. All work on the files of a
 partition is done in threads.
 """
 
@@ -12,17 +12,16 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from pushlane.lanes.durable import sync_folder
-from pushlane.lanes.embedded.receipts.files import put_new, replace
+from pushlane.lanes.durable import create_durably, sync, write_durably
 from pushlane.lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
 from pushlane.lanes.errors import ReceiptsGone, StorageFull, Unreachable
-from pushlane.lanes.even_split import spread
 from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.settings import Settings
 
 _LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
@@ -30,6 +29,7 @@ _SEGMENTS = 8
 _PAGE_BYTES = 4 * 1024 * 1024
 _PATIENCE_S = 10.0
 _RETRY_S = 0.002
+_PRIVATE = 0o600
 
 T = TypeVar("T")
 
@@ -91,12 +91,12 @@ class EmbeddedReceiptLog(ReceiptLog):
 
     @cached_property
     def _partitions(self) -> list[Partition]:
-        """As many as the log was made with; a new one has as many as the settings say."""
+        """The partitions that the log was made with; a new log has as many as the settings say."""
         path = self._folder / "partitions"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            sync_folder(self._folder.parent)
-            put_new(path, b"%d" % self._settings.receipts_partitions)
+            sync(self._folder.parent)
+            _make(path, b"%d" % self._settings.receipts_partitions)
         limits = _limits(self._settings, int(path.read_bytes()))
         return [
             Partition(self._folder / str(n), limits, partial(self._committed_of, n))
@@ -115,7 +115,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         )
 
     def _append_to_any(self, bodies: Sequence[bytes]) -> bool:
-        """Whether a partition was free. They take turns, so that each gets as much."""
+        """Append to the next partition that is free. False when none was free."""
         count = len(self._partitions)
         first = self._next % count
         self._next += 1
@@ -137,7 +137,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         return False
 
     def _tell(self, dropped: int) -> None:
-        """Once: a log that nobody reads is no fault."""
+        """Warn, once: a log that nobody reads is no fault."""
         if dropped and not self._has_told:
             self._has_told = True
             log.warning(
@@ -149,7 +149,7 @@ class EmbeddedReceiptLog(ReceiptLog):
     def _advance(self, start: list[int], most: int | None) -> list[int]:
         found = self._ends(start, most)
         counts = [len(ends) for ends in found]
-        shares = counts if most is None else spread(counts, most)
+        shares = counts if most is None else split_evenly(counts, most)
         return [
             ends[share - 1] if share else here
             for ends, share, here in zip(found, shares, start, strict=True)
@@ -166,7 +166,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         return sum(part.count(here, self._end_of(part, here)) for part, here in rows)
 
     def _ends(self, start: list[int], most: int | None) -> list[list[int]]:
-        """For each partition the positions after the records behind `start`."""
+        """Return for each partition the positions after the records behind `start`."""
         return [
             part.ends(here, self._end_of(part, here), most)
             for part, here in zip(self._partitions, start, strict=True)
@@ -195,7 +195,7 @@ class EmbeddedReceiptLog(ReceiptLog):
         return None if found is None else found[partition]
 
     def _commit(self, positions: list[int]) -> None:
-        replace(self._committed_path, json.dumps(_shown(positions)).encode())
+        write_durably(self._committed_path, json.dumps(_shown(positions)).encode(), _PRIVATE)
         for part in self._partitions:
             try:
                 part.tidy(wait_s=0)
@@ -209,7 +209,7 @@ class EmbeddedReceiptLog(ReceiptLog):
     def _secret(self) -> bytes:
         path = self._folder / "secret"
         if not path.exists():
-            put_new(path, secrets.token_bytes(16))
+            _make(path, secrets.token_bytes(16))
         return path.read_bytes()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -234,6 +234,12 @@ def _limits(settings: Settings, partitions: int) -> Limits:
     )
 
 
+def _make(path: Path, content: bytes) -> None:
+    """Make the file; when another process was first, its content stays."""
+    with suppress(FileExistsError):
+        create_durably(path, content, _PRIVATE)
+
+
 def _shown(positions: Iterator[int] | list[int]) -> list[str]:
     return [str(position) for position in positions]
 
@@ -244,7 +250,7 @@ def _read(positions: Sequence[str]) -> list[int]:
 
 @contextmanager
 def _translated(folder: Path) -> Iterator[None]:
-    """Raises Unreachable, naming the folder, for what goes wrong with its files."""
+    """Raise Unreachable, naming the folder, for errors of its files."""
     try:
         yield
     except Busy as error:

@@ -1,13 +1,12 @@
 """One partition of the log: files that several processes append to, one at a time.
 
-Whoever appends or looks for the end holds the partition's lock, which the kernel lets go of when
-its process dies; who comes next cuts off what the dead one left half written. Every method blocks
-and runs in a thread.
+Whoever appends or looks for the end holds the partition's lock, which the kernel releases when its
+process dies; the next one cuts off a record that the dead process left half written. Every method
+blocks and runs in a thread.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -17,28 +16,27 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from pushlane.lanes.durable import sync_folder
+from pushlane.lanes.durable import sync
 from pushlane.lanes.embedded.receipts.records import (
     LogSegment,
     Record,
     body_of,
-    is_torn,
     packed,
     records,
     segment_at,
     segments,
-    whole_until,
 )
+from pushlane.lanes.embedded.receipts.tail import Tail
 from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.file_lock import FileLock
 
-_RETRY_S = 0.002
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given
 
 
 class Limits(NamedTuple):
-    """Of one partition, and how many there are.
+    """The limits of one partition, and the number of partitions.
 
-    `drops` says whether room is made of what nobody has committed.
+    `drops` says whether receipts that nobody has committed are removed to make room.
     """
 
     partitions: int
@@ -55,38 +53,29 @@ class _Counted(NamedTuple):
 
 
 class Busy(Exception):
-    """Another process is at it."""
+    """Another process holds the partition."""
 
 
 class Full(Exception):
-    """It holds as much as it may, and nothing of that is committed."""
-
-
-class _Tail:
-    """The newest segment, and how far it is known to be whole."""
-
-    __slots__ = ("base", "damaged", "end", "file")
-
-    def __init__(self, segment: LogSegment) -> None:
-        self.base = self.end = segment.base
-        self.file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.damaged = False
+    """The partition holds as much as it may, and nothing of that is committed."""
 
 
 class Partition:
-    """`committed` gives the position before which everything was taken over."""
+    """Segments in one folder. Everything before the position from `committed` was taken over."""
 
     def __init__(self, folder: Path, limits: Limits, committed: Callable[[], int | None]) -> None:
         self._folder = folder
         self._committed = committed
         self._limits = limits
         self._mine = threading.Lock()
-        self._lock: int | None = None
-        self._tail: _Tail | None = None
+        self._lock: FileLock | None = None
+        self._tail: Tail | None = None
         self._counted = _Counted(0, 0, 0)
 
     def append(self, bodies: Sequence[bytes]) -> int:
-        """Returns once they are on the disk; how many bytes nobody had committed went for them.
+        """Return once the bodies are on the disk.
+
+        Returns how many bytes that nobody had committed were removed to make room.
 
         Raises:
             Busy: somebody else appends to it.
@@ -98,11 +87,11 @@ class Partition:
             if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
                 dropped = self._make_room()
                 tail = self._rolled(tail)
-            _write(tail, packed(bodies, time.time_ns() // 1_000_000))
+            tail.append(packed(bodies, time.time_ns() // 1_000_000))
             return dropped
 
     def end(self, wait_s: float) -> int:
-        """The position after everything that is on the disk.
+        """Return the position after everything that is on the disk.
 
         Raises:
             Busy: another process holds the lock all that time.
@@ -113,12 +102,12 @@ class Partition:
             return self._caught_up().end
 
     def first(self) -> int:
-        """The position before the oldest record."""
+        """Return the position before the oldest record."""
         found = segments(self._folder)
         return found[0].base if found else 0
 
     def kept(self, position: int, wait_s: float) -> int:
-        """The position, if what came after it is there; else the one before the oldest record."""
+        """Return the position if its records are there, else the one before the oldest record."""
         oldest = self.first()
         if position < oldest:
             return oldest
@@ -128,7 +117,7 @@ class Partition:
             return position
 
     def since(self, at_ms: int, wait_s: float) -> int:
-        """The position of the first record of this time or later."""
+        """Return the position of the first record of this time or later."""
         for segment in segments(self._folder):
             if segment.path.stat().st_mtime_ns // 1_000_000 + _CLOCK_STEP_MS >= at_ms:
                 for _, record in self._walk(segment.base, None):
@@ -137,7 +126,7 @@ class Partition:
         return self.end(wait_s)
 
     def ends(self, start: int, end: int, most: int | None) -> list[int]:
-        """The positions after each record from `start` on, at most so many."""
+        """Return the positions after each record from `start` on, at most so many."""
         found: list[int] = []
         for segment, record in self._walk(start, end):
             if most is not None and len(found) >= most:
@@ -146,9 +135,9 @@ class Partition:
         return found
 
     def count(self, start: int, end: int) -> int:
-        """How many records lie between.
+        """Count the records between two positions.
 
-        Who asks again a little further on waits only for what has changed at the two ends.
+        A later call for positions a little further on waits only for the change at the two ends.
         """
         known = self._counted
         found: int | None = None
@@ -165,7 +154,7 @@ class Partition:
         return sum(1 for _ in self._walk(start, end))
 
     def page(self, start: int, end: int, most_bytes: int) -> tuple[list[bytes], int]:
-        """Bodies from `start` on, of about so many bytes, and the position after them."""
+        """Return bodies from `start` on, of about so many bytes, and the position after them."""
         bodies: list[bytes] = []
         room, position = most_bytes, start
         for segment, record, file in self._walk_files(start, end):
@@ -177,7 +166,7 @@ class Partition:
         return bodies, position
 
     def tidy(self, wait_s: float) -> int:
-        """Remove what is over; how many bytes of it nobody had committed."""
+        """Remove segments that are over; return how many bytes of them nobody had committed."""
         if not self._folder.exists():
             return 0
         with self._locked(wait_s):
@@ -186,13 +175,13 @@ class Partition:
     def close(self) -> None:
         with self._mine:
             if self._lock is not None:
-                os.close(self._lock)
+                self._lock.close()
             if self._tail is not None:
-                os.close(self._tail.file)
+                self._tail.close()
             self._lock = self._tail = None
 
     def _tidied(self) -> int:
-        """The oldest goes first, and the newest segment never."""
+        """Remove segments, oldest first and never the newest; return their uncommitted bytes."""
         committed = self._committed()
         dropped = 0
         found = segments(self._folder)
@@ -210,7 +199,7 @@ class Partition:
         return is_taken and self._is_old(segment)
 
     def _is_over(self, newest: LogSegment, oldest: LogSegment) -> bool:
-        """Whether there is no room for another segment."""
+        """Return whether there is no room for another segment."""
         held = newest.base + newest.path.stat().st_size - oldest.base
         return held + self._limits.segment_bytes > self._limits.most_bytes
 
@@ -231,51 +220,52 @@ class Partition:
             raise Busy
         try:
             lock = self._open_lock()
-            _take(lock, time.monotonic() + wait_s)
+            if not lock.acquire(wait_s):
+                raise Busy
             try:
                 yield
             finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)
+                lock.release()
         finally:
             self._mine.release()
 
-    def _open_lock(self) -> int:
-        if self._lock is not None and os.fstat(self._lock).st_nlink:
+    def _open_lock(self) -> FileLock:
+        if self._lock is not None and not self._lock.is_removed:
             return self._lock
         if self._lock is not None:  # somebody has removed the folder
-            os.close(self._lock)
+            self._lock.close()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_folder(self._folder.parent)
-        self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        sync(self._folder.parent)
+        self._lock = FileLock(self._folder / "lock")
         return self._lock
 
-    def _caught_up(self) -> _Tail:
-        """The newest segment as it is now: others may have appended, rolled or died."""
+    def _caught_up(self) -> Tail:
+        """Return the newest segment as it is now: others may have appended, rolled or died."""
         tail = self._tail
-        if tail is None or not os.fstat(tail.file).st_nlink:
+        if tail is None or tail.is_removed:
             tail = self._reopened()
-        _recover(tail)
+        tail.recover()
         if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
             newest = segments(self._folder)[-1]
             if newest.base != tail.base:
                 tail = self._reopened()
-                _recover(tail)
+                tail.recover()
         return tail
 
-    def _reopened(self) -> _Tail:
+    def _reopened(self) -> Tail:
         found = segments(self._folder)
         return self._use(found[-1] if found else segment_at(self._folder, 0))
 
-    def _rolled(self, tail: _Tail) -> _Tail:
+    def _rolled(self, tail: Tail) -> Tail:
         return self._use(segment_at(self._folder, tail.end))
 
-    def _use(self, segment: LogSegment) -> _Tail:
+    def _use(self, segment: LogSegment) -> Tail:
         is_new = not segment.path.exists()
-        tail = _Tail(segment)
+        tail = Tail(segment)
         if is_new:
-            sync_folder(self._folder)
+            sync(self._folder)
         if self._tail is not None:
-            os.close(self._tail.file)
+            self._tail.close()
         self._tail = tail
         return tail
 
@@ -284,7 +274,7 @@ class Partition:
             yield segment, record
 
     def _walk_files(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
-        """Records between two positions, with the open file that each lies in.
+        """Yield the records between two positions, each with the open file that it lies in.
 
         Raises:
             ReceiptsGone: those at `start` were removed.
@@ -313,49 +303,6 @@ class Partition:
 
 
 def _from(found: list[LogSegment], start: int) -> list[LogSegment]:
-    """Without those that end before this position."""
+    """Leave out the segments that end before this position."""
     skipped = sum(following.base <= start for _, following in pairwise(found))
     return found[skipped:]
-
-
-def _recover(tail: _Tail) -> None:
-    """See how far the file is whole, if it is not as it was left, and cut off a torn end.
-
-    What another process has left there becomes durable before anybody reads on.
-    """
-    size = os.fstat(tail.file).st_size
-    if tail.base + size == tail.end:
-        return
-    start = tail.end - tail.base if tail.base + size > tail.end else 0
-    whole = whole_until(tail.file, start, size)
-    if whole < size:
-        if is_torn(tail.file, whole, size):
-            os.ftruncate(tail.file, whole)
-        else:  # nothing that may be good is cut off: it goes on in a new file
-            tail.damaged, whole = True, size
-    os.fdatasync(tail.file)
-    tail.end = tail.base + whole
-
-
-def _write(tail: _Tail, content: bytes) -> None:
-    offset = tail.end - tail.base
-    try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(tail.file, memoryview(content)[written:], offset + written)
-        os.fdatasync(tail.file)
-    except OSError:
-        with suppress(OSError):  # the next one to append looks at it again
-            os.ftruncate(tail.file, offset)
-        raise
-    tail.end += len(content)
-
-
-def _take(lock: int, deadline_s: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline_s:
-                raise Busy from None
-            time.sleep(_RETRY_S)

@@ -1,7 +1,7 @@
-"""How bodies lie in a segment: each with its length, its time and a checksum.
+"""The form of a segment: bodies one after the other, each with its length, its time and a checksum.
 
 A segment's file name is its place in the partition, so that a position is one number that only
-grows. What a crash left half written is told from what is damaged: a tear has nothing after it.
+grows. A record that a crash left half written is told from a damaged one: nothing comes after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LogSegment(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Where a record lies in its file. A hole holds no record: what was there is damaged."""
+    """The place of a record in its file. A hole holds no record: its bytes are damaged."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 
 def segments(folder: Path) -> list[LogSegment]:
-    """What there is of a partition, oldest first."""
+    """Return the segments of a partition, oldest first."""
     found = [LogSegment(int(path.stem), path) for path in folder.glob(f"*{_SUFFIX}")]
     return sorted(found)
 
@@ -45,7 +45,7 @@ def segment_at(folder: Path, base: int) -> LogSegment:
 
 
 def packed(bodies: Sequence[bytes], at_ms: int) -> bytes:
-    """The bodies as records, one after the other."""
+    """Return the bodies as records, one after the other."""
     parts = []
     for body in bodies:
         parts += [_HEAD.pack(_MAGIC, len(body), _checksum(body, at_ms), at_ms), body]
@@ -53,7 +53,7 @@ def packed(bodies: Sequence[bytes], at_ms: int) -> bytes:
 
 
 def records(file: int, start: int, size: int) -> Iterator[Record]:
-    """Every record of a file between two offsets, by their heads alone."""
+    """Yield every record of a file between two offsets, reading their heads alone."""
     offset = start
     while offset < size:
         record = _record_at(file, offset, size)
@@ -65,7 +65,7 @@ def records(file: int, start: int, size: int) -> Iterator[Record]:
 
 
 def body_of(file: int, record: Record) -> bytes:
-    """What was appended; empty when it is damaged."""
+    """Return the body of a record; empty when it is damaged."""
     if record.is_hole:
         return b""
     content = os.pread(file, record.end - record.start, record.start)
@@ -73,7 +73,7 @@ def body_of(file: int, record: Record) -> bytes:
 
 
 def whole_until(file: int, start: int, size: int) -> int:
-    """Where the first record that is not whole begins; `size` when all are."""
+    """Return where the first record begins that is not whole; `size` when all are."""
     for record in records(file, start, size):
         if record.is_hole or not _is_whole_at(file, record):
             return record.start
@@ -81,7 +81,7 @@ def whole_until(file: int, start: int, size: int) -> int:
 
 
 def is_torn(file: int, offset: int, size: int) -> bool:
-    """Whether nothing whole comes after this: then a writer died there."""
+    """Return whether nothing whole comes after this offset: then a writer died there."""
     return _next_whole(file, offset + 1, size) is None
 
 
@@ -107,7 +107,7 @@ def _is_whole(content: bytes) -> bool:
 
 
 def _next_whole(file: int, offset: int, size: int) -> int | None:
-    """Where the next whole record begins."""
+    """Return where the next whole record begins."""
     content = os.pread(file, max(0, size - offset), offset)
     found = content.find(_MAGIC)
     while found >= 0:

@@ -1,4 +1,4 @@
-"""Which entries a partition's topic holds, and how positions in it relate. Pure.
+"""Tells which entries a partition's topic holds, and how positions in it relate. Pure.
 
 A position is the ledger and entry to be read next. The broker begins a new ledger now and then,
 removes an empty one when it closes, and the oldest ones when they are over.
@@ -37,7 +37,7 @@ class _CursorStats(msgspec.Struct):
 
 
 class TopicStats(msgspec.Struct):
-    """What of the broker's internal stats of a topic is looked at."""
+    """The parts of the broker's internal stats of a topic that are looked at."""
 
     confirmed: _Where = msgspec.field(name="lastConfirmedEntry")
     ledgers: list[_LedgerStats]
@@ -50,14 +50,14 @@ class LedgerSegment(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The ledgers there are, oldest first, and what the subscription would read next."""
+    """The ledgers of a topic, oldest first, and the position that its subscription reads next."""
 
     ledgers: list[LedgerSegment]
     cursor: Position
 
     @classmethod
     def of(cls, stats: TopicStats, subscription: str) -> Self:
-        """The last ledger is still written to: it counts as far as its entries are confirmed."""
+        """Read the extent from stats; the ledger still written to ends at its confirmed entry."""
         confirmed = Position.parse(stats.confirmed)
         closed = [LedgerSegment(found.name, found.entries) for found in stats.ledgers]
         if closed and closed[-1].name == confirmed.ledger:
@@ -70,7 +70,7 @@ class Extent(NamedTuple):
         return Position(self.ledgers[0].name, 0) if self.ledgers else Position(0, 0)
 
     def count_from(self, start: Position) -> int:
-        """How many entries come from here on."""
+        """Count the entries from here on."""
         return sum(
             max(0, ledger.entries - (start.entry if ledger.name == start.ledger else 0))
             for ledger in self.ledgers
@@ -78,7 +78,7 @@ class Extent(NamedTuple):
         )
 
     def after(self, start: Position, count: int) -> Position:
-        """The position so many entries further, which must be there."""
+        """Return the position so many entries further, which must be there."""
         position, left = start, count
         for ledger in self.ledgers:
             if not left:
@@ -92,10 +92,10 @@ class Extent(NamedTuple):
         return position
 
     def holds(self, start: Position, committed: Position | None) -> bool:
-        """Whether everything from here on is still there.
+        """Return whether everything from here on is still there.
 
-        A ledger that is gone had been read to its end, or had nothing on it, when the cursor
-        stands there still; or when it stands at a beginning, which no removal leads to.
+        A ledger that is gone had been read to its end, or had nothing on it, when the cursor stands
+        there still; or when it stands at a beginning, which no removal leads to.
         """
         if any(ledger.name == start.ledger for ledger in self.ledgers) or self.cursor == start:
             return True

@@ -1,7 +1,8 @@
-"""The log of receipts on a partitioned topic, whose durable subscription is there before anything.
+"""The log of receipts on a partitioned topic, with a durable subscription from the beginning.
 
 Nothing consumes by that subscription: bodies are read by position, and a commit moves its cursor,
-which is what the broker keeps receipts for. Its properties hold what was committed, and the secret.
+up to which the broker may remove receipts. Its properties hold the committed positions and the
+secret.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import _pulsar
 import msgspec
 
 from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
-from pushlane.lanes.even_split import spread
 from pushlane.lanes.ports import ReceiptLog
+from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
@@ -34,21 +35,21 @@ _PAGE = 64
 
 
 class _Partitions(msgspec.Struct):
-    """None are those of a topic that the broker has not heard of yet."""
+    """The number of partitions: 0 of a topic that the broker has not heard of yet."""
 
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class PulsarReceiptLog(ReceiptLog):
-    """Opening it asks the broker nothing: what is missing is made by the first call."""
+    """See `lanes.ports.ReceiptLog`. Opening it asks the broker nothing: the first call does."""
 
-    def __init__(self, link: Connection, admin: Admin, settings: Settings) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, admin: Admin, settings: Settings) -> None:
+        self._connection = connection
         self._admin = admin
         self._settings = settings
         self._namespace = f"{settings.namespace}-receipts"
-        self._producers = Producers(link, self._namespace, _pulsar.CompressionType.LZ4)
-        self._publisher = Publisher(link, self._producers)
+        self._producers = Producers(connection, self._namespace, _pulsar.CompressionType.LZ4)
+        self._publisher = Publisher(connection, self._producers)
         self._opening = asyncio.Lock()
         self._partitions = 0
         self._turns = itertools.count(secrets.randbelow(64))
@@ -87,7 +88,7 @@ class PulsarReceiptLog(ReceiptLog):
         for partition, extent in enumerate(extents):
             await self._check(partition, extent, starts[partition])
         counts = [extent.count_from(here) for extent, here in zip(extents, starts, strict=True)]
-        shares = counts if most is None else spread(counts, most)
+        shares = counts if most is None else split_evenly(counts, most)
         rows = zip(extents, starts, shares, strict=True)
         return [str(extent.after(here, share)) for extent, here, share in rows]
 
@@ -111,15 +112,15 @@ class PulsarReceiptLog(ReceiptLog):
         doing, topic = "read the log of receipts", self._name(partition)
         begin = _pulsar.MessageId(-1, first.ledger, first.entry, -1)
         reader = await blocking(
-            self._link, doing, lambda: open_reader(self._link, topic, begin, _PAGE)
+            self._connection, doing, lambda: open_reader(self._connection, topic, begin, _PAGE)
         )
         try:
             while count > 0:
                 size = min(count, _PAGE)
-                yield await blocking(self._link, doing, lambda: _page(reader, size))  # noqa: B023
+                yield await blocking(self._connection, doing, lambda: _page(reader, size))  # noqa: B023
                 count -= size
         finally:
-            await blocking(self._link, doing, reader.close)
+            await blocking(self._connection, doing, reader.close)
 
     async def commit(self, positions: Sequence[str]) -> None:
         partitions = await self._open()
@@ -140,7 +141,7 @@ class PulsarReceiptLog(ReceiptLog):
             await self._producers.close_lane(_topic(partition))
 
     async def _open(self) -> int:
-        """Namespace, topic and subscription are there; how many partitions it has."""
+        """Make namespace, topic and subscription when missing; return the number of partitions."""
         if self._partitions:
             return self._partitions
         async with self._opening:
@@ -191,9 +192,9 @@ class PulsarReceiptLog(ReceiptLog):
         return None if text is None else Position.parse(text)
 
     async def _commit(self, partition: int, position: Position) -> None:
-        """The cursor is moved first: what is said to be committed may be removed.
+        """Move the cursor first: receipts before a recorded position may be removed.
 
-        It cannot be moved to a ledger that is gone, and need not: nothing of that is kept.
+        The cursor cannot be moved to a ledger that is gone, and need not: nothing of that is kept.
         """
         extent = await self._extent(partition)
         subscription = f"{self._path(partition)}/subscription/{SUBSCRIPTION}"
@@ -225,9 +226,7 @@ _FULL = (
 
 
 def _starts(extents: Sequence[Extent], positions: Sequence[str]) -> list[Position]:
-    """The oldest ones, when the positions are of a log that was here before with more or fewer
-    partitions.
-    """
+    """Parse the positions; those of a log with more or fewer partitions become the oldest ones."""
     if len(positions) != len(extents):
         return [extent.first for extent in extents]
     return [Position.parse(text) for text in positions]

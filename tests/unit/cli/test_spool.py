@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pushlane.cli.task_view import TaskView
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.ports import Turn
+from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import load
 from pushlane.lanes.task import Level, Progress, Task
@@ -213,12 +213,12 @@ def test_pushes_from_a_spool_replace_those_that_wait(
     command("spool", "send", tmp_path / "spool")
     settings = load()
 
-    async def turns() -> Sequence[Turn]:
+    async def turns() -> Sequence[RecipientTurn]:
         async with connect(settings) as backend:
             marks = [collapse_mark("default", push) for push in await lane_of(backend, waiting)]
             return await backend.recipient_windows.enter(marks, "a dispatcher", 60.0)
 
-    assert asyncio.run(turns()) == [Turn.OVER] * 3
+    assert asyncio.run(turns()) == [RecipientTurn.OVER] * 3
 
 
 def test_what_is_left_of_a_task_that_only_a_newer_version_understands_stays(

@@ -17,7 +17,7 @@ from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.errors import BadInput, OversizedPush, StorageFull, TaskConflict, Unreachable
 from pushlane.lanes.formats import set_min_format
 from pushlane.lanes.naming import own_lane
-from pushlane.lanes.ports import Source, Turn
+from pushlane.lanes.ports import RecipientTurn, Source
 from pushlane.lanes.push import FORMAT, MAX_PUSH_BYTES, Kind, Push, decode, encode
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.search import listed
@@ -734,7 +734,7 @@ async def test_the_collapse_key_of_a_row_is_a_template_and_a_newer_task_replaces
         )
 
     assert collapse == "score-Name1"
-    assert turns == [[Turn.OVER] * 2, [Turn.GO] * 2]
+    assert turns == [[RecipientTurn.OVER] * 2, [RecipientTurn.GO] * 2]
 
 
 async def test_a_deduped_task_says_so(tmp_path):

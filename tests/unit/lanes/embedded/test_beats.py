@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pushlane.lanes.embedded import messages
 from pushlane.lanes.embedded.claims import (
-    Want,
+    ClaimRequest,
     claim,
     drop_lane,
     give_back,
@@ -22,8 +22,8 @@ from pushlane.lanes.embedded.claims import (
 )
 from pushlane.lanes.embedded.heartbeats import (
     MISSED,
-    Heartbeat,
     HeartbeatWatch,
+    OwnerBeat,
     beat,
     come_back,
     last_beats,
@@ -33,7 +33,7 @@ from pushlane.lanes.embedded.schema import prepare
 from pushlane.lanes.ports import Taken
 from tests.contract.reading import LANE, bodies, numbered
 
-OTHER = Heartbeat("other", 500)
+OTHER = OwnerBeat("other", 500)
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ class Reader:
         self.reader_id, self.lane_id = register(store, owner, LANE)
 
     def claim(self, most: int = 100) -> list[Taken]:
-        hauls = claim(self._store, [Want(self.reader_id, self.lane_id, LANE, most)], 0)
-        return [taken for haul in hauls for taken in haul.taken]
+        batches = claim(self._store, [ClaimRequest(self.reader_id, self.lane_id, LANE, most)], 0)
+        return [taken for batch in batches for taken in batch.taken]
 
     def freeze(self) -> None:
         [last] = [last for last in last_beats(self._store) if last.owner == self.owner]
@@ -74,7 +74,7 @@ class Reader:
 def test_who_misses_as_many_beats_of_the_watcher_as_it_may_is_frozen():
     watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Heartbeat("own", at_ms), OTHER]) for at_ms in range(MISSED + 1)]
+    found = [watch.frozen([OwnerBeat("own", at_ms), OTHER]) for at_ms in range(MISSED + 1)]
 
     assert found == [[]] * MISSED + [[OTHER]]
 
@@ -83,7 +83,7 @@ def test_who_beats_is_not_frozen_however_slowly():
     watch = HeartbeatWatch("own")
 
     found = [
-        watch.frozen([Heartbeat("own", n), Heartbeat("other", n // (MISSED - 1))])
+        watch.frozen([OwnerBeat("own", n), OwnerBeat("other", n // (MISSED - 1))])
         for n in range(99)
     ]
 
@@ -94,7 +94,7 @@ def test_a_watcher_that_does_not_beat_itself_finds_nobody_frozen():
     """As after all have slept, on a full disk, or behind a process that holds the store."""
     watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Heartbeat("own", 1), OTHER]) for _ in range(99)]
+    found = [watch.frozen([OwnerBeat("own", 1), OTHER]) for _ in range(99)]
     found += [watch.frozen([OTHER]) for _ in range(99)]
 
     assert found == [[]] * 198
@@ -105,10 +105,10 @@ def test_a_machine_that_slept_finds_nobody_frozen():
     watch = HeartbeatWatch("own")
     night = 8 * 3_600_000
     for n in range(MISSED - 1):
-        watch.frozen([Heartbeat("own", n), Heartbeat("other", n)])
+        watch.frozen([OwnerBeat("own", n), OwnerBeat("other", n)])
 
-    found = watch.frozen([Heartbeat("own", night), Heartbeat("other", MISSED - 2)])
-    found += watch.frozen([Heartbeat("own", night), Heartbeat("other", night)])
+    found = watch.frozen([OwnerBeat("own", night), OwnerBeat("other", MISSED - 2)])
+    found += watch.frozen([OwnerBeat("own", night), OwnerBeat("other", night)])
 
     assert found == []
 
@@ -116,7 +116,7 @@ def test_a_machine_that_slept_finds_nobody_frozen():
 def test_a_clock_that_is_set_back_makes_nobody_frozen():
     watch = HeartbeatWatch("own")
 
-    found = [watch.frozen([Heartbeat("own", -n), Heartbeat("other", -n)]) for n in range(99)]
+    found = [watch.frozen([OwnerBeat("own", -n), OwnerBeat("other", -n)]) for n in range(99)]
 
     assert found == [[]] * 99
 
@@ -175,7 +175,7 @@ def test_an_owner_that_comes_back_reads_again(store, tmp_path):
     assert come_back(store, owner.name, 8)
 
     assert bodies(reader.claim()) == numbered(1, 2)
-    assert last_beats(store) == [Heartbeat(owner.name, 8)]
+    assert last_beats(store) == [OwnerBeat(owner.name, 8)]
     assert not drop_lane(store, LANE, tmp_path)
     owner.end()
 
@@ -184,7 +184,7 @@ def test_an_owner_that_was_not_frozen_has_nothing_to_come_back_from(store):
     Reader(store, "own")
 
     assert not come_back(store, "own", 8)
-    assert last_beats(store) == [Heartbeat("own", 1)]
+    assert last_beats(store) == [OwnerBeat("own", 1)]
 
 
 def test_what_an_owner_claims_after_it_came_back_it_can_lose_again(store):

@@ -10,7 +10,7 @@ import pytest
 
 from pushlane.lanes.backend import connect
 from pushlane.lanes.embedded import messages
-from pushlane.lanes.embedded.claims import Want, claim, give_back, register
+from pushlane.lanes.embedded.claims import ClaimRequest, claim, give_back, register
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import BYTES_HELD, fair_depth
 from pushlane.lanes.embedded.schema import prepare
@@ -114,28 +114,28 @@ def test_what_is_due_goes_before_what_is_fresh(store):
 def test_a_claim_says_when_the_next_comes_due(store):
     messages.publish(store, LANE, [b"not yet"], 2000, None)
 
-    haul = _claim(store, most=10, now_ms=1000)
+    batch = _claim(store, most=10, now_ms=1000)
 
-    assert (haul.taken, haul.more, haul.due_at_ms) == ([], False, 2000)
+    assert (batch.taken, batch.more, batch.due_at_ms) == ([], False, 2000)
 
 
 def test_a_claim_takes_no_more_than_it_wants_and_says_there_is_more(store):
     messages.publish(store, LANE, numbered(1, 5), 0, None)
     messages.publish(store, LANE, numbered(6, 9), 500, None)
 
-    haul = _claim(store, most=5, now_ms=1000)
+    batch = _claim(store, most=5, now_ms=1000)
 
-    assert bodies(haul.taken) == [*numbered(6, 9), b"1"]
-    assert haul.more
+    assert bodies(batch.taken) == [*numbered(6, 9), b"1"]
+    assert batch.more
 
 
 def test_an_ack_of_what_has_gone_back_finishes_it(store):
     messages.publish(store, LANE, [b"1"], 0, None)
     reader_id, lane_id = register(store, "owner", LANE)
-    [haul] = claim(store, [Want(reader_id, lane_id, LANE, 5)], 0)
+    [batch] = claim(store, [ClaimRequest(reader_id, lane_id, LANE, 5)], 0)
     give_back(store, reader_id, lane_id)
 
-    messages.ack(store, [haul.taken[0].handle])
+    messages.ack(store, [batch.taken[0].handle])
 
     assert messages.backlog(store, LANE) == 0
     assert _claim_all(store) == []
@@ -220,11 +220,11 @@ async def test_a_feeder_that_dies_is_told_to_the_next_caller(settings):
 
 def _claim(store, most: int, now_ms: int):
     reader_id, lane_id = register(store, "owner", LANE)
-    [haul] = claim(store, [Want(reader_id, lane_id, LANE, most)], now_ms)
-    return haul
+    [batch] = claim(store, [ClaimRequest(reader_id, lane_id, LANE, most)], now_ms)
+    return batch
 
 
 def _claim_all(store, now_ms: int = 0) -> list[bytes]:
     reader_id, lane_id = register(store, "owner", LANE)
-    hauls = claim(store, [Want(reader_id, lane_id, LANE, 1000)], now_ms)
-    return [body for haul in hauls for body in bodies(haul.taken)]
+    batches = claim(store, [ClaimRequest(reader_id, lane_id, LANE, 1000)], now_ms)
+    return [body for batch in batches for body in bodies(batch.taken)]

@@ -14,7 +14,7 @@ import pytest
 
 from pushlane.lanes.embedded import messages
 from pushlane.lanes.embedded.broker import EmbeddedBroker
-from pushlane.lanes.embedded.claims import Haul, take_from_frozen
+from pushlane.lanes.embedded.claims import ClaimedBatch, take_from_frozen
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.heartbeats import last_beats
 from pushlane.lanes.embedded.reader import EmbeddedReader
@@ -177,6 +177,6 @@ async def test_what_lay_here_for_long_is_not_said_to_be_had_by_nobody_else():
     loop_now = asyncio.get_running_loop().time
     reader = EmbeddedReader(LANE, 1, 1, AT_HAND, lambda _: None, Feeder(), None)
     for first_until_s in (loop_now() + 3600, loop_now() - 1):
-        haul = Haul(1, [Taken(b"1", LANE, 1, is_first=True)], False, None)
-        reader.fill(haul, most=AT_HAND, first_until_s=first_until_s)
+        batch = ClaimedBatch(1, [Taken(b"1", LANE, 1, is_first=True)], False, None)
+        reader.fill(batch, most=AT_HAND, first_until_s=first_until_s)
         assert reader.take().is_first is (first_until_s > loop_now())

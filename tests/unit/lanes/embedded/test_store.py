@@ -80,7 +80,7 @@ async def test_a_store_from_before_there_were_beats_gets_them(folder):
         await backend.broker.read(LANE, lambda _: None)
 
 
-async def test_a_store_from_before_there_was_a_shelf_gets_one(folder):
+async def test_a_store_from_before_there_were_documents_gets_them(folder):
     await (await opened(folder)).close()
     with sqlite3.connect(folder / FILE_NAME) as connection:
         connection.execute("DROP TABLE shelf")

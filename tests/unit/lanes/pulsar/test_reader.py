@@ -86,12 +86,14 @@ class Scene:
     def __init__(self) -> None:
         self.consumer = Consumer()
         self.told: list[LaneReader] = []
-        self.link = Connection(None, "pulsar://broker.test:6650")
+        self.connection = Connection(None, "pulsar://broker.test:6650")
         self.recent = RedeliveryFilter(MOST_RECENT)
         self.reader = self.read(self.consumer)
 
     def read(self, consumer: Consumer) -> PulsarReader:
-        reader = PulsarReader(self.link, "lane", consumer, self.recent, DEPTH, self.told.append)
+        reader = PulsarReader(
+            self.connection, "lane", consumer, self.recent, DEPTH, self.told.append
+        )
         reader.start()
         return reader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pushlane.lanes.even_split import spread
+from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.pulsar.receipts.extent import Extent, LedgerSegment, Position, TopicStats
 
 EXTENT = Extent([LedgerSegment(3, 2), LedgerSegment(5, 0), LedgerSegment(8, 4)], Position(3, 0))
@@ -68,4 +68,4 @@ def test_what_is_gone_is_told_from_what_was_empty(start, cursor, committed, hold
     ],
 )
 def test_a_limit_is_shared_as_evenly_as_can_be(available, most, shares):
-    assert spread(available, most) == shares
+    assert split_evenly(available, most) == shares

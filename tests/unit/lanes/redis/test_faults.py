@@ -36,8 +36,8 @@ CALLS: dict[str, Call] = {
     "lease acquire": lambda client: RedisLease(client, KEYS).acquire("a", "b", 1),
     "lease is_held": lambda client: RedisLease(client, KEYS).is_held("a"),
     "ledger claim": lambda client: RedisLedger(client, KEYS, 60).claim([PUSH], "me", 1),
-    "marks first": lambda client: RedisRecipientWindows(client, KEYS, 60).first([Mark("k", "1")]),
-    "marks enter": lambda client: RedisRecipientWindows(client, KEYS, 60).enter(
+    "windows first": lambda client: RedisRecipientWindows(client, KEYS, 60).first([Mark("k", "1")]),
+    "windows enter": lambda client: RedisRecipientWindows(client, KEYS, 60).enter(
         [Mark("k", "1")], "me", 1
     ),
     "registry get": lambda client: RedisRegistry(client, KEYS, None).get("t"),
@@ -58,12 +58,12 @@ CALLS: dict[str, Call] = {
         [Finished("t", Kind.DEAD, [1])]
     ),
     "registry finished": lambda client: RedisRegistry(client, KEYS, None).finished("t", [1, 2]),
-    "shelf get": lambda client: RedisDocuments(client, KEYS, None).get("kind", "name"),
-    "shelf put": lambda client: RedisDocuments(client, KEYS, None).put(
+    "documents get": lambda client: RedisDocuments(client, KEYS, None).get("kind", "name"),
+    "documents put": lambda client: RedisDocuments(client, KEYS, None).put(
         "kind", "name", b"body", None
     ),
-    "shelf list": lambda client: RedisDocuments(client, KEYS, None).list("kind"),
-    "notices": lambda client: ChangeSignal(client, "channel").wait(0.1),
+    "documents list": lambda client: RedisDocuments(client, KEYS, None).list("kind"),
+    "change signal": lambda client: ChangeSignal(client, "channel").wait(0.1),
 }
 
 # Every command gets the same reply; "" is a connection that is cut instead.
@@ -172,15 +172,15 @@ def test_a_cluster_is_refused_with_what_to_use_instead() -> None:
 
 def test_a_first_subscription_that_failed_is_made_anew() -> None:
     async def scenario(client: RedisClient, server: Answering) -> None:
-        notices = ChangeSignal(client, "channel")
+        signal = ChangeSignal(client, "channel")
         with pytest.raises(Unreachable):
-            await notices.wait(0.1)
+            await signal.wait(0.1)
         server.subscribed.clear()
         server.reply = b"*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n"
 
-        await notices.wait(0.1)
+        await signal.wait(0.1)
 
         assert server.subscribed.is_set()
-        await notices.close()
+        await signal.close()
 
     play(REFUSALS["loading"], scenario)

@@ -191,7 +191,7 @@ async def test_of_processes_that_find_redis_empty_one_fills_it(redis_url: str) -
 
 async def test_a_change_is_seen_although_its_notice_was_lost(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.registry() as deaf:
-        deaf._notices._channel = world.prefix + "-silent"
+        deaf._change_signal._channel = world.prefix + "-silent"
         task = await deaf.add(new_task())
         before = await deaf.changes(0, 0)
         follow = asyncio.create_task(deaf.changes(before.version, 2 * DEADLINE_S))

@@ -17,7 +17,7 @@ from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import bodies_of
 from pushlane.lanes.formats import set_min_format
 from pushlane.lanes.naming import own_lane, pool_lane
-from pushlane.lanes.ports import Source, Turn
+from pushlane.lanes.ports import RecipientTurn, Source
 from pushlane.lanes.push import Kind, Push, decode, encode
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import Settings
@@ -197,7 +197,7 @@ async def test_what_an_older_version_sent_replaces_what_waits_though_it_was_not_
     async with connect(settings) as backend:
         marks = [collapse_mark(TASK.app, push) for push in waiting]
         turns = await backend.recipient_windows.enter(marks, "a dispatcher", 60.0)
-    assert turns == [Turn.OVER] * 3
+    assert turns == [RecipientTurn.OVER] * 3
 
 
 @pytest.mark.parametrize("bundle", [1, 7, 32])

@@ -16,7 +16,7 @@ import pytest
 
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.lanes.pulsar import connection as link_module
-from pushlane.lanes.pulsar.connection import Connection, connect_link, wake
+from pushlane.lanes.pulsar.connection import Connection, open_connection, wake
 from pushlane.lanes.settings import Settings
 
 URL = "pulsar://broker.test:6650"
@@ -79,7 +79,7 @@ def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
 
     async def scenario() -> None:
         with pytest.raises(Unreachable, match=r"pulsar://127\.0\.0\.1:1 .*--broker"):
-            async with connect_link(settings):
+            async with open_connection(settings):
                 pass
 
     asyncio.run(scenario())
@@ -88,7 +88,7 @@ def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_a_broker_url_without_a_host_is_refused() -> None:
     async def scenario() -> None:
         with pytest.raises(BadInput, match="pulsar://"):
-            async with connect_link(Settings(broker="pulsar://")):
+            async with open_connection(Settings(broker="pulsar://")):
                 pass
 
     asyncio.run(scenario())
@@ -125,7 +125,7 @@ def test_a_broker_is_told_nothing_unless_its_certificate_is_for_its_host(
         settings = Settings(broker=f"pulsar+ssl://localhost:{port}", pulsar_ca_file=certificate)
         async with server:
             with pytest.raises(Unreachable):
-                async with connect_link(settings):
+                async with open_connection(settings):
                     pass
 
     asyncio.run(scenario())

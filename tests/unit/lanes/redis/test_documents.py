@@ -1,4 +1,4 @@
-"""What the Redis shelf promises beyond the contract: its journal and its rebuild."""
+"""What the document store on Redis promises beyond the contract: its journal and its rebuild."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pushlane.lanes.redis import OnRedis, connect_redis
+from pushlane.lanes.redis import RedisPorts, connect_redis
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.rebuild import SHELF_KEY
+from pushlane.lanes.redis.rebuild import DOCUMENT_KEY
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Level, Task
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 DEADLINE_S = 60.0
-KEY = SHELF_KEY + "rule:weekly"
+KEY = DOCUMENT_KEY + "rule:weekly"
 
 
 class World:
@@ -30,7 +30,7 @@ class World:
         self.journal = MemoryJournal()
 
     @asynccontextmanager
-    async def redis(self) -> AsyncIterator[OnRedis]:
+    async def redis(self) -> AsyncIterator[RedisPorts]:
         async with connect_redis(self.url, self.prefix, self.journal, 600.0) as redis:
             yield redis
 

@@ -1,0 +1,67 @@
+"""The ports: what pushlane needs of a broker, a registry and a lease, in its own words.
+
+Every method is a coroutine unless it says that it never blocks. Adapters translate their vendor's
+errors into `lanes.errors`; `Unreachable` means that the call may be tried again. One contract
+suite a port (tests/contract) runs on every adapter.
+
+A port with two subjects is two protocols that its adapter implements together: `Broker` is a
+`LaneHistory` too, `Registry` a `TaskStore` and a `ProgressStore`, `ReceiptLog` a `ReceiptWriter`
+and a `ReceiptReader`. Whoever needs one subject asks for that one.
+"""
+
+from __future__ import annotations
+
+from pushlane.lanes.ports.broker import (
+    Broker,
+    LaneHistory,
+    LaneReader,
+    OnReady,
+    Source,
+    Taken,
+)
+from pushlane.lanes.ports.documents import Document, DocumentStore
+from pushlane.lanes.ports.journal import Journal
+from pushlane.lanes.ports.lease import Fence, Lease
+from pushlane.lanes.ports.ledger import ClaimResult, Ledger
+from pushlane.lanes.ports.presence import Presence
+from pushlane.lanes.ports.receipt_log import ReceiptLog, ReceiptReader, ReceiptWriter
+from pushlane.lanes.ports.recipient_windows import RecipientTurn, RecipientWindows
+from pushlane.lanes.ports.registry import (
+    Changes,
+    Edit,
+    FoundTasks,
+    ProgressStore,
+    Registry,
+    TaskStore,
+)
+from pushlane.lanes.ports.sink import Delivery, Sink
+
+__all__ = [
+    "Broker",
+    "Changes",
+    "ClaimResult",
+    "Delivery",
+    "Document",
+    "DocumentStore",
+    "Edit",
+    "Fence",
+    "FoundTasks",
+    "Journal",
+    "LaneHistory",
+    "LaneReader",
+    "Lease",
+    "Ledger",
+    "OnReady",
+    "Presence",
+    "ProgressStore",
+    "ReceiptLog",
+    "ReceiptReader",
+    "ReceiptWriter",
+    "RecipientTurn",
+    "RecipientWindows",
+    "Registry",
+    "Sink",
+    "Source",
+    "Taken",
+    "TaskStore",
+]

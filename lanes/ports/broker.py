@@ -1,0 +1,129 @@
+"""The broker port: lanes that keep messages until they are acked, and readers of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+
+class Taken(msgspec.Struct, gc=False):
+    """A message in hand: its bytes, and the handle by which its adapter acks it.
+
+    `is_first` is set when nobody can have had the message before. `is_part` is set when an older
+    version wrote it together with others, all of which `Broker.backlog` counts as one.
+    """
+
+    body: bytes
+    lane: str
+    handle: Any
+    is_first: bool = False
+    is_part: bool = False
+
+
+class Source(NamedTuple):
+    """The name of a publisher and a number for each body: makes a repeated publish harmless.
+
+    The broker drops a body whose number is not above all that this source has published before.
+    So numbers start at 1, rise, and belong to the same body whenever it is published.
+    """
+
+    name: str
+    numbers: Sequence[int]
+
+
+class LaneReader(Protocol):
+    """Takes messages off one lane. It holds at most the depth that `Broker.read` was given."""
+
+    lane: str
+
+    def take(self) -> Taken | None:
+        """Return the next message, or None when none is at hand. Never blocks.
+
+        After a None the reader's `on_ready` is called, once, when there is something again.
+        """
+
+    def refill_wait_s(self) -> float:
+        """Return how long to wait for more after a None, when a backlog is known to be there.
+
+        0 when no backlog is known. Never blocks.
+        """
+
+    async def close(self) -> None:
+        """Stop reading. Messages that were not acked become available to other readers."""
+
+
+OnReady = Callable[[LaneReader], None]
+
+
+class LaneHistory(Protocol):
+    """The past of a lane: which messages it still has, and how far they are acked."""
+
+    def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
+        """Yield what was published since then and is still kept, acked or not: in order, in pages.
+
+        Takes nothing and disturbs no reader. Yields nothing for a lane that is not there.
+        """
+
+    async def retained_since_ms(self, lane: str) -> int | None:
+        """Return since when the lane has everything published on it; None when it is empty."""
+
+    async def end_of(self, lane: str) -> tuple[int, int]:
+        """Return the position of the lane's last message. `is_past` accepts it even years later."""
+
+    async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
+        """Return whether everything up to that end is acked; True when the lane is gone."""
+
+
+class Broker(LaneHistory, Protocol):
+    """Lanes that keep messages until they are acked, shared by any number of processes."""
+
+    async def open_lane(self, lane: str, *, keep: bool = False) -> None:
+        """Make the lane, with the subscription that keeps its messages. Harmless when there.
+
+        With `keep`, messages acked from now on are kept for `replay` too: as long as the lane is
+        there, and as far as the broker's own retention reaches.
+        """
+
+    async def drop_lane(self, lane: str, *, force: bool = False) -> bool:
+        """Remove the lane with all on it. False when somebody still reads it (unless forced)."""
+
+    async def lanes(self) -> list[str]:
+        """Return the names of all lanes."""
+
+    async def publish(
+        self,
+        lane: str,
+        bodies: Sequence[bytes],
+        *,
+        delay_s: float = 0.0,
+        source: Source | None = None,
+    ) -> None:
+        """Return once every body is durable. With a delay, none is taken before it has passed.
+
+        Raises UnknownLane when the lane was never opened or is dropped.
+        """
+
+    async def read(self, lane: str, on_ready: OnReady, depth: int = 0) -> LaneReader:
+        """Open a reader of the lane. `on_ready` is first called when a first message can be taken.
+
+        It is called on the event loop's own thread. Of the `depth` messages that may be at hand
+        (by default as many as the settings say) half are the reader's, half those of its user.
+        Raises UnknownLane when there is no such lane.
+        """
+
+    async def ack(self, taken: Sequence[Taken]) -> None:
+        """Mark messages as done, so that they do not come again.
+
+        Idempotent; it may become durable a little later.
+        """
+
+    async def backlog(self, lane: str) -> int:
+        """Return how many messages are not acked: 0 exactly when nothing is left.
+
+        A lane that is not there has nothing left.
+        """
+
+    async def close(self) -> None:
+        """Close all readers, send the acks that are still held, and close every connection."""

@@ -1,0 +1,145 @@
+"""The registry port: which tasks there are, how the levels share, and how far each task is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from pushlane.lanes.ports.lease import Fence
+from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
+from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
+
+Edit = Callable[[Task], Task]
+
+
+class FoundTasks(NamedTuple):
+    """Tasks, and the ids of those that only a newer version of pushlane understands."""
+
+    tasks: list[Task]
+    unread: Sequence[str] = ()
+
+
+class Changes(NamedTuple):
+    """Everything that is new in the registry, up to `version`.
+
+    `unread` are the ids of tasks that only a newer version of pushlane understands, `forgotten`
+    those of tasks that are not there any more.
+    """
+
+    version: int
+    tasks: list[Task]
+    weights: Weights
+    unread: Sequence[str] = ()
+    forgotten: Sequence[str] = ()
+
+
+class TaskStore(Protocol):
+    """The tasks themselves: added, found, changed and forgotten."""
+
+    async def add(self, task: Task) -> Task:
+        """Keep a new task. When a task of the same non-empty key exists, that one is returned."""
+
+    async def get(self, task_id: str) -> Task:
+        """Return the task with this id, key or name.
+
+        Raises:
+            UnknownTask: there is none; names the nearest id or name.
+            UnknownFormat: only a newer version understands it.
+        """
+
+    async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
+        """Look at no more than `most` tasks from `after` on, newest first; return those that fit.
+
+        A page may be empty without being the last one. Tasks that only a newer version understands
+        are left out, and each is named once in the log.
+        """
+
+    async def some(self, task_ids: Sequence[str]) -> FoundTasks:
+        """Return the tasks with these ids, as far as they exist, in no order."""
+
+    async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
+        """Return `most` tasks that ended before then (Unix ms), the longest ago first.
+
+        The first `skip` of them are left out.
+        """
+
+    async def mend(self) -> None:
+        """Add what pages and `ended` lack of tasks that an earlier version has added or ended.
+
+        Cheap when nothing is missing.
+        """
+
+    async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
+        """Remove a task that has ended, with its key, its name and its counts.
+
+        False when there is none of this id. Outcomes recorded of it afterwards change nothing, and
+        are kept for a day at most. The fence is as in `change`.
+
+        Raises:
+            InvalidChange: it has not ended.
+        """
+
+    async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
+        """Replace a task by `edit(task)`, atomically: `edit` may run again on a newer value.
+
+        An error that `edit` raises is passed on. An edit that returns its argument changes nothing.
+        Fields that a newer version has added to the task are kept. The fence is checked in the same
+        atomic step as the change.
+
+        Raises:
+            UnknownFormat: only a newer version understands the task.
+            Superseded: the fence's lease has been given out under another number.
+        """
+
+
+class ProgressStore(Protocol):
+    """The counts of each task: which of its seqs have ended, and which have moved."""
+
+    async def counted_since_ms(self) -> int:
+        """Return since when (Unix ms) no count was lost. Counts from before may be missing."""
+
+    async def record(self, finished: Sequence[Finished]) -> Sequence[Progress]:
+        """Count these seqs, each only once however often it is recorded.
+
+        Returns the progress of each task named, in the order of first mention. The counted seqs of
+        a task are remembered until a day after its lanes were dropped; from then on its counts do
+        not change.
+        """
+
+    async def progress(self, task_ids: Sequence[str]) -> Sequence[Progress]:
+        """Return the progress of each of these tasks, in the same order."""
+
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
+        """Return for each of these seqs whether it was recorded. A seq may be named twice."""
+
+    async def move(self, moved: Sequence[Moved]) -> None:
+        """Remember that these seqs wait on another lane than the first one of their task.
+
+        A copy that is still on that first lane is then known as one. Harmless when repeated.
+        """
+
+    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
+        """Return as a bit mask, for each span, which of its seqs have ended.
+
+        Bit n stands for the seq `first + n`. Where the span asks for it, moved seqs count as well.
+        """
+
+
+class Registry(TaskStore, ProgressStore, Protocol):
+    """The tasks and their progress, with the weights of the levels and a feed of all changes."""
+
+    async def weights(self) -> Weights:
+        """Return the weights of the levels: 6:3:1 until somebody sets others."""
+
+    async def set_weights(self, weights: Weights) -> None:
+        """Set the weights of the levels for every process."""
+
+    async def changes(self, since: int, timeout_s: float) -> Changes:
+        """Wait until something is newer than `since`, at most `timeout_s`.
+
+        `since=0` answers at once with all tasks that are not finished. A change made anywhere is
+        seen within a second.
+        """
+
+    async def close(self) -> None:
+        """Close what the registry alone has opened."""

@@ -1,0 +1,73 @@
+"""The adapter is chosen by the setting `broker`, from one table that another can be added to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pushlane.lanes.adapters import ADAPTERS, Adapter, Capabilities
+from pushlane.lanes.backend import connect, connect_receipts
+from pushlane.lanes.embedded import connect as connect_embedded
+from pushlane.lanes.embedded import connect_receipts as connect_embedded_receipts
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import Settings
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs that a third adapter, of the scheme `fake`, was asked to open."""
+    urls: list[str] = []
+    embedded = Settings(data_dir=tmp_path)
+
+    def noted(open_embedded):
+        @asynccontextmanager
+        async def open_fake(settings: Settings) -> AsyncIterator[object]:
+            urls.append(settings.broker)
+            async with open_embedded(embedded) as found:
+                yield found
+
+        return open_fake
+
+    package = ModuleType("fake_adapter")
+    package.connect = noted(connect_embedded)
+    package.connect_receipts = noted(connect_embedded_receipts)
+    monkeypatch.setitem(sys.modules, "fake_adapter", package)
+    monkeypatch.setitem(
+        ADAPTERS, "fake://", Adapter("fake_adapter", Capabilities(retains_freely=True))
+    )
+    return urls
+
+
+async def test_one_entry_makes_a_third_broker(opened: list[str]) -> None:
+    settings = Settings(broker="fake://there")
+
+    async with connect(settings) as backend, connect_receipts(settings) as receipts:
+        assert await backend.broker.lanes() == []
+        assert await receipts.lag(await receipts.first()) == 0
+
+    assert opened == ["fake://there"] * 2
+    assert settings.capabilities == Capabilities(retains_freely=True)
+    assert settings.location == "fake://there"
+    assert not settings.is_store_missing
+
+
+@pytest.mark.parametrize(
+    "broker", ["", "pulsar", "pulsar:/x", "embedded://", "embedded://x", "fake://x", "http://x"]
+)
+def test_a_broker_of_no_adapter_is_refused(broker: str) -> None:
+    with pytest.raises(BadInput, match=r"setting broker=.*: use `embedded` or a URL like pulsar:"):
+        Settings(broker=broker)
+
+
+def test_the_embedded_store_is_a_folder_on_this_machine(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "store")
+    assert settings.location == str(tmp_path / "store")
+    assert settings.is_store_missing
+
+    (tmp_path / "store").mkdir()
+    assert not settings.is_store_missing
