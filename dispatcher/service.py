@@ -38,10 +38,9 @@ from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.settlement.completion import Completion
-from pushlane.dispatcher.settlement.delay_lanes import DelayLanes
-from pushlane.dispatcher.settlement.outcomes import Outcomes, backoff
-from pushlane.dispatcher.settlement.pause_requests import PauseRequests
+from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, backoff
 from pushlane.dispatcher.settlement.receipts import Receipts
+from pushlane.dispatcher.settlement.republisher import DelayLanes
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Gauges, Stats, StatsCollector
@@ -218,7 +217,7 @@ class Dispatcher:
     def _new_outcomes(self) -> Outcomes:
         first_s, longest_s = self._settings.retry_first_s, self._settings.retry_longest_s
         wait_s = backoff(first_s, longest_s)
-        return Outcomes(self._settler, self._receipts, self.stats, self._pauses.ask, wait_s)
+        return Outcomes(self._settler, self._receipts, self.stats, self._pauses, wait_s)
 
     def _new_outage(self, sink: Sink, outcomes: Outcomes, clock_s: Callable[[], float]) -> Outage:
         settings = self._settings

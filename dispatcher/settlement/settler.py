@@ -14,20 +14,21 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-import msgspec
-from msgspec.structs import replace
-
-from pushlane.dispatcher.backoff import Backoff, Backoffs
+from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held, Message
-from pushlane.dispatcher.settlement.delay_lanes import DelayLanes
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
+from pushlane.dispatcher.settlement.republisher import (
+    FLUSH_EVERY_S,
+    Ack,
+    DelayLanes,
+    Republish,
+    Republisher,
+)
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane
-from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
+from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_later, is_pool
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
 from pushlane.lanes.task import Finished, Moved, Progress
@@ -35,46 +36,15 @@ from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.settle")
 
-_FLUSH_EVERY_S = 0.01
 _MOST_UNSETTLED = 10_000
 _LEAST_A_LANE = 32
 _LATEST_S = 0.05
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
-_GONE = "its lane was dropped"
 
 
 OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], None]
 """Hears of pushes, by task and seq: those that are finished now, and those on a lane again."""
-
-
-class _Ack(msgspec.Struct, frozen=True, gc=False):
-    """A push that is finished, or that waits on another lane now.
-
-    `moves` says that it left a main lane for another one. One is made for every push: a struct
-    takes a sixth of the time of a named tuple.
-    """
-
-    lane: OpenLane
-    taken: Held
-    task_id: str
-    seq: int
-    kind: Kind | None
-    receipt: Receipt | None = None
-    moves: bool = False
-
-
-class _Republish(NamedTuple):
-    """A body to publish before `end`. A lane that is gone went with its task: it is dropped.
-
-    `opens_for` is the task whose later lane has to be open first, none when the lane is there.
-    """
-
-    target: str
-    body: bytes
-    end: _Ack
-    delay_s: float = 0.0
-    opens_for: str = ""
 
 
 class Settler:
@@ -88,7 +58,7 @@ class Settler:
     def __init__(
         self,
         backend: Backend,
-        laters: DelayLanes,
+        delay_lanes: DelayLanes,
         receipts: Receipts,
         on_progress: Callable[[Sequence[Progress]], None],
         on_release: Callable[[OpenLane], None],
@@ -96,22 +66,19 @@ class Settler:
         on_durable: OnDurable,
     ) -> None:
         self._backend = backend
-        self._laters = laters
         self._receipts = receipts
         self._on_progress = on_progress
         self._on_release = on_release
-        self._ends: list[_Ack] = []
+        self._ends: list[Ack] = []
         self._settled_before: list[Taken] = []
         self._unacked = 0  # of these, while they are being acked, too
-        self._moves: list[_Republish] = []
+        self._republisher = Republisher(backend, delay_lanes, receipts, self)
         self._ends_since_s = 0.0
         self._flushing_since_s = 0.0
         self._ended = asyncio.Event()
-        self._moved = asyncio.Event()
         self._settled = asyncio.Event()
         self._on_settled = on_settled
         self._on_durable = on_durable
-        self._backoffs = Backoffs(log)
         self.unsettled = 0
 
     def _count(self, lane: OpenLane) -> None:
@@ -141,7 +108,7 @@ class Settler:
         push = job.push
         receipt = Receipt(job, kind, reason, at_ms) if self._receipts.is_on else None
         self._ends_since_s = self._ends_since_s or time.monotonic()
-        self._ends.append(_Ack(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
+        self._ends.append(Ack(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
         self._ended.set()
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
@@ -151,7 +118,7 @@ class Settler:
         for job in jobs:
             lane, push = job.lane, job.push
             receipt = Receipt(job, kind, "", at_ms) if with_receipts else None
-            append(_Ack(lane, job.taken, push.task_id, push.seq, kind, receipt))
+            append(Ack(lane, job.taken, push.task_id, push.seq, kind, receipt))
             lane.unsettled += 1
             if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
                 self._look_at(lane)
@@ -169,8 +136,8 @@ class Settler:
     ) -> None:
         """The push goes on another lane: publish, then ack."""
         self._count(lane)
-        end = _Ack(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
-        self._add_move(_Republish(target, body, end))
+        end = Ack(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
+        self._republisher.add(Republish(target, body, end))
 
     def later(
         self,
@@ -188,9 +155,9 @@ class Settler:
         self._count(lane)
         lane.deferred += 1
         moves = not is_later(taken.lane)
-        end = _Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
+        end = Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
         opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
-        self._add_move(_Republish(lane.later.name, body, end, _rounded(delay_s), opens_for))
+        self._republisher.add(Republish(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(
         self, lane: OpenLane, taken: Held, dead: DeadPush, receipt: Receipt | None = None
@@ -202,15 +169,15 @@ class Settler:
         """
         self._count(lane)
         kind = Kind.DEAD if dead.task_id else None
-        end = _Ack(lane, taken, dead.task_id, dead.seq, kind, receipt)
+        end = Ack(lane, taken, dead.task_id, dead.seq, kind, receipt)
         is_shared = is_pool(lane.name) or not dead.task_id
         target = DEAD_LANE if is_shared else dead_lane(dead.task_id)
-        self._add_move(_Republish(target, encode_dead(dead), end))
+        self._republisher.add(Republish(target, encode_dead(dead), end))
 
     def forget(self, lane: OpenLane, taken: Held, push: Push) -> None:
         """The push was finished before this copy of it came: nothing is to be done for it."""
         self._count(lane)
-        self._ends.append(_Ack(lane, taken, push.task_id, push.seq, None))
+        self._ends.append(Ack(lane, taken, push.task_id, push.seq, None))
         self._ended.set()
 
     def ack(self, message: Message) -> None:
@@ -219,79 +186,32 @@ class Settler:
         self._unacked += 1
         self._ended.set()
 
-    def _add_move(self, move: _Republish) -> None:
-        self._moves.append(move)
-        self._moved.set()
-
-    async def run_moves(self) -> None:
-        """Publish what has gathered, each lane for itself: one to be opened holds up no other."""
-        async with asyncio.TaskGroup() as publishing:
-            while True:
-                await self._moved.wait()
-                self._moved.clear()
-                await asyncio.sleep(_FLUSH_EVERY_S)
-                moves, self._moves = self._moves, []
-                for group in _by_lane(moves):
-                    publishing.create_task(self._publish(group))
-
-    async def _publish(self, moves: list[_Republish]) -> None:
-        """`moves` are to the same lane, with the same delay. Tried until they are there."""
-        target = moves[0].target
-        while True:
-            try:
-                ends = await self._publish_once(moves)
-                break
-            except UnknownFormat:  # unacked, they go to processes of a newer version
-                self._release([move.end for move in moves])
-                return
-            except PushlaneError as error:
-                await self._backoffs.wait(target, error)
-        self._backoffs.reset(target)
+    def end(self, ends: Sequence[Ack]) -> None:
+        """These are on another lane: count them, then ack."""
         self._ends.extend(ends)
         self._ended.set()
 
-    async def _publish_once(self, moves: list[_Republish]) -> list[_Ack]:
-        target, _, _, delay_s, opens_for = moves[0]
-        bodies = [move.body for move in moves]
-        broker = self._backend.broker
-        if opens_for:
-            await self._laters.ensure(opens_for)
-        try:
-            await broker.publish(target, bodies, delay_s=delay_s)
-        except UnknownLane:
-            if is_dead(target) or is_pool(target):  # made by its first dead push, or lost
-                await broker.open_lane(target)
-                await broker.publish(target, bodies, delay_s=delay_s)
-            elif await self._is_over(target):
-                return [self._dropped(move) for move in moves]
-            else:  # not heard of yet, or about to be made anew
-                raise
-        return [move.end for move in moves]
+    def give_up(self, ends: Sequence[Ack]) -> None:
+        """These stay unacked, for processes of a newer version."""
+        self._release(ends)
 
-    async def _is_over(self, lane: str) -> bool:
-        """Whether the registry says that the lane went with its task."""
-        task_id = task_of(lane)
-        task = await self._backend.find(task_id) if task_id is not None else None
-        return task is None or task.state.is_terminal
-
-    def _dropped(self, move: _Republish) -> _Ack:
-        """Its lane went with its task, and the push with them."""
-        receipt = self._receipts.of_dropped(move.end.lane, move.end.taken, _GONE)
-        return replace(move.end, kind=Kind.DROPPED, receipt=receipt)
+    async def run_moves(self) -> None:
+        """Publish what goes on on another lane, for ever."""
+        await self._republisher.run()
 
     async def run_ends(self) -> None:
         backoff = Backoff(log, "the registry")
         while True:
             await self._ended.wait()
             self._ended.clear()
-            await asyncio.sleep(_FLUSH_EVERY_S)
+            await asyncio.sleep(FLUSH_EVERY_S)
             ends, self._ends = self._ends, []
             acked, self._settled_before = self._settled_before, []
             self._flushing_since_s, self._ends_since_s = self._ends_since_s, 0.0
             await self._flush(ends, acked, backoff)
             self._flushing_since_s = 0.0
 
-    async def _flush(self, ends: list[_Ack], acked: list[Taken], backoff: Backoff) -> None:
+    async def _flush(self, ends: list[Ack], acked: list[Taken], backoff: Backoff) -> None:
         """Messages are acked when all of their pushes are settled, besides those of `acked`."""
         settled_before = len(acked)
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
@@ -315,7 +235,7 @@ class Settler:
         )
         self._on_progress(progress)
 
-    def _release(self, ends: list[_Ack]) -> None:
+    def _release(self, ends: Sequence[Ack]) -> None:
         self.unsettled -= len(ends)
         for lane, count in Counter([end.lane for end in ends]).items():
             lane.in_hand -= count
@@ -332,14 +252,7 @@ class Settler:
             await self._settled.wait()
 
 
-def _by_lane(moves: list[_Republish]) -> Iterable[list[_Republish]]:
-    groups: dict[tuple[str, float], list[_Republish]] = defaultdict(list)
-    for move in moves:
-        groups[move.target, move.delay_s].append(move)
-    return groups.values()
-
-
-def _grouped(ends: list[_Ack]) -> list[Finished]:
+def _grouped(ends: list[Ack]) -> list[Finished]:
     seqs: dict[tuple[str, Kind], list[int]] = defaultdict(list)
     for end in ends:
         if end.kind is not None:
@@ -347,7 +260,7 @@ def _grouped(ends: list[_Ack]) -> list[Finished]:
     return [Finished(task_id, kind, numbers) for (task_id, kind), numbers in seqs.items()]
 
 
-def _moved(ends: list[_Ack]) -> list[Moved]:
+def _moved(ends: list[Ack]) -> list[Moved]:
     seqs: dict[str, list[int]] = defaultdict(list)
     for end in ends:
         if end.moves and end.kind is None:
