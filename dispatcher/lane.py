@@ -125,10 +125,10 @@ class LaneInput:
 
 
 class OpenLane:
-    """One lane that this process reads. The roster owns it; the loop only takes.
+    """One lane that this process reads. Only its own methods change its fields.
 
     `held`: the task is paused or starts later. `foreign`: it has something that only a newer
-    version can read, so it is left to other processes until `again_at_ms`. `brimful`: so many of
+    version can read, so it is left to other processes until `again_at_ms`. `delay_full`: so many of
     its pushes wait for their time that only those that come due may go; `deferred` counts those
     sent to wait since the last look. `in_hand` counts pushes taken but not settled: the readers
     are closed only when there are none. `parked` counts those of them that wait for another push
@@ -140,9 +140,9 @@ class OpenLane:
 
     __slots__ = (
         "again_at_ms",
-        "brimful",
         "crowded",
         "deferred",
+        "delay_full",
         "foreign",
         "held",
         "in_hand",
@@ -170,7 +170,7 @@ class OpenLane:
         self.held = False
         self.foreign = False
         self.again_at_ms = 0
-        self.brimful = False
+        self.delay_full = False
         self.deferred = 0
         self.unsettled = 0
         self.total = 0
@@ -194,14 +194,19 @@ class OpenLane:
         return self.main.is_low or self.later.is_low
 
     @property
+    def may_move(self) -> bool:
+        """Whether it belongs in the ring: something may be taken, and nothing keeps it back."""
+        return not (self.held or self.foreign or self.crowded) and bool(self.returned or self.fed)
+
+    @property
     def is_blocked(self) -> bool:
         """Whether there is something new, but too much is parked to take it."""
-        has_new = self.later.messages or (self.main.messages and not self.brimful)
+        has_new = self.later.messages or (self.main.messages and not self.delay_full)
         return bool(has_new) and not self.fed
 
     @property
     def _takes_new(self) -> bool:
-        return not self.brimful and self.parked < self.room
+        return not self.delay_full and self.parked < self.room
 
     @property
     def _takes_due(self) -> bool:
@@ -235,13 +240,13 @@ class OpenLane:
         """
         if not self._takes_due:
             return 0.0
-        if self.brimful:
+        if self.delay_full:
             return self.later.refill_wait_s()
         more_s = _MORE_WAIT_S if self.main.last_seq < self.total else 0.0
         return max(more_s, self.main.refill_wait_s(), self.later.refill_wait_s())
 
     def let_go(self) -> list[LaneReader]:
-        """Its readers, to be closed: what was given back goes to others with them."""
+        """Return its readers, to be closed: what was given back goes to others with them."""
         self.in_hand -= len(self.returned or ())
         self.returned = None
         readers = [inlet.reader for inlet in self.inlets if inlet.reader is not None]
@@ -252,7 +257,70 @@ class OpenLane:
         return readers
 
     def give_back(self, taken: Held) -> None:
-        """It could not go yet: it is the next to be taken."""
+        """Make a push that could not go yet the next to be taken."""
         if self.returned is None:
             self.returned = deque()
         self.returned.append(taken)
+
+    def park(self) -> None:
+        """Count a push that was taken and has to wait here."""
+        self.parked += 1
+
+    def unpark(self) -> None:
+        """Count one less that waits here: it goes, or is put elsewhere."""
+        self.parked -= 1
+
+    def set_room(self, room: int) -> None:
+        """Let so many pushes be parked."""
+        self.room = room
+
+    def add_unsettled(self) -> int:
+        """Count a push whose outcome is to become durable; return how many there are."""
+        self.unsettled += 1
+        return self.unsettled
+
+    def settled(self, count: int) -> None:
+        """Count off pushes whose outcome is durable."""
+        self.in_hand -= count
+        self.unsettled -= count
+
+    def set_crowded(self, crowded: bool) -> None:
+        """Let the lane wait for what is unsettled of it, or no longer."""
+        self.crowded = crowded
+
+    def add_deferred(self, count: int) -> None:
+        """Count pushes that were sent to wait for their time."""
+        self.deferred += count
+
+    def take_deferred(self) -> int:
+        """Return how many pushes were sent to wait since the last call."""
+        deferred, self.deferred = self.deferred, 0
+        return deferred
+
+    def set_delay_full(self, full: bool) -> None:
+        """Let only those pushes go that come due, or all again."""
+        self.delay_full = full
+
+    def set_task(self, level: Level, total: int, *, held: bool) -> None:
+        """Take over what its task says now; `total` is 0 where it is not known."""
+        self.level = level
+        self.total = total
+        self.held = held
+
+    def hold(self) -> None:
+        """Let nothing of it go, as its task is paused."""
+        self.held = True
+
+    def leave(self, again_at_ms: int) -> None:
+        """Leave it to other processes until then, with the push that was taken last."""
+        self.in_hand -= 1
+        self.foreign = True
+        self.again_at_ms = again_at_ms
+
+    def come_back(self) -> None:
+        """Let this process read it again."""
+        self.foreign = False
+
+    def retire(self) -> None:
+        """Read no more of it for good."""
+        self.retired = True

@@ -178,13 +178,14 @@ class LaneManager:
             lane = self._open(task.lane, task.level, task.quota, task.bundle if is_home else 1)
         elif lane.level is not task.level:
             self._scheduler.remove(lane)
-            lane.level = task.level
+            lane.set_task(task.level, lane.total, held=lane.held)
             self._scheduler.add(lane, task.level, task.quota)
         if task.has_later and not lane.later.wanted:
             self._read(lane, lane.later)
         self._scheduler.set_quota(lane, task.quota)
-        lane.total = (task.total or 0) if task.lane == (task.first_lane or task.lane) else 0
-        lane.held = self._schedule.waits(task) or task.state is State.PAUSED
+        total = (task.total or 0) if task.lane == (task.first_lane or task.lane) else 0
+        held = self._schedule.waits(task) or task.state is State.PAUSED
+        lane.set_task(task.level, total, held=held)
         self._refresh(lane)
 
     async def run_starts(self) -> None:
@@ -308,13 +309,13 @@ class LaneManager:
     def hold(self, lane: OpenLane, taken: Held) -> None:
         """Its task is paused: keep what was taken for when it goes on."""
         lane.give_back(taken)
-        lane.held = True
+        lane.hold()
         self._scheduler.rest(lane)
 
     def _refresh(self, lane: OpenLane) -> None:
         if lane.retired:
             return
-        if (lane.fed or lane.returned) and not (lane.held or lane.foreign or lane.crowded):
+        if lane.may_move:
             self._scheduler.ready(lane)
         else:
             self._scheduler.rest(lane)
@@ -332,7 +333,7 @@ class LaneManager:
         if not lane.retired:
             del self.lanes[lane.name]
             self._scheduler.remove(lane)
-            lane.retired = True
+            lane.retire()
             self.released(lane)
 
     def released(self, lane: OpenLane) -> None:
@@ -354,11 +355,9 @@ class LaneManager:
         The message is not acked, so the broker gives it to another process when the readers close,
         once what is in flight of the lane is settled. After a while the lane is tried again.
         """
-        lane.in_hand -= 1
         if not lane.again_at_ms:
             log.warning("lane %s: %s", lane.name, error, extra={"action": "format_unknown"})
-        lane.again_at_ms = self._clock_ms() + _AGAIN_MS
-        lane.foreign = True
+        lane.leave(self._clock_ms() + _AGAIN_MS)
         self._foreign.add(lane)
         if not lane.retired:
             self._scheduler.rest(lane)
@@ -372,7 +371,7 @@ class LaneManager:
         ]:
             self._foreign.discard(lane)
             if not lane.retired:
-                lane.foreign = False
+                lane.come_back()
                 for inlet in lane.inlets:
                     if inlet.wanted:
                         self._read(lane, inlet)
@@ -382,7 +381,7 @@ class LaneManager:
 
         It is parked meanwhile, so that a lane holds no more of these than it has room for.
         """
-        lane.parked += 1
+        lane.park()
         self._strangers.setdefault(task_id, []).append((lane, taken))
         self._asked.set()
 
@@ -404,11 +403,11 @@ class LaneManager:
             await self._has_ended(task_id)
         except UnknownFormat as error:
             for lane, _ in self._strangers.pop(task_id, ()):
-                lane.parked -= 1
+                lane.unpark()
                 self.leave(lane, error)
             return
         for lane, taken in self._strangers.pop(task_id, ()):
-            lane.parked -= 1
+            lane.unpark()
             lane.give_back(taken)
             self.released(lane)
         self._wake()

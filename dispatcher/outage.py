@@ -178,7 +178,7 @@ class Outage:
         self._stats.spared += 1
         asked_s = outcome.after_s or 0.0
         if self.rests and self.holds(job.leave):
-            job.lane.parked += 1
+            job.lane.park()
             self._aside.append(job)
             if len(self._aside) > MOST_ASIDE:
                 self.recall()
@@ -187,7 +187,7 @@ class Outage:
         elif asked_s > LONGEST_IN_MEMORY_S or len(self._waiting) >= MOST_WAITING:
             self._outcomes.later(job, max(wait_s, asked_s))
         else:
-            job.lane.parked += 1
+            job.lane.park()
             heapq.heappush(self._waiting, (self._clock_s() + wait_s, next(self._order), job))
 
     def _return_aside(self, now_s: float, count: int) -> int:
@@ -195,7 +195,7 @@ class Outage:
         count = min(count, len(self._aside))
         for _ in range(count):
             job = self._aside.popleft()
-            job.lane.parked -= 1
+            job.lane.unpark()
             self.put_back([job])
         if count:
             self._returned_at_s = now_s
@@ -207,7 +207,7 @@ class Outage:
             self._let_go_of_ended(now_s)
         while self._waiting and self._waiting[0][0] <= now_s:
             job = heapq.heappop(self._waiting)[2]
-            job.lane.parked -= 1
+            job.lane.unpark()
             self.put_back([job])
 
     def _let_go_of_ended(self, now_s: float) -> None:
@@ -222,7 +222,7 @@ class Outage:
         for _ in range(len(self._aside)):
             job = self._aside.popleft()
             if job.lane.retired:
-                job.lane.parked -= 1
+                job.lane.unpark()
                 self.put_back([job])
             else:
                 self._aside.append(job)

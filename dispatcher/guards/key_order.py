@@ -1,4 +1,4 @@
-"""Pushes of one key one after another, across processes: the gate of ordered tasks.
+"""Pushes of one key one after another, across processes: the guard of ordered tasks.
 
 A push is parked until the registry says that the one before it is finished, or this process has
 recorded that itself. What the registry calls finished is acked and never sent again, so that a
@@ -64,7 +64,7 @@ class KeyOrder:
         self._chains = KeyChains()
         self._due = asyncio.Event()
         self._all_at_s = 0.0
-        self._jams = StallDetector()
+        self._stalls = StallDetector()
 
     @property
     def parked(self) -> int:
@@ -78,7 +78,7 @@ class KeyOrder:
                 return True
             taken.cleared_s = 0.0
             self._chains.let_back((task.id, push.seq))
-        lane.parked += 1
+        lane.park()
         self._chains.park(Parked(lane, taken, push, task, now_s))
         self._due.set()
         return False
@@ -157,19 +157,19 @@ class KeyOrder:
 
     def _end(self, one: Parked, now_s: float) -> list[Parked]:
         """It is finished already: those that waited for it."""
-        one.lane.parked -= 1
-        self._jams.went(one.lane)
+        one.lane.unpark()
+        self._stalls.went(one.lane)
         self._settler.forget(one.lane, one.taken, one.push)
         return self._chains.finished(one.place, now_s)
 
     def _let_go(self, some: Iterable[Parked], now_s: float) -> None:
         for one in some:
-            self._jams.went(one.lane)
+            self._stalls.went(one.lane)
             one.taken.cleared_s = now_s
             self._give_back(one)
 
     def _give_back(self, one: Parked) -> None:
-        one.lane.parked -= 1
+        one.lane.unpark()
         one.lane.give_back(one.taken)
         self._released(one.lane)
 
@@ -187,12 +187,12 @@ class KeyOrder:
         by_lane: dict[OpenLane, list[Parked]] = defaultdict(list)
         for one in self._chains.parked():
             by_lane[one.lane].append(one)
-        overfull = self._jams.stuck(by_lane, now_s)
+        overfull = self._stalls.stuck(by_lane, now_s)
         for lane in by_lane:
             self._released(lane)
         for lane, delay_s in overfull.items():
             by_lane[lane].sort(key=lambda one: one.push.seq)
             for one in by_lane[lane][len(by_lane[lane]) // 4 :]:
                 self._chains.remove(one)
-                lane.parked -= 1
+                lane.unpark()
                 self._settler.later(lane, one.taken, one.push, one.taken.body, delay_s)

@@ -83,13 +83,12 @@ class Settler:
 
     def _count(self, lane: OpenLane) -> None:
         self.unsettled += 1
-        lane.unsettled += 1
-        if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
+        if lane.add_unsettled() >= _LEAST_A_LANE and not lane.crowded:
             self._look_at(lane)
 
     def _look_at(self, lane: OpenLane) -> None:
         if self._is_crowded(lane):
-            lane.crowded = True
+            lane.set_crowded(True)
             self._on_release(lane)
 
     @property
@@ -119,8 +118,7 @@ class Settler:
             lane, push = job.lane, job.push
             receipt = Receipt(job, kind, "", at_ms) if with_receipts else None
             append(Ack(lane, job.taken, push.task_id, push.seq, kind, receipt))
-            lane.unsettled += 1
-            if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
+            if lane.add_unsettled() >= _LEAST_A_LANE and not lane.crowded:
                 self._look_at(lane)
         self.unsettled += len(jobs)
         self._ends_since_s = self._ends_since_s or time.monotonic()
@@ -153,7 +151,7 @@ class Settler:
         There is a receipt when it was tried.
         """
         self._count(lane)
-        lane.deferred += 1
+        lane.add_deferred(1)
         moves = not is_later(taken.lane)
         end = Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
         opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
@@ -238,9 +236,8 @@ class Settler:
     def _release(self, ends: Sequence[Ack]) -> None:
         self.unsettled -= len(ends)
         for lane, count in Counter([end.lane for end in ends]).items():
-            lane.in_hand -= count
-            lane.unsettled -= count
-            lane.crowded = self._is_crowded(lane)
+            lane.settled(count)
+            lane.set_crowded(self._is_crowded(lane))
             self._on_release(lane)
         self._settled.set()
         self._on_settled()

@@ -257,12 +257,12 @@ async def test_an_answer_about_what_a_closed_reader_gave_puts_nothing_at_hand() 
 
 async def test_a_level_is_waited_for_until_the_last_push_of_its_task_has_come() -> None:
     scene = Scene(Registry(), Reader("task-t", [1, (2, 3)]))
-    scene.lane.total = 4
+    scene.lane.set_task(Level.HIGH, 4, held=False)
     assert scene.lane.refill_wait_s() > 0
     await scene.filled()
     assert scene.lane.refill_wait_s() > 0
 
-    scene.lane.total = 3
+    scene.lane.set_task(Level.HIGH, 3, held=False)
 
     assert scene.lane.refill_wait_s() == 0
 

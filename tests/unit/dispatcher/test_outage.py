@@ -430,10 +430,10 @@ def test_a_lane_is_not_jammed_by_what_waits_for_the_sink() -> None:
     lane.main.add([message_of(lane.name)])
     lane.in_hand, lane.parked = ROOM + 1, ROOM
     lane.give_back(message_of(lane.name, 2).take())
-    jams = StallDetector()
+    detector = StallDetector()
 
     for now_s in (0.0, 3_600.0):
-        assert jams.stuck([lane], now_s) == {}
+        assert detector.stuck([lane], now_s) == {}
     assert lane.room == ROOM
 
 
@@ -695,7 +695,8 @@ def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> 
     outage.landed(jobs[:1], [BUSY])
     outage.keep(jobs[0], 0.0, BUSY)
 
-    lane.retired = ends
+    if ends:
+        lane.retire()
     clock.now_s += 1.0
     outage.room(SLOTS)
 
@@ -721,7 +722,7 @@ def test_what_waits_keeps_no_lane_open_whose_task_is_over() -> None:
     lane = OpenLane("task-t", Level.HIGH)
     outage.keep(job_of(lane, 1), LONGEST_IN_MEMORY_S, BUSY)
 
-    lane.retired = True
+    lane.retire()
     clock.now_s = 1.0
     outage.room(SLOTS)
 
