@@ -18,7 +18,7 @@ from pushlane.lanes.ports import Delivery, Sink
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.lanes.task_transitions import now_ms
 
-log = logging.getLogger("pushlane.flights")
+log = logging.getLogger("pushlane.delivery_pool")
 
 _GIVE_UP_S = 1.0
 _AT_ONCE = 64

@@ -178,7 +178,7 @@ class OpenLane:
         self.retired = False
 
     @property
-    def inlets(self) -> tuple[LaneInput, LaneInput]:
+    def inputs(self) -> tuple[LaneInput, LaneInput]:
         return self.main, self.later
 
     @property
@@ -249,11 +249,11 @@ class OpenLane:
         """Return its readers, to be closed: what was given back goes to others with them."""
         self.in_hand -= len(self.returned or ())
         self.returned = None
-        readers = [inlet.reader for inlet in self.inlets if inlet.reader is not None]
-        for inlet in self.inlets:
-            inlet.reader = None
-            inlet.has_more = False
-            inlet.clear()
+        readers = [lane_input.reader for lane_input in self.inputs if lane_input.reader is not None]
+        for lane_input in self.inputs:
+            lane_input.reader = None
+            lane_input.has_more = False
+            lane_input.clear()
         return readers
 
     def give_back(self, taken: Held) -> None:

@@ -11,11 +11,14 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Place, Verdict
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stall_detector import StallDetector
@@ -25,7 +28,7 @@ from pushlane.lanes.ports import Registry
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
 
-log = logging.getLogger("pushlane.order")
+log = logging.getLogger("pushlane.key_order")
 
 _ASK_AGAIN_S = 0.05
 _MOST_A_QUESTION = 2_000
@@ -35,31 +38,30 @@ _CLEARED_FOR_S = 60.0
 class KeyOrder:
     """Parks pushes and gives them back to their lanes in order.
 
-    `find` gives this process's view of a task, `released` hears that a lane may move again.
     `timeout_s` is how long a push waits here for its predecessor before it goes regardless;
-    `flight_s` how long one that went is believed to be on its way. While the sink `rests` nothing
-    can go, so neither time runs.
+    `flight_s` how long one that went is believed to be on its way. While the sink rests nothing can
+    go, so neither time runs.
     """
 
     def __init__(
         self,
         registry: Registry,
         settler: Settler,
-        find: Callable[[str], Task | None],
-        released: Callable[[OpenLane], None],
+        tasks: KnownTasks,
+        ring: LaneRing,
         stats: Stats,
         timeout_s: float,
         flight_s: float,
-        rests: Callable[[], bool],
+        breaker: Breaker,
     ) -> None:
         self._registry = registry
         self._settler = settler
-        self._find = find
-        self._released = released
+        self._tasks = tasks
+        self._ring = ring
         self._stats = stats
         self._timeout_s = timeout_s
         self._flight_s = flight_s
-        self._rests = rests
+        self._breaker = breaker
         self._rested_until_s = 0.0
         self._chains = KeyChains()
         self._due = asyncio.Event()
@@ -122,7 +124,7 @@ class KeyOrder:
         if now_s < self._all_at_s:
             return self._chains.fresh()
         self._all_at_s = now_s + _ASK_AGAIN_S
-        if self._rests():
+        if self._breaker.rests:
             self._rested_until_s = now_s
         else:
             self._chains.forget(now_s - self._flight_s)
@@ -171,14 +173,18 @@ class KeyOrder:
     def _give_back(self, one: Parked) -> None:
         one.lane.unpark()
         one.lane.give_back(one.taken)
-        self._released(one.lane)
+        self._ring.resume(one.lane)
 
     def _give_back_changed(self) -> None:
         """Tasks that were paused, moved or ended meanwhile: admission knows what to do."""
         for one in self._chains.parked():
-            if self._find(one.task.id) is not one.task:
+            if self._is_changed(one.task):
                 self._chains.remove(one)
                 self._give_back(one)
+
+    def _is_changed(self, task: Task) -> bool:
+        """Whether the task has a newer value, or its lane goes to others, with what waits of it."""
+        return self._tasks.find(task.id) is not task or self._ring.is_left(task.lane)
 
     def _make_room(self, now_s: float) -> None:
         """The later lane takes some of those that overfill a lane: not the lowest seqs, which are
@@ -189,7 +195,7 @@ class KeyOrder:
             by_lane[one.lane].append(one)
         overfull = self._stalls.stuck(by_lane, now_s)
         for lane in by_lane:
-            self._released(lane)
+            self._ring.resume(lane)
         for lane, delay_s in overfull.items():
             by_lane[lane].sort(key=lambda one: one.push.seq)
             for one in by_lane[lane][len(by_lane[lane]) // 4 :]:

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Kind, Outcome, encode
-from pushlane.lanes.task import State, Task
+from pushlane.lanes.task import State
 from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.pauses")
@@ -33,25 +34,22 @@ _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got th
 class PauseRequests:
     """Pauses whole tasks when a sink asks for it, once for all pushes of a task that are in flight.
 
-    A request that does not get through is tried again until it does or the task has ended. `find`
-    gives this process's view of a task; `apply` takes a newer one.
+    A request that does not get through is tried again until it does or the task has ended.
     """
 
     def __init__(
         self,
         backend: Backend,
-        find: Callable[[str], Task | None],
-        apply: Callable[[Task], None],
+        tasks: KnownTasks,
     ) -> None:
         self._backend = backend
-        self._find = find
-        self._apply = apply
+        self._tasks = tasks
         self._asked: dict[str, str] = {}
         self._due = asyncio.Event()
 
     def ask(self, task_id: str, reason: str) -> None:
         """Pause the task soon, unless it does not run."""
-        task = self._find(task_id)
+        task = self._tasks.find(task_id)
         if task is not None and task.state is State.RUNNING:
             self._asked.setdefault(task_id, reason)
             self._due.set()
@@ -67,7 +65,7 @@ class PauseRequests:
 
     async def _pause(self, task_id: str, reason: str) -> None:
         try:
-            self._apply(await self._backend.pause(task_id, reason))
+            self._tasks.apply(await self._backend.pause(task_id, reason))
         except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
             return
         log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from pushlane.dispatcher.backoff import Backoffs
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
@@ -23,7 +24,6 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane, UnknownTask
 from pushlane.lanes.naming import is_dead, is_pool, task_of
 from pushlane.lanes.push import Kind
-from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.settle")
 
@@ -74,18 +74,15 @@ class DelayLanes:
     """Opens the later lane of a task when a push first has to wait for its time.
 
     An idle reader costs memory in every process, so a task that never retries or delays has none.
-    `find` gives this process's view of a task; `apply` takes a newer one.
     """
 
     def __init__(
         self,
         backend: Backend,
-        find: Callable[[str], Task | None],
-        apply: Callable[[Task], None],
+        tasks: KnownTasks,
     ) -> None:
         self._backend = backend
-        self._find = find
-        self._apply = apply
+        self._tasks = tasks
         self._opening: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, task_id: str) -> None:
@@ -102,12 +99,12 @@ class DelayLanes:
         self._opening.pop(task_id, None)
 
     def _is_settled(self, task_id: str) -> bool:
-        task = self._find(task_id)
+        task = self._tasks.find(task_id)
         return task is not None and (task.has_later or task.state.is_terminal)
 
     async def _open(self, task_id: str) -> None:
         try:
-            self._apply(await self._backend.open_later(task_id))
+            self._tasks.apply(await self._backend.open_later(task_id))
         except UnknownTask:  # it went with its lanes, as a publish will tell
             return
 
@@ -116,10 +113,10 @@ class Republisher:
     """Publishes what goes on on another lane, and tells the settler."""
 
     def __init__(
-        self, backend: Backend, delay_lanes: DelayLanes, receipts: Receipts, settler: Acks
+        self, backend: Backend, tasks: KnownTasks, receipts: Receipts, settler: Acks
     ) -> None:
         self._backend = backend
-        self._delay_lanes = delay_lanes
+        self._delay_lanes = DelayLanes(backend, tasks)
         self._receipts = receipts
         self._settler = settler
         self._moves: list[Republish] = []

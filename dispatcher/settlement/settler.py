@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held, Message
+from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.republisher import (
     FLUSH_EVERY_S,
     Ack,
-    DelayLanes,
     Republish,
     Republisher,
 )
@@ -43,42 +45,42 @@ _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
 
 
-OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], None]
-"""Hears of pushes, by task and seq: those that are finished now, and those on a lane again."""
+Place = tuple[str, int]
+"""Task id and seq of a push."""
+
+OnDurable = Callable[[Iterable[Place], Iterable[Place]], None]
+"""Hears which pushes are finished now, and which are on a lane again."""
 
 
 class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
-    `on_progress` hears the new counts of every task that a batch touched; `on_release` that a
-    lane has become crowded, or that less of it is in hand; `on_settled` that there is room again;
-    `on_durable` what became of each push.
+    `completion` hears the new counts of every task that a batch touched; `ring` that a lane has
+    become crowded, or that less of it is in hand; `wake` is called when there is room again.
     """
 
     def __init__(
         self,
         backend: Backend,
-        delay_lanes: DelayLanes,
+        tasks: KnownTasks,
         receipts: Receipts,
-        on_progress: Callable[[Sequence[Progress]], None],
-        on_release: Callable[[OpenLane], None],
-        on_settled: Callable[[], None],
-        on_durable: OnDurable,
+        completion: Completion,
+        ring: LaneRing,
+        wake: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._receipts = receipts
-        self._on_progress = on_progress
-        self._on_release = on_release
+        self._completion = completion
+        self._ring = ring
+        self._wake = wake
         self._ends: list[Ack] = []
         self._settled_before: list[Taken] = []
         self._unacked = 0  # of these, while they are being acked, too
-        self._republisher = Republisher(backend, delay_lanes, receipts, self)
+        self._republisher = Republisher(backend, tasks, receipts, self)
         self._ends_since_s = 0.0
         self._flushing_since_s = 0.0
         self._ended = asyncio.Event()
         self._settled = asyncio.Event()
-        self._on_settled = on_settled
-        self._on_durable = on_durable
         self.unsettled = 0
 
     def _count(self, lane: OpenLane) -> None:
@@ -89,7 +91,7 @@ class Settler:
     def _look_at(self, lane: OpenLane) -> None:
         if self._is_crowded(lane):
             lane.set_crowded(True)
-            self._on_release(lane)
+            self._ring.released(lane)
 
     @property
     def is_late(self) -> bool:
@@ -197,7 +199,8 @@ class Settler:
         """Publish what goes on on another lane, for ever."""
         await self._republisher.run()
 
-    async def run_ends(self) -> None:
+    async def run_ends(self, on_durable: OnDurable) -> None:
+        """Make outcomes durable, then ack, for ever; `on_durable` hears what became of each."""
         backoff = Backoff(log, "the registry")
         while True:
             await self._ended.wait()
@@ -207,6 +210,7 @@ class Settler:
             acked, self._settled_before = self._settled_before, []
             self._flushing_since_s, self._ends_since_s = self._ends_since_s, 0.0
             await self._flush(ends, acked, backoff)
+            on_durable(*_fates(ends))
             self._flushing_since_s = 0.0
 
     async def _flush(self, ends: list[Ack], acked: list[Taken], backoff: Backoff) -> None:
@@ -227,26 +231,30 @@ class Settler:
             await backoff.until_done(lambda: self._backend.broker.ack(acked))
         self._unacked -= settled_before
         self._release(ends)
-        self._on_durable(
-            ((end.task_id, end.seq) for end in ends if end.kind is not None),
-            ((end.task_id, end.seq) for end in ends if end.kind is None),
-        )
-        self._on_progress(progress)
+        self._completion.on_progress(progress)
 
     def _release(self, ends: Sequence[Ack]) -> None:
         self.unsettled -= len(ends)
         for lane, count in Counter([end.lane for end in ends]).items():
             lane.settled(count)
             lane.set_crowded(self._is_crowded(lane))
-            self._on_release(lane)
+            self._ring.released(lane)
         self._settled.set()
-        self._on_settled()
+        self._wake()
 
     async def drain(self) -> None:
         """Wait until nothing is unsettled, and what was settled before is acked."""
         while self.unsettled or self._unacked:
             self._settled.clear()
             await self._settled.wait()
+
+
+def _fates(ends: list[Ack]) -> tuple[Iterable[Place], Iterable[Place]]:
+    """Return the pushes that are finished, and those that are on a lane again."""
+    return (
+        ((end.task_id, end.seq) for end in ends if end.kind is not None),
+        ((end.task_id, end.seq) for end in ends if end.kind is None),
+    )
 
 
 def _grouped(ends: list[Ack]) -> list[Finished]:
