@@ -1,4 +1,4 @@
-"""Whether a push may go out now: asked at the last moment, when it has a slot.
+"""Tell whether a push may go out now: asked at the last moment, when it has a slot.
 
 What may not is taken care of here: buried, counted, forwarded, kept for later, or left to a process
 that can read it.
@@ -49,7 +49,7 @@ class Admission:
         self._clock_ms = clock_ms
 
     def admit(self, lane: OpenLane, taken: Held) -> Job | None:
-        """The push as a job, or None when it is not to be sent now; then it is taken care of."""
+        """Return the push as a job, or None when it is not to be sent now and is taken care of."""
         push = taken.push
         if push is None:
             self._set_aside(lane, taken)
@@ -76,7 +76,7 @@ class Admission:
         return Job(lane, taken, push, task)
 
     def _set_aside(self, lane: OpenLane, taken: Held) -> None:
-        """It cannot be read: it is dead, if not only for this version."""
+        """Bury a push that cannot be read, unless it is only this version that cannot."""
         if isinstance(taken.error, UnknownFormat):
             self._stats.unknown_format += 1
             self._ring.leave(lane, taken.error)
@@ -101,7 +101,7 @@ class Admission:
         self._settler.bury(lane, taken, dead, receipt)
 
     def _may_move(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
-        """Whether the task's state, expiry and lane let its pushes go; if not, it is taken care of.
+        """Tell whether the task's state, expiry and lane let the push go; if not, take care of it.
 
         Asked only of a task with which something is the matter, as most pushes are of none.
         """

@@ -40,7 +40,7 @@ class DelayLimit:
         self._refresh = refresh
 
     def full(self) -> int:
-        """Lanes that rest now."""
+        """Return how many lanes rest now."""
         return sum(lane.delay_full for lane in self._lanes())
 
     async def run(self) -> None:

@@ -56,7 +56,7 @@ class DeliveryPool:
 
     @property
     def room(self) -> int:
-        """How many pushes may take off now: one round of the loop for each would be slow."""
+        """Return how many pushes may go now: one round of the loop for each would be slow."""
         return min(max(self._sink.batch_size, _AT_ONCE), self._free)
 
     def raise_failure(self) -> None:
@@ -92,7 +92,7 @@ class DeliveryPool:
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[tuple[tuple[Guard, ...], list[Job]]]:
-        """Only jobs that may share a call: a push that needs no answer waits for none."""
+        """Group jobs that may share a call: a push that no guard applies to waits for none."""
         size = self._sink.batch_size
         if size == 1:
             yield from ((self._guards.of(job), [job]) for job in jobs)
@@ -139,7 +139,7 @@ class DeliveryPool:
         outcomes: Sequence[Outcome],
         waits_s: Sequence[float | None],
     ) -> None:
-        """What is to wait is a retry for the guards; if one must not go again, it is settled."""
+        """Settle what landed. Guards see a wait as a retry; one that they forbid is settled."""
         final: Sequence[Outcome | None] = outcomes
         if waits_s:
             pairs = zip(outcomes, waits_s, strict=True)
@@ -169,7 +169,7 @@ class DeliveryPool:
         return outcomes
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        """The sink's outcomes; a sink that fails as a whole means a retry of each."""
+        """Return the sink's outcomes; a sink that fails as a whole means a retry of each."""
         try:
             outcomes = await self._sink.deliver(batch)
             fault = _fault(outcomes, len(batch))
@@ -190,7 +190,7 @@ class DeliveryPool:
 
 
 def _is_given_up() -> bool:
-    """Whether this flight was cancelled: a sink may raise a cancellation of its own, too."""
+    """Tell whether this flight was cancelled: a sink may raise a cancellation of its own, too."""
     flight = asyncio.current_task()
     return flight is not None and flight.cancelling() > 0
 
@@ -200,7 +200,7 @@ def _unheard(reason: str) -> Outcome:
 
 
 def _fault(outcomes: Sequence[Outcome], count: int) -> str:
-    """What is wrong with a sink's answer, if anything."""
+    """Return what is wrong with a sink's answer, or an empty text."""
     if len(outcomes) != count:
         return f"sink answered {len(outcomes)} outcomes for {count} pushes"
     for outcome in outcomes:
@@ -218,7 +218,7 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
 
 
 def _is_text(reason: object) -> bool:
-    """Whether it can be written down: a text may hold halves of characters."""
+    """Tell whether it can be written down: a text may hold halves of characters."""
     if not isinstance(reason, str):
         return False
     try:

@@ -83,7 +83,7 @@ class Intake:
             return
         now_s = time.monotonic()
         messages = [Message(one, now_s) for one in taken]
-        lane_input.last_seq = max(lane_input.last_seq, *(message.last_seq for message in messages))
+        lane_input.saw(messages)
         if all(one.is_first for one in taken):
             lane_input.add(messages)
             self._on_ready(lane)
@@ -91,7 +91,7 @@ class Intake:
             self._ask(_Batch(lane, lane_input, lane_input.reader, messages))
 
     def _ask(self, batch: _Batch) -> None:
-        batch.lane_input.asking += 1
+        batch.lane_input.ask()
         self._waiting.append(batch)
         self._due.set()
 
@@ -109,7 +109,7 @@ class Intake:
             batches, self._waiting = self._waiting, []
             await backoff.until_done(partial(self._drop_what_is_over, batches))
             for batch in batches:
-                batch.lane_input.asking -= 1
+                batch.lane_input.answered()
                 self._hand_on(batch)
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
@@ -129,7 +129,7 @@ class Intake:
                         self._ask(again)
 
     async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> None:
-        """From each message those of its pushes that have ended, or wait elsewhere."""
+        """Drop from each message those of its pushes that have ended, or wait elsewhere."""
         questions = [question for batch in batches for question in self._questions(batch)]
         answers = await self._registry.gone([question.span for question in questions])
         for (span, messages), bits in zip(questions, answers, strict=True):
@@ -169,7 +169,7 @@ class Intake:
 
 
 def _narrow(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of these in parts of which none is wider than one question may be."""
+    """Yield the first and last of each part, none wider than one question may be."""
     first = last = seqs[0]
     if seqs[-1] - first < _WIDEST_SPAN:
         yield first, seqs[-1]
@@ -183,7 +183,7 @@ def _narrow(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _runs(some: list[tuple[int, int, Message]]) -> Iterator[list[tuple[int, int, Message]]]:
-    """In the order of their seqs, as many together as one question may be wide."""
+    """Yield them in the order of their seqs, as many together as one question may be wide."""
     some.sort(key=itemgetter(0))
     start = 0
     for place, (_, last, _) in enumerate(some):

@@ -31,7 +31,7 @@ class Job(msgspec.Struct, gc=False):
     leave: int = 0
 
     def flight(self) -> Flight:
-        """What a breaker has to know of it."""
+        """Return what a breaker has to know of the push."""
         return Flight(
             self.push.push_id,
             self.task.id,

@@ -55,11 +55,30 @@ class LaneInput:
 
     @property
     def is_low(self) -> bool:
-        """Whether it is time to pull more off the reader."""
+        """Tell whether it is time to pull more off the reader."""
         return self.has_more and not self.asking and self.messages <= max(1, self.depth // 8)
 
+    def want(self) -> None:
+        """Have a reader from now on, as soon as it is open."""
+        self.wanted = True
+
+    def opened(self, reader: LaneReader | None) -> None:
+        """Take messages off this reader from now on."""
+        self.reader = reader
+
+    def ready(self) -> None:
+        """Note that the reader has something."""
+        self.has_more = True
+
+    def close(self) -> LaneReader | None:
+        """Forget what is at hand, and return the reader, which is to be closed."""
+        reader, self.reader = self.reader, None
+        self.has_more = False
+        self.clear()
+        return reader
+
     def pull(self) -> list[Taken]:
-        """The next few messages of the reader, which says when it has something again."""
+        """Take the next few messages of the reader, which says when it has something again."""
         pulled: list[Taken] = []
         reader = self.reader
         most = max(1, self.depth // 4)
@@ -74,7 +93,7 @@ class LaneInput:
         return [message for some in self._at_hand for message in some]
 
     def add(self, messages: Iterable[Message]) -> None:
-        """These were asked about: they are at hand."""
+        """Have messages at hand that were asked about."""
         by_task = {self._turn_of(some[0]): some for some in self._at_hand}
         for message in messages:
             turn = self._turn_of(message)
@@ -86,13 +105,13 @@ class LaneInput:
             self.messages += 1
 
     def _turn_of(self, message: Message) -> str:
-        """Whose turn it waits for. On a task's own lane what cannot be read overtakes nothing."""
+        """Return whose turn it waits for. A task's own lane has one, so nothing is overtaken."""
         return message.task_id if self._is_shared else ""
 
     def take(self, oldest_s: float) -> Held | None:
-        """The next push, of a message that was asked about since that time, on a monotonic clock.
+        """Take the next push; each task has its turn.
 
-        Each task has its turn.
+        It is of a message that was asked about since `oldest_s`, on a monotonic clock.
         """
         if not self._at_hand or self._at_hand[0][0].asked_s < oldest_s:
             return None
@@ -114,7 +133,20 @@ class LaneInput:
             self.clear()
             self.add(left)
 
+    def saw(self, messages: Iterable[Message]) -> None:
+        """Note how far the lane has been read."""
+        self.last_seq = max(self.last_seq, *(message.last_seq for message in messages))
+
+    def ask(self) -> None:
+        """Count a batch that is being asked about."""
+        self.asking += 1
+
+    def answered(self) -> None:
+        """Count off a batch that was asked about."""
+        self.asking -= 1
+
     def clear(self) -> None:
+        """Forget what is at hand."""
         self._at_hand.clear()
         self.messages = 0
 
@@ -183,24 +215,24 @@ class OpenLane:
 
     @property
     def fed(self) -> bool:
-        """Whether there is something new that may be taken."""
+        """Tell whether there is something new that may be taken."""
         return bool(
             (self.later.messages and self._takes_due) or (self.main.messages and self._takes_new)
         )
 
     @property
     def is_low(self) -> bool:
-        """Whether it is time to pull more off one of its readers."""
+        """Tell whether it is time to pull more off one of its readers."""
         return self.main.is_low or self.later.is_low
 
     @property
     def may_move(self) -> bool:
-        """Whether it belongs in the ring: something may be taken, and nothing keeps it back."""
+        """Tell whether it belongs in the ring: something may be taken and nothing holds it."""
         return not (self.held or self.foreign or self.crowded) and bool(self.returned or self.fed)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether there is something new, but too much is parked to take it."""
+        """Tell whether there is something new, but too much is parked to take it."""
         has_new = self.later.messages or (self.main.messages and not self.delay_full)
         return bool(has_new) and not self.fed
 
@@ -210,16 +242,16 @@ class OpenLane:
 
     @property
     def _takes_due(self) -> bool:
-        """What comes due, over and over, must leave the main lane some room."""
+        """Tell whether pushes that come due may be taken: they leave the main lane some room."""
         return self.parked < self.room // 2
 
     @property
     def pending(self) -> int:
-        """What was taken and is neither settled nor given back."""
+        """Return how many pushes were taken and are neither settled nor given back."""
         return self.in_hand - len(self.returned or ())
 
     def take(self, oldest_s: float = 0.0) -> Held | None:
-        """The next push at hand: first what was given back, then what came due, then the rest.
+        """Take the next push: first what was given back, then what came due, then the rest.
 
         Only one that was asked about since `oldest_s`, on a monotonic clock.
         """
@@ -249,12 +281,8 @@ class OpenLane:
         """Return its readers, to be closed: what was given back goes to others with them."""
         self.in_hand -= len(self.returned or ())
         self.returned = None
-        readers = [lane_input.reader for lane_input in self.inputs if lane_input.reader is not None]
-        for lane_input in self.inputs:
-            lane_input.reader = None
-            lane_input.has_more = False
-            lane_input.clear()
-        return readers
+        readers = [lane_input.close() for lane_input in self.inputs]
+        return [reader for reader in readers if reader is not None]
 
     def give_back(self, taken: Held) -> None:
         """Make a push that could not go yet the next to be taken."""

@@ -102,7 +102,7 @@ class LaneRing:
         self.released(lane)
 
     def is_left(self, name: str) -> bool:
-        """Whether the lane is left to others for now."""
+        """Tell whether the lane is left to others for now."""
         lane = self.lanes.get(name)
         return lane is not None and lane.foreign
 

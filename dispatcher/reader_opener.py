@@ -60,7 +60,7 @@ class ReaderOpener:
 
     def open(self, lane: OpenLane, lane_input: LaneInput) -> None:
         """Have a reader opened, as soon as it can be."""
-        lane_input.wanted = True
+        lane_input.want()
         self._queue(lane, lane_input, failed=False)
 
     async def first_opened(self, timeout_s: float) -> None:
@@ -108,7 +108,7 @@ class ReaderOpener:
         try:
             if is_pool(lane.name):
                 await self._make_shared(lane)
-            lane_input.reader = await self._read_known(lane, lane_input)
+            lane_input.opened(await self._read_known(lane, lane_input))
         except PushlaneError as error:
             wait_s = self._backoffs.failed(lane_input.name, error)
             again = partial(self._queue, lane, lane_input, failed=True)
@@ -142,7 +142,7 @@ class ReaderOpener:
 
     def _feeder(self, lane: OpenLane, lane_input: LaneInput) -> OnReady:
         def feed(_: LaneReader) -> None:
-            lane_input.has_more = True
+            lane_input.ready()
             self._fill(lane)
 
         return feed

@@ -97,11 +97,11 @@ class Dispatcher:
         self._lanes.awake.set()
 
     def resting(self) -> list[Restraint]:
-        """What gets fewer pushes than there are, since it fails."""
+        """List what gets fewer pushes than there are, since it fails."""
         return self._delivery.outage.resting(now_ms())
 
     def reads(self, lane: str) -> bool:
-        """Whether this process has the lane open."""
+        """Tell whether this process has the lane open."""
         known = self._ring.lanes.get(lane)
         return known is not None and known.main.reader is not None
 
@@ -110,16 +110,16 @@ class Dispatcher:
         return list(self._ring.lanes)
 
     def is_fed(self, lane: str) -> bool:
-        """Whether this process has something of the lane at hand."""
+        """Tell whether this process has something of the lane at hand."""
         known = self._ring.lanes.get(lane)
         return known is not None and known.fed
 
     def quota(self, lane: str) -> int:
-        """The quota in force for a lane that this process knows."""
+        """Return the quota in force for a lane that this process knows."""
         return self._lanes.scheduler.quota(self._ring.lanes[lane])
 
     def weights(self) -> dict[Level, int]:
-        """The level weights in force."""
+        """Return the level weights in force."""
         return self._lanes.scheduler.weights()
 
     async def run(self) -> None:
@@ -172,7 +172,7 @@ class Dispatcher:
         self._loop.stop()
 
     async def _settle_all(self) -> None:
-        """What flies lands, then outcomes become durable and acked: each as far as time allows."""
+        """Let what is in flight land and its outcomes become durable, as far as time allows."""
         timeout_s = self._settings.drain_timeout_s
         until_s = time.monotonic() + timeout_s
         late = await self._delivery.pool.landed(timeout_s)
@@ -299,7 +299,7 @@ def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None
 
 
 def _fault(error: BaseException) -> str:
-    """Kind and place of it: its text might hold what a push holds."""
+    """Name the kind and place of an error: its text might hold what a push holds."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     frames = traceback.extract_tb(error.__traceback__)

@@ -32,11 +32,11 @@ class StallDetector:
         self._stalls: dict[OpenLane, _Stall] = {}
 
     def went(self, lane: OpenLane) -> None:
-        """Something of the lane could go."""
+        """Note that something of the lane could go."""
         self._stalls.pop(lane, None)
 
     def stuck(self, parking: Iterable[OpenLane], now_s: float) -> dict[OpenLane, float]:
-        """Of the lanes of which something is parked, those to put some off, and for how long.
+        """Return, of lanes of which something is parked, those to put some off, and how long.
 
         The others get more room if they are stuck, and less when they no longer need it.
         """

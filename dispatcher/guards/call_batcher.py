@@ -35,7 +35,7 @@ class CallBatcher(Generic[R]):
         self._due = asyncio.Event()
 
     async def ask(self, jobs: Sequence[Job]) -> Sequence[R]:
-        """The results for these jobs, each of another push. Answered while `run` runs."""
+        """Return the results for these jobs, each of another push, while `run` runs."""
         answer: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(jobs, answer))
         self._due.set()
@@ -52,7 +52,7 @@ class CallBatcher(Generic[R]):
                     await asyncio.sleep(_REST_S)
 
     def _next(self) -> list[_Asked[R]]:
-        """All that waits, except who names a push that another one names already."""
+        """Return all that waits, except who names a push that another one names already."""
         group: list[_Asked[R]] = []
         waiting: list[_Asked[R]] = []
         named: set[tuple[str, int]] = set()

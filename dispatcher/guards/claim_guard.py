@@ -73,7 +73,7 @@ class ClaimGuard(StoreGuard):
         return final
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
-        """Whether to deliver it now; if not, it is taken care of."""
+        """Tell whether to deliver the push now; if not, take care of it."""
         if result is None:
             return True
         self._stats.claims[result] += 1
@@ -103,12 +103,12 @@ class ClaimGuard(StoreGuard):
 
 
 def _is_buried(task: Task) -> bool:
-    """Whether what may have arrived is not sent again."""
+    """Tell whether a push of the task that may have arrived is not sent again."""
     return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
 
 
 def _final(job: Job, outcome: Outcome | None) -> Outcome | None:
-    """A retry of what may have arrived is none where that must not be sent again."""
+    """Bury instead of a retry what may have arrived, where that must not be sent again."""
     if (
         outcome is None
         or outcome.kind is not Kind.RETRY

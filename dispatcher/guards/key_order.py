@@ -73,7 +73,7 @@ class KeyOrder:
         return len(self._chains)
 
     def may_go(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
-        """Whether it is this push's turn. If not, it is parked, and comes back when it is."""
+        """Tell whether it is this push's turn. If not, it is parked, and comes back when it is."""
         now_s = time.monotonic()
         if taken.cleared_s:
             if now_s - taken.cleared_s <= _CLEARED_FOR_S:
@@ -86,7 +86,7 @@ class KeyOrder:
         return False
 
     def settled(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
-        """What became of these pushes is durable: it finished them, or they are on a lane again."""
+        """Hear what became of pushes: an outcome is durable, or they are on a lane again."""
         if self._chains.is_idle:
             return
         now_s = time.monotonic()
@@ -109,7 +109,7 @@ class KeyOrder:
             backoff.reset()
 
     async def _wait(self) -> None:
-        """Until something came, or it is time to ask again for what waits."""
+        """Wait until something came, or it is time to ask again for what waits."""
         if not self._chains:
             await self._due.wait()
         elif not self._due.is_set():
@@ -140,7 +140,7 @@ class KeyOrder:
             await asyncio.gather(*(self._ask_of(*pair) for pair in by_task.items()))
 
     async def _ask_of(self, task_id: str, some: list[Parked]) -> None:
-        """Whether each is finished itself, and whether the one before it is."""
+        """Ask whether each push is finished itself, and whether the one before it is."""
         seqs = [seq for one in some for seq in (one.push.seq, one.push.after_seq or one.push.seq)]
         answers = await self._registry.finished(task_id, seqs)
         now_s = time.monotonic()
@@ -158,7 +158,7 @@ class KeyOrder:
         self._let_go(going, now_s)
 
     def _end(self, one: Parked, now_s: float) -> list[Parked]:
-        """It is finished already: those that waited for it."""
+        """Drop a push that is finished already, and return those that waited for it."""
         one.lane.unpark()
         self._stalls.went(one.lane)
         self._settler.forget(one.lane, one.taken, one.push)
@@ -176,19 +176,20 @@ class KeyOrder:
         self._ring.resume(one.lane)
 
     def _give_back_changed(self) -> None:
-        """Tasks that were paused, moved or ended meanwhile: admission knows what to do."""
+        """Give back pushes of tasks that changed meanwhile: admission knows what to do."""
         for one in self._chains.parked():
             if self._is_changed(one.task):
                 self._chains.remove(one)
                 self._give_back(one)
 
     def _is_changed(self, task: Task) -> bool:
-        """Whether the task has a newer value, or its lane goes to others, with what waits of it."""
+        """Tell whether the task has a newer value, or its lane is left to others."""
         return self._tasks.find(task.id) is not task or self._ring.is_left(task.lane)
 
     def _make_room(self, now_s: float) -> None:
-        """The later lane takes some of those that overfill a lane: not the lowest seqs, which are
-        the likeliest to be next.
+        """Put some of those that overfill a lane off to its later lane.
+
+        The lowest seqs stay, as they are the likeliest to be next.
         """
         by_lane: dict[OpenLane, list[Parked]] = defaultdict(list)
         for one in self._chains.parked():

@@ -104,8 +104,10 @@ class PoisonGuard(StoreGuard):
         return list(outcomes)
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
-        """A claim that is still there is that of a process which let go of the push: the broker
-        gives a message to one at a time.
+        """Tell whether to deliver the push now; if not, count a strike against it.
+
+        A claim that is still there is that of a process which let go of the push: the broker gives
+        a message to one at a time.
         """
         if result in (None, ClaimResult.WON):
             return True
@@ -154,5 +156,5 @@ def _place(job: Job) -> tuple[str, int]:
 
 
 def _claim_of(job: Job) -> Push:
-    """What is claimed: for each strike anew, and apart from the push's own delivery."""
+    """Return what is claimed: for each strike anew, and apart from the push's own delivery."""
     return Push(f"{job.push.task_id}~{job.push.strikes}", job.push.seq, "")

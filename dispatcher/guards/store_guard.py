@@ -151,12 +151,12 @@ class StoreGuard(ABC):
 
 
 def claim_ttl_s(settings: Settings) -> float:
-    """For how long what is taken lasts when its process is lost: longer than any delivery."""
+    """Return how long what is taken lasts if its process is lost: longer than a delivery."""
     return settings.sink_timeout_s + settings.claim_timeout_s
 
 
 def _parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """Jobs of distinct pushes, and those whose push is among them already: it has come twice."""
+    """Return jobs of distinct pushes, and those whose push is among them already."""
     firsts: dict[tuple[str, int], Job] = {}
     repeats = []
     for job in jobs:

@@ -49,7 +49,7 @@ class Completion:
                 self._due.set()
 
     def on_task(self, task: Task) -> None:
-        """A task is new or changed: when it is sealed, its count may be full already."""
+        """Look at a task that is new or changed: once it is sealed, its count may be full."""
         if task.state.is_terminal:
             self.finished.pop(task.id, None)
         elif task.total is not None:

@@ -88,13 +88,13 @@ class Receipts:
         self.waiting = 0
 
     def of(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> Receipt | None:
-        """The receipt of an outcome that was heard of at that time, now unless it is given."""
+        """Return the receipt of an outcome that was heard of at `at_ms`, now unless it is given."""
         if not self.is_on:
             return None
         return Receipt(job, kind, reason, at_ms)
 
     def of_dropped(self, lane: OpenLane, taken: Held, reason: str) -> Receipt | None:
-        """The receipt of a push that has no lane to go on; its task may be unknown here."""
+        """Return the receipt of a push that has no lane to go on; its task may be unknown here."""
         push = taken.push
         if not self.is_on or push is None:
             return None
@@ -124,7 +124,7 @@ class Receipts:
         return self._hasher
 
     async def _bodies(self, receipts: Sequence[Receipt], hasher: Hasher) -> list[bytes]:
-        """The same when an append is tried again: a reader knows a batch by its id.
+        """Encode once, though an append is tried again: a reader knows a batch by its id.
 
         Between bodies others have their turn, so that pushes go on being taken.
         """
@@ -135,7 +135,7 @@ class Receipts:
         return bodies
 
     def _fitting(self, receipts: Sequence[Receipt], hasher: Hasher) -> Iterator[bytes]:
-        """In several bodies when their attributes are large."""
+        """Yield several bodies when their attributes are large."""
         body = encode_receipts(self._batch(receipts, hasher))
         if len(body) <= MOST_BYTES or len(receipts) == 1:
             yield body
@@ -169,7 +169,7 @@ class Receipts:
         )
 
     def _of_tasks(self, tasks: list[Task]) -> dict[str, Any]:
-        """The columns that follow from each push's task as it was: often all of them one."""
+        """Return the columns that follow from each push's task as it was: often all are one."""
         weights = self._weights()
         names = list(map(id, tasks))
         kinds = list(dict(zip(names, tasks, strict=True)).values())
@@ -186,7 +186,7 @@ class Receipts:
 
 
 def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
-    """A value for each receipt, of one for each kind of task."""
+    """Return a value for each receipt, of one for each kind of task."""
     if len(kinds) == 1:
         return values * len(names)
     by_name = dict(zip(map(id, kinds), values, strict=True))
@@ -194,7 +194,7 @@ def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
 
 
 def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
-    """Most pushes could go at once: whether all could is asked first, which costs little."""
+    """Return when each could go. Most could at once: whether all could is cheap to find out."""
     tasks = {id(job.task): job.task for job in jobs}.values()
     if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in tasks):
         return [eligible_ms(job.task, job.push) for job in jobs]
@@ -202,7 +202,7 @@ def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
 
 
 def eligible_ms(task: Task, push: Push) -> int:
-    """When this attempt could first be sent: not before its time, and not in quiet hours."""
+    """Return when this attempt could first be sent: not early, and not in quiet hours."""
     at_ms = push.due_at_ms or push.submitted_at_ms
     if task.not_before_ms or push.not_before_ms or task.quiet:
         return due_ms(task, push, at_ms)
@@ -210,7 +210,7 @@ def eligible_ms(task: Task, push: Push) -> int:
 
 
 def _reason(receipt: Receipt) -> str:
-    """A sink wrote it: it may hold the recipient, or more than a report has room for."""
+    """Mask the recipient in a reason that a sink wrote, and cut it to a report's room."""
     recipient = receipt.job.push.recipient
     reason = receipt.reason
     if recipient and recipient in reason:
@@ -219,7 +219,7 @@ def _reason(receipt: Receipt) -> str:
 
 
 def _column(values: list[T]) -> list[T]:
-    """Nothing, when no receipt has any."""
+    """Return nothing when no receipt has any."""
     return values if any(values) else []
 
 

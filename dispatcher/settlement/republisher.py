@@ -64,10 +64,10 @@ class Acks(Protocol):
     """Who acks what a push came on, once it is on another lane."""
 
     def end(self, ends: Sequence[Ack]) -> None:
-        """These are published."""
+        """Hear of pushes that are published."""
 
     def give_up(self, ends: Sequence[Ack]) -> None:
-        """These stay unacked: only a process of a newer version can publish them."""
+        """Hear of pushes that only a process of a newer version can publish."""
 
 
 class DelayLanes:
@@ -173,13 +173,13 @@ class Republisher:
         return [move.end for move in moves]
 
     async def _is_over(self, lane: str) -> bool:
-        """Whether the registry says that the lane went with its task."""
+        """Tell whether the registry says that the lane went with its task."""
         task_id = task_of(lane)
         task = await self._backend.find(task_id) if task_id is not None else None
         return task is None or task.state.is_terminal
 
     def _dropped(self, move: Republish) -> Ack:
-        """Its lane went with its task, and the push with them."""
+        """Count a push as dropped whose lane went with its task."""
         receipt = self._receipts.of_dropped(move.end.lane, move.end.taken, _GONE)
         return replace(move.end, kind=Kind.DROPPED, receipt=receipt)
 

@@ -95,16 +95,16 @@ class Settler:
 
     @property
     def is_late(self) -> bool:
-        """Whether an outcome has waited for so long that a kill now would repeat too many."""
+        """Tell whether an outcome has waited for so long that a kill now would repeat too many."""
         since_s = self._flushing_since_s or self._ends_since_s
         return since_s != 0.0 and time.monotonic() - since_s > _LATEST_S
 
     def _is_crowded(self, lane: OpenLane) -> bool:
-        """It may have half as much as there is room left, and a few however many others have."""
+        """Tell whether the lane has over half the room that is left; a few are always allowed."""
         return lane.unsettled >= max(_LEAST_A_LANE, (_MOST_UNSETTLED - self.unsettled) // 2)
 
     def finish(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
-        """The push is finished: count it, then ack. It was at `at_ms`, now unless that is given."""
+        """Count a finished push, then ack. It was at `at_ms`, now unless that is given."""
         self._count(job.lane)
         push = job.push
         receipt = Receipt(job, kind, reason, at_ms) if self._receipts.is_on else None
@@ -113,7 +113,7 @@ class Settler:
         self._ended.set()
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
-        """The same of many that are delivered: nearly all are."""
+        """Do as `finish` does for many that are delivered, as nearly all are."""
         with_receipts, append = self._receipts.is_on, self._ends.append
         kind = Kind.DELIVERED
         for job in jobs:
@@ -134,7 +134,7 @@ class Settler:
         target: str,
         body: bytes,
     ) -> None:
-        """The push goes on another lane: publish, then ack."""
+        """Publish a push on another lane, then ack."""
         self._count(lane)
         end = Ack(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
         self._republisher.add(Republish(target, body, end))
@@ -148,7 +148,7 @@ class Settler:
         delay_s: float,
         receipt: Receipt | None = None,
     ) -> None:
-        """The push waits on the lane's later lane, not to be taken before `delay_s`.
+        """Let a push wait on its later lane, not to be taken before `delay_s`.
 
         There is a receipt when it was tried.
         """
@@ -162,7 +162,7 @@ class Settler:
     def bury(
         self, lane: OpenLane, taken: Held, dead: DeadPush, receipt: Receipt | None = None
     ) -> None:
-        """The push is dead: put it on a dead-letter lane with the reason, count it, then ack.
+        """Put a dead push on a dead-letter lane with the reason, count it, then ack.
 
         A task with a lane of its own has a dead-letter lane of its own, so that none has to look
         through the dead of others. It costs no reader, as nobody reads it until somebody asks.
@@ -175,24 +175,24 @@ class Settler:
         self._republisher.add(Republish(target, encode_dead(dead), end))
 
     def forget(self, lane: OpenLane, taken: Held, push: Push) -> None:
-        """The push was finished before this copy of it came: nothing is to be done for it."""
+        """Ack a copy of a push that was finished before it came."""
         self._count(lane)
         self._ends.append(Ack(lane, taken, push.task_id, push.seq, None))
         self._ended.set()
 
     def ack(self, message: Message) -> None:
-        """All of its pushes were settled before this copy of it came."""
+        """Ack a copy of a message of which every push was settled before it came."""
         self._settled_before.append(message.taken)
         self._unacked += 1
         self._ended.set()
 
     def end(self, ends: Sequence[Ack]) -> None:
-        """These are on another lane: count them, then ack."""
+        """Count pushes that are on another lane now, then ack."""
         self._ends.extend(ends)
         self._ended.set()
 
     def give_up(self, ends: Sequence[Ack]) -> None:
-        """These stay unacked, for processes of a newer version."""
+        """Leave pushes unacked, for processes of a newer version."""
         self._release(ends)
 
     async def run_moves(self) -> None:
@@ -214,7 +214,7 @@ class Settler:
             self._flushing_since_s = 0.0
 
     async def _flush(self, ends: list[Ack], acked: list[Taken], backoff: Backoff) -> None:
-        """Messages are acked when all of their pushes are settled, besides those of `acked`."""
+        """Make outcomes durable; ack the messages of which all pushes are settled, and `acked`."""
         settled_before = len(acked)
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         progress: Sequence[Progress] = []
@@ -274,7 +274,7 @@ def _moved(ends: list[Ack]) -> list[Moved]:
 
 
 def _rounded(delay_s: float) -> float:
-    """Delays in steps, so that retries travel in batches; never shorter than asked for."""
+    """Round a delay up to a step, so that retries travel in batches."""
     return -(-delay_s // _DELAY_STEP_S) * _DELAY_STEP_S if delay_s > 0 else 0.0
 
 

@@ -100,8 +100,9 @@ class Scene:
             registry, self.settler, lambda _: task, lambda _: self.ready.set(), self.stats
         )
         for lane_input, reader in ((self.lane.main, main), (self.lane.later, later)):
-            lane_input.reader = reader
-            lane_input.has_more = reader is not None
+            lane_input.opened(reader)
+            if reader is not None:
+                lane_input.ready()
 
     def at_hand(self) -> list[int]:
         return [
@@ -247,7 +248,7 @@ async def test_an_answer_about_what_a_closed_reader_gave_puts_nothing_at_hand() 
     await registry.refused.wait()
 
     scene.lane.let_go()
-    scene.lane.main.reader = Reader("task-t", [])  # it was opened again meanwhile
+    scene.lane.main.opened(Reader("task-t", []))  # it was opened again meanwhile
     registry.away = False
     await until(lambda: not scene.lane.main.asking)
 
