@@ -18,7 +18,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from pushlane.dispatcher.backoff import Backoff
-from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from pushlane.dispatcher.backoff import Backoffs
 from pushlane.dispatcher.known_tasks import KnownTasks
-from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.lanes.errors import PushlaneError, UnknownLane
 from pushlane.lanes.naming import is_pool, task_of

@@ -195,9 +195,9 @@ class Dispatcher:
             )
 
     async def _let_go(self) -> None:
-        """Give up what still flies; others may have the lanes and the janitor's lease at once."""
+        """Give up what is in flight; others may have the lanes and the janitor's lease at once."""
         closing = (
-            ("what flies", self._delivery.pool.give_up),
+            ("what is in flight", self._delivery.pool.give_up),
             ("the lanes", self._ring.close),
             ("the janitor's lease and what it says of itself", self._resign),
         )

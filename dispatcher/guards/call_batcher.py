@@ -1,4 +1,4 @@
-"""Calls to a store in groups: what many flights ask at the same moment goes in one call.
+"""Calls to a store in groups: what many deliveries ask at the same moment goes in one call.
 
 One call is under way at a time; what is asked for meanwhile goes together into the next one. After
 a small one there is a moment's rest, since a call costs much more than a push in it; who asks while
@@ -58,7 +58,7 @@ class CallBatcher(Generic[R]):
         named: set[tuple[str, int]] = set()
         for asked in self._asked:
             pushes = {(job.push.task_id, job.push.seq) for job in asked.jobs}
-            if asked.answer.done():  # its flight was given up
+            if asked.answer.done():  # its delivery was given up
                 continue
             if named.isdisjoint(pushes):
                 named |= pushes

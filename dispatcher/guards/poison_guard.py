@@ -53,7 +53,7 @@ class PoisonGuard(StoreGuard):
         self._clock_s = clock_s
         self._old_at_s = clock_s() + YOUNG_S
         self._found_no_mark = False  # as long as it is not known
-        self._flying = 0
+        self._in_flight = 0
         self._held: set[tuple[str, int]] = set()  # claims of our own that are not let go of yet
         self._claims = self._batched_take(self._claim)
         self._releases = self._batched_give_back(self._release, attrgetter("watched_by"))
@@ -82,23 +82,23 @@ class PoisonGuard(StoreGuard):
         if not jobs:
             return []
         strikes = jobs[0].push.strikes
-        if strikes and self._flying >= (self._most if strikes == 1 else 1):
+        if strikes and self._in_flight >= (self._most if strikes == 1 else 1):
             self._outcomes.later(jobs[0], _AGAIN_S * random.uniform(0.5, 1.5))
             return []
-        self._flying += bool(strikes)
+        self._in_flight += bool(strikes)
         places = set(map(_place, jobs))
         self._held |= places
         results = await self._claims.ask(jobs)
         going = [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
         self._held -= places.difference(map(_place, going))
-        self._flying -= bool(strikes and not going)
+        self._in_flight -= bool(strikes and not going)
         return going
 
     async def conclude(
         self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
     ) -> list[Outcome | None]:
         """Release the claims: the pushes are no longer on their way, and this process lives."""
-        self._flying -= bool(jobs[0].push.strikes)
+        self._in_flight -= bool(jobs[0].push.strikes)
         await self._releases.ask(jobs)
         self._held.difference_update(map(_place, jobs))
         return list(outcomes)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pushlane.dispatcher.intake import STALE_S, Intake
-from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.bundle import MOST_PUSHES, packed
