@@ -1,4 +1,4 @@
-"""Whether a push may go out now: asked at the last moment, when it has a slot.
+"""Tell whether a push may go out now: asked at the last moment, when it has a slot.
 
 What may not is taken care of here: buried, counted, forwarded, kept for later, or left to a process
 that can read it.
@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_manager import LaneManager
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
@@ -24,31 +26,37 @@ from pushlane.lanes.task_transitions import now_ms
 
 
 class Admission:
+    """Lets pushes go, and takes care of those that may not."""
+
     def __init__(
         self,
-        roster: LaneManager,
+        tasks: KnownTasks,
+        lookups: TaskLookups,
+        ring: LaneRing,
         settler: Settler,
-        order: KeyOrder,
+        key_order: KeyOrder,
         receipts: Receipts,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self._roster = roster
+        self._tasks = tasks
+        self._lookups = lookups
+        self._ring = ring
         self._settler = settler
-        self._order = order
+        self._key_order = key_order
         self._receipts = receipts
         self._stats = stats
         self._clock_ms = clock_ms
 
     def admit(self, lane: OpenLane, taken: Held) -> Job | None:
-        """The push as a job, or None when it is not to be sent now; then it is taken care of."""
+        """Return the push as a job, or None when it is not to be sent now and is taken care of."""
         push = taken.push
         if push is None:
             self._set_aside(lane, taken)
             return None
-        task = self._roster.find(push.task_id)
+        task = self._tasks.find(push.task_id)
         if task is None:
-            self._roster.ask(push.task_id, lane, taken)
+            self._lookups.ask(push.task_id, lane, taken)
             return None
         is_plain = task.state is State.RUNNING and task.lane == lane.name and not task.expires_at_ms
         if not (is_plain or self._may_move(lane, taken, push, task)):
@@ -60,7 +68,7 @@ class Admission:
                 self._stats.deferred += 1
                 self._settler.later(lane, taken, push, taken.body, hop_s(due, now))
                 return None
-        if task.ordered and not self._order.may_go(lane, taken, push, task):
+        if task.ordered and not self._key_order.may_go(lane, taken, push, task):
             return None
         if is_over:  # in its turn: what comes after it waits for that, too
             self._finish(Job(lane, taken, push, task), Kind.EXPIRED)
@@ -68,16 +76,16 @@ class Admission:
         return Job(lane, taken, push, task)
 
     def _set_aside(self, lane: OpenLane, taken: Held) -> None:
-        """It cannot be read: it is dead, if not only for this version."""
+        """Bury a push that cannot be read, unless it is only this version that cannot."""
         if isinstance(taken.error, UnknownFormat):
             self._stats.unknown_format += 1
-            self._roster.leave(lane, taken.error)
+            self._ring.leave(lane, taken.error)
             return
         raw, reason = taken.message.raw(taken.place), f"malformed: {taken.error}"
         task_id = taken.message.task_id
-        task = self._roster.find(task_id)
+        task = self._tasks.find(task_id)
         if task_id and task is None:
-            self._roster.ask(task_id, lane, taken)
+            self._lookups.ask(task_id, lane, taken)
             return
         if task is not None and task.state.is_terminal:
             self._finish(Job(lane, taken, Push(task_id, taken.seq, ""), task), Kind.DROPPED)
@@ -93,7 +101,7 @@ class Admission:
         self._settler.bury(lane, taken, dead, receipt)
 
     def _may_move(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
-        """Whether the task's state, expiry and lane let its pushes go; if not, it is taken care of.
+        """Tell whether the task's state, expiry and lane let the push go; if not, take care of it.
 
         Asked only of a task with which something is the matter, as most pushes are of none.
         """
@@ -107,7 +115,7 @@ class Admission:
             self._stats.forwarded += 1
             self._settler.move(lane, taken, push, task.lane, taken.body)
         elif task.state is State.PAUSED:
-            self._roster.hold(lane, taken)
+            self._ring.hold(lane, taken)
         else:
             return True
         return False

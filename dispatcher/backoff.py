@@ -86,7 +86,7 @@ class Backoffs:
         return backoff.failed(error)
 
     def forget(self, lane: str) -> None:
-        """It is gone."""
+        """Forget a lane that is gone."""
         self._failing.pop(lane, None)
 
     def reset(self, lane: str) -> None:

@@ -138,7 +138,7 @@ class Restraint(msgspec.Struct, frozen=True):
 
 
 def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
-    """The sink, as long as it rests or is throttled; `now_s` is on the clock of the view."""
+    """List the sink while it rests or is throttled; `now_s` is on the clock of the view."""
     if view.state is BreakerState.CLOSED:
         return []
 
@@ -265,7 +265,7 @@ class Breaker:
         self._gap_s = 1 / max((1 + _GAIN) * self._answers_per_s, 1 / TRICKLE_EVERY_S)
 
     def wake_at_s(self) -> float | None:
-        """When `room` may have grown though nothing has landed; None if it cannot.
+        """Return when `room` may have grown though nothing has landed; None if it cannot.
 
         To be asked only after `room` left slots free: it may lie in the past while nothing is sent.
         """
@@ -277,7 +277,7 @@ class Breaker:
         return self._went_at_s + (self._gap_s if is_next else TRICKLE_EVERY_S)
 
     def choose(self, candidates: Sequence[Flight]) -> int:
-        """The index of the one to try, while few may go.
+        """Return the index of the one to try, while few may go.
 
         First what may be repeated, then what was tried least, then what no attempt was counted
         against, then of the app and the task that were not tried for longest: so a push, task or
@@ -291,7 +291,7 @@ class Breaker:
         return min(range(len(candidates)), key=rank)
 
     def admit(self, now_s: float, count: int) -> int:
-        """So many of `room` were taken. Returns their leave, which ends when the sink is down."""
+        """Count pushes that take room. Returns their leave, which ends when the sink is down."""
         if self._heard_at_s is None:
             self._heard_at_s = now_s
         self._in_flight += count
@@ -306,7 +306,7 @@ class Breaker:
         return leave == self._epoch
 
     def give_back(self, leave: int, count: int) -> None:
-        """So many that were admitted do not go."""
+        """Count off pushes that were admitted and do not go."""
         if self.holds(leave):
             self._in_flight -= count
             self._is_probing = False
@@ -345,14 +345,14 @@ class Breaker:
         return self._phase is _Phase.CLOSED and self._balance == self._most and not self._doubt
 
     def landed_well(self, now_s: float, leave: int, count: int) -> bool:
-        """So many were delivered. False if it has to know more of them: ask `landed` of each."""
+        """Count deliveries. Returns False if it has to know more of them: tell `landed` of each."""
         if not self._is_well or self._refused or leave != self._epoch:
             return False
         self._land_well(now_s, count)
         return True
 
     def _land_well(self, now_s: float, count: int) -> None:
-        """The short way of nearly all pushes: the same as the long one, with less to do."""
+        """Do what `landed` does, with less to do, for pushes that were delivered."""
         self._in_flight -= count
         self._heard_at_s = now_s
         self._has_succeeded = True
@@ -389,7 +389,7 @@ class Breaker:
         return self._heard_at_s is not None and now_s >= self._heard_at_s + QUIET_S
 
     def _on_answer(self, now_s: float, sign: Sign) -> None:
-        """Somebody is there, who took the push or said that it is at fault itself."""
+        """Note that somebody is there, who took the push or said that it is at fault itself."""
         self._heard_at_s = now_s
         self._answers += 1
         self._pace(now_s)
@@ -441,7 +441,7 @@ class Breaker:
         return sign
 
     def _on_failed_probe(self, now_s: float, sign: Sign) -> Sign:
-        """It rests on; but a sink that says no for so long is believed."""
+        """Let the sink rest on; but one that says no for so long is believed."""
         is_old = now_s >= self._down_since_s + STORM_PATIENCE_S
         if sign is Sign.FINAL and self._is_storm and is_old:
             self._believes_until_s = now_s + STORM_PATIENCE_S
@@ -459,7 +459,7 @@ class Breaker:
         self._failures.add(True)
 
     def _suspect(self, now_s: float, sign: Sign, outcome: Outcome) -> None:
-        """It may be down: only a trickle goes until that is known."""
+        """Let only a trickle go until it is known whether the sink is down."""
         if self.is_closed:
             self._down_since_s = now_s
         self._cause = _CAUSES[sign]
@@ -484,7 +484,7 @@ class Breaker:
         self._is_probing = False
 
     def _rest(self, after_s: float, now_s: float) -> None:
-        """Until the next probe: so long after the last push went, and as long as was asked for."""
+        """Set the next probe: so long after the last push went, and as long as was asked for."""
         first_s, last_s = PROBE_EVERY_S
         due_s = after_s + first_s + (last_s - first_s) * self._chance()
         self._probe_at_s = min(max(due_s, self._asked_until_s), now_s + LONGEST_REST_S)
@@ -504,7 +504,7 @@ class Breaker:
             self._rotation = _Rotation()
 
     def _heed(self, now_s: float, after_s: float | None) -> None:
-        """A wait that the sink asks for; a failed probe that names none takes it back."""
+        """Take over a wait that the sink asks for; a failed probe that names none takes it back."""
         if after_s is not None and after_s > 0:
             wait_s = min(after_s, LONGEST_REST_S)
             self._asked_until_s = now_s + wait_s * (1 + self._chance() / 10)
@@ -570,7 +570,7 @@ class _Share:
             self._known = self._share
 
     def add_well(self, count: int) -> None:
-        """So many that have not failed."""
+        """Count pushes that have not failed."""
         if self._share or self._count < _LANDINGS_KNOWN:
             for _ in range(count):
                 self.add(False)
@@ -598,11 +598,11 @@ class _Rotation:
         _remember(self._apps, flight.app, at)
 
     def times(self, flight: Flight) -> int:
-        """How often it failed, as far as that is known."""
+        """Return how often it failed, as far as that is known."""
         return self._times.get(flight.push_id, 0)
 
     def rank(self, flight: Flight) -> tuple[bool, bool, int, bool, int, int]:
-        """The lowest is next. A push that failed five times is no better for being repeatable."""
+        """Rank a push; the lowest is next. Five failures outweigh that it may be repeated."""
         times = self.times(flight)
         return (
             times >= _SAME_PROBES,

@@ -16,7 +16,7 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.lanes.errors import PushlaneError, UnknownLane
 from pushlane.lanes.ports import Broker
 
-log = logging.getLogger("pushlane.brim")
+log = logging.getLogger("pushlane.delay_limit")
 
 _EVERY_S = 1.0
 _LOOKS_A_LIMIT = 100
@@ -40,8 +40,8 @@ class DelayLimit:
         self._refresh = refresh
 
     def full(self) -> int:
-        """Lanes that rest now."""
-        return sum(lane.brimful for lane in self._lanes())
+        """Return how many lanes rest now."""
+        return sum(lane.delay_full for lane in self._lanes())
 
     async def run(self) -> None:
         backoff = Backoff(log, "the broker")
@@ -50,7 +50,7 @@ class DelayLimit:
             await asyncio.sleep(_EVERY_S)
 
     async def _look(self) -> None:
-        due = [lane for lane in self._lanes() if lane.brimful or lane.deferred >= self._step]
+        due = [lane for lane in self._lanes() if lane.delay_full or lane.deferred >= self._step]
         groups = [due[first : first + _AT_ONCE] for first in range(0, len(due), _AT_ONCE)]
         await for_each(groups, self._measure_all)
 
@@ -59,21 +59,21 @@ class DelayLimit:
         raise_first(found)
 
     async def _measure(self, lane: OpenLane) -> None:
-        deferred, lane.deferred = lane.deferred, 0
+        deferred = lane.take_deferred()
         try:
-            brimful = await self._broker.backlog(lane.later.name) >= self._most
+            is_full = await self._broker.backlog(lane.later.name) >= self._most
         except UnknownLane:  # dropped with its task
             return
         except PushlaneError:  # it is due still
-            lane.deferred += deferred
+            lane.add_deferred(deferred)
             raise
-        if brimful is not lane.brimful:
-            lane.brimful = brimful
+        if is_full is not lane.delay_full:
+            lane.set_delay_full(is_full)
             self._log(lane)
             self._refresh(lane)
 
     def _log(self, lane: OpenLane) -> None:
-        if lane.brimful:
+        if lane.delay_full:
             text = "lane %s rests: %d of its pushes wait for their time (later_max)"
             log.warning(text, lane.name, self._most, extra={"action": "lane_full"})
         else:

@@ -1,4 +1,4 @@
-"""Pushes on their way: hands jobs to the sink, so many at once, and hears what became of them."""
+"""Hands jobs to the sink, so many at once, and hears what became of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pushlane.lanes.ports import Delivery, Sink
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.lanes.task_transitions import now_ms
 
-log = logging.getLogger("pushlane.flights")
+log = logging.getLogger("pushlane.delivery_pool")
 
 _GIVE_UP_S = 1.0
 _AT_ONCE = 64
@@ -47,7 +47,7 @@ class DeliveryPool:
         self._shares = shares
         self._stats = stats
         self._wake = wake
-        self._flying: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
 
     @property
@@ -56,11 +56,11 @@ class DeliveryPool:
 
     @property
     def room(self) -> int:
-        """How many pushes may take off now: one round of the loop for each would be slow."""
+        """Return how many pushes may go now: one round of the loop for each would be slow."""
         return min(max(self._sink.batch_size, _AT_ONCE), self._free)
 
     def raise_failure(self) -> None:
-        """Raise what a flight died of: a fault of ours, since a sink's is an outcome."""
+        """Raise what a delivery died of: a fault of ours, since a sink's is an outcome."""
         if self._failure is not None:
             raise self._failure
 
@@ -69,30 +69,30 @@ class DeliveryPool:
         now_s = time.monotonic()
         for guards, batch in self._batches(jobs):
             hold = self._shares.took(now_s, [job.lane for job in batch])
-            flight = asyncio.create_task(self._fly(guards, batch, hold))
-            self._flying.add(flight)
-            flight.add_done_callback(self._on_landed)
+            task = asyncio.create_task(self._run(guards, batch, hold))
+            self._running.add(task)
+            task.add_done_callback(self._on_landed)
 
     async def landed(self, timeout_s: float) -> int:
         """Wait for what is in flight; returns how many did not come back in time."""
-        if self._flying:
-            await asyncio.wait(self._flying, timeout=timeout_s)
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
         return self.in_flight
 
     async def give_up(self) -> None:
         """Cancel what is in flight: its pushes come again. A sink may be slow to hear of it."""
-        for flight in self._flying:
-            flight.cancel()
+        for task in self._running:
+            task.cancel()
         await self.landed(_GIVE_UP_S)
 
-    def _on_landed(self, flight: asyncio.Task[None]) -> None:
-        self._flying.discard(flight)
-        if not flight.cancelled() and (error := flight.exception()) is not None:
+    def _on_landed(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
         self._wake()
 
     def _batches(self, jobs: list[Job]) -> Iterable[tuple[tuple[Guard, ...], list[Job]]]:
-        """Only jobs that may share a call: a push that needs no answer waits for none."""
+        """Group jobs that may share a call: a push that no guard applies to waits for none."""
         size = self._sink.batch_size
         if size == 1:
             yield from ((self._guards.of(job), [job]) for job in jobs)
@@ -110,7 +110,7 @@ class DeliveryPool:
             for start in range(0, len(group), size):
                 yield guards, group[start : start + size]
 
-    async def _fly(
+    async def _run(
         self, guards: tuple[Guard, ...], jobs: list[Job], hold: HeldSlots[OpenLane]
     ) -> None:
         slots = left = len(jobs)
@@ -139,7 +139,7 @@ class DeliveryPool:
         outcomes: Sequence[Outcome],
         waits_s: Sequence[float | None],
     ) -> None:
-        """What is to wait is a retry for the guards; if one must not go again, it is settled."""
+        """Settle what landed. Guards see a wait as a retry; one that they forbid is settled."""
         final: Sequence[Outcome | None] = outcomes
         if waits_s:
             pairs = zip(outcomes, waits_s, strict=True)
@@ -169,7 +169,7 @@ class DeliveryPool:
         return outcomes
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
-        """The sink's outcomes; a sink that fails as a whole means a retry of each."""
+        """Return the sink's outcomes; a sink that fails as a whole means a retry of each."""
         try:
             outcomes = await self._sink.deliver(batch)
             fault = _fault(outcomes, len(batch))
@@ -190,9 +190,9 @@ class DeliveryPool:
 
 
 def _is_given_up() -> bool:
-    """Whether this flight was cancelled: a sink may raise a cancellation of its own, too."""
-    flight = asyncio.current_task()
-    return flight is not None and flight.cancelling() > 0
+    """Tell whether this delivery was cancelled: a sink may raise a cancellation of its own, too."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _unheard(reason: str) -> Outcome:
@@ -200,7 +200,7 @@ def _unheard(reason: str) -> Outcome:
 
 
 def _fault(outcomes: Sequence[Outcome], count: int) -> str:
-    """What is wrong with a sink's answer, if anything."""
+    """Return what is wrong with a sink's answer, or an empty text."""
     if len(outcomes) != count:
         return f"sink answered {len(outcomes)} outcomes for {count} pushes"
     for outcome in outcomes:
@@ -218,7 +218,7 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
 
 
 def _is_text(reason: object) -> bool:
-    """Whether it can be written down: a text may hold halves of characters."""
+    """Tell whether it can be written down: a text may hold halves of characters."""
     if not isinstance(reason, str):
         return False
     try:

@@ -55,7 +55,7 @@ class Mean:
 
     @property
     def a_pick_s(self) -> float:
-        """The mean of a delivery. One in flight counts with what it has taken so far."""
+        """Return the mean of a delivery; one in flight counts with what it has taken so far."""
         return self.spent_s / self.picks if self.picks else 0.0
 
     @property
@@ -86,7 +86,7 @@ class Mean:
 
 
 def _doubt(count: float) -> float:
-    """By how much a mean of so many may be off, as a logarithm, and what counts as alike."""
+    """Return by how much such a mean may be off, as a logarithm, and what counts as alike."""
     return max(math.log(ALIKE), _CERTAIN / math.sqrt(count))
 
 
@@ -114,7 +114,7 @@ class Stopwatch:
         self._landings += count
 
     def skip(self, passed_s: float) -> None:
-        """So much of the time of those in flight does not count."""
+        """Leave so much out of the time of those in flight."""
         self._landed_s -= passed_s * self.in_flight
 
     def read(self, now_s: float) -> Read:

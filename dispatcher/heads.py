@@ -12,11 +12,11 @@ from pushlane.dispatcher.admission import Admission
 from pushlane.dispatcher.intake import STALE_S, Intake
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_manager import LaneManager
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.scheduler import Scheduler
 
 MOST_HEADS = 64
-_MOST_VOIDS = 256
+_MOST_SKIPPED = 256
 
 
 class Heads:
@@ -25,21 +25,21 @@ class Heads:
     def __init__(
         self,
         scheduler: Scheduler[OpenLane],
-        roster: LaneManager,
+        ring: LaneRing,
         intake: Intake,
         admission: Admission,
     ) -> None:
         self._scheduler = scheduler
-        self._roster = roster
+        self._ring = ring
         self._intake = intake
         self._admission = admission
 
     def gather(self) -> tuple[list[Job], int]:
-        """Those that may go, and how many were met that may not: these are taken care of."""
+        """Return those that may go, and how many were skipped: these are taken care of."""
         jobs: list[Job] = []
-        voids = 0
+        skipped = 0
         seen: list[OpenLane] = []
-        while len(jobs) < MOST_HEADS and voids < _MOST_VOIDS:
+        while len(jobs) < MOST_HEADS and skipped < _MOST_SKIPPED:
             lane = self._scheduler.pick()
             if lane is None:
                 if not seen:
@@ -51,16 +51,16 @@ class Heads:
             if lane.is_low:
                 self._intake.fill(lane)
             if taken is None:
-                self._roster.starve(lane)
+                self._ring.starve(lane)
             elif (job := self._admission.admit(lane, taken)) is None:
-                voids += 1
+                skipped += 1
             else:
                 jobs.append(job)
                 self._scheduler.rest(lane)
                 seen.append(lane)
         self._release(seen)
-        return jobs, voids
+        return jobs, skipped
 
     def _release(self, lanes: list[OpenLane]) -> None:
         for lane in lanes:
-            self._roster.released(lane)
+            self._ring.released(lane)

@@ -18,7 +18,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from pushlane.dispatcher.backoff import Backoff
-from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
@@ -36,10 +37,10 @@ _WIDEST_SPAN = 4_096
 
 
 class _Batch(NamedTuple):
-    """Messages of one inlet that are asked about together; `is_at_hand` when that is once more."""
+    """Messages of one input that are asked about together; `is_at_hand` when that is once more."""
 
     lane: OpenLane
-    inlet: LaneInput
+    lane_input: LaneInput
     reader: LaneReader | None
     messages: list[Message]
     is_at_hand: bool = False
@@ -73,25 +74,25 @@ class Intake:
 
     def fill(self, lane: OpenLane) -> None:
         """Pull messages of those of its readers of which little is at hand."""
-        for inlet in lane.inlets:
-            if inlet.is_low:
-                self._pull(lane, inlet)
+        for lane_input in lane.inputs:
+            if lane_input.is_low:
+                self._pull(lane, lane_input)
 
-    def _pull(self, lane: OpenLane, inlet: LaneInput) -> None:
-        taken = inlet.pull()
+    def _pull(self, lane: OpenLane, lane_input: LaneInput) -> None:
+        taken = lane_input.pull()
         if not taken:
             return
         now_s = time.monotonic()
         messages = [Message(one, now_s) for one in taken]
-        inlet.last_seq = max(inlet.last_seq, *(message.last_seq for message in messages))
+        lane_input.saw(messages)
         if all(one.is_first for one in taken):
-            inlet.add(messages)
+            lane_input.add(messages)
             self._on_ready(lane)
         else:
-            self._ask(_Batch(lane, inlet, inlet.reader, messages))
+            self._ask(_Batch(lane, lane_input, lane_input.reader, messages))
 
     def _ask(self, batch: _Batch) -> None:
-        batch.inlet.asking += 1
+        batch.lane_input.ask()
         self._waiting.append(batch)
         self._due.set()
 
@@ -109,7 +110,7 @@ class Intake:
             batches, self._waiting = self._waiting, []
             await backoff.until_done(partial(self._drop_what_is_over, batches))
             for batch in batches:
-                batch.inlet.asking -= 1
+                batch.lane_input.answered()
                 self._hand_on(batch)
             await asyncio.sleep(_REST_S)  # what comes meanwhile goes in one call
 
@@ -118,16 +119,18 @@ class Intake:
             await asyncio.sleep(_AGAIN_S)
             since_s = time.monotonic() - _AGAIN_S
             for lane in lanes():
-                for inlet in lane.inlets:
-                    if not inlet.messages or inlet.asking or lane.held:
+                for lane_input in lane.inputs:
+                    if not lane_input.messages or lane_input.asking or lane.held:
                         continue
-                    messages = inlet.at_hand()
+                    messages = lane_input.at_hand()
                     if any(message.asked_s < since_s for message in messages):
-                        again = _Batch(lane, inlet, inlet.reader, messages, is_at_hand=True)
+                        again = _Batch(
+                            lane, lane_input, lane_input.reader, messages, is_at_hand=True
+                        )
                         self._ask(again)
 
     async def _drop_what_is_over(self, batches: Sequence[_Batch]) -> None:
-        """From each message those of its pushes that have ended, or wait elsewhere."""
+        """Drop from each message those of its pushes that have ended, or wait elsewhere."""
         questions = [question for batch in batches for question in self._questions(batch)]
         answers = await self._registry.gone([question.span for question in questions])
         for (span, messages), bits in zip(questions, answers, strict=True):
@@ -142,32 +145,32 @@ class Intake:
                     by_task[message.task_id].append((first, last, message))
         for task_id, some in by_task.items():
             task = self._find(task_id)
-            is_home = task is not None and (task.first_lane or task.lane) == batch.inlet.name
+            is_home = task is not None and (task.first_lane or task.lane) == batch.lane_input.name
             for run in _runs(some):
                 last = max(last for _, last, _ in run)
                 span = Span(task_id, run[0][0], last, moves=is_home)
                 yield _Question(span, [message for _, _, message in run])
 
     def _hand_on(self, batch: _Batch) -> None:
-        lane, inlet, reader, messages, is_at_hand = batch
+        lane, lane_input, reader, messages, is_at_hand = batch
         now_s = time.monotonic()
         for message in messages:
             message.asked_s = now_s
-        if lane.retired or inlet.reader is not reader:  # it goes to who reads the lane now
+        if lane.retired or lane_input.reader is not reader:  # it goes to who reads the lane now
             return
         for message in messages:
             if not message.left:
                 self._settler.ack(message)
         if is_at_hand:
-            inlet.remove_spent()
+            lane_input.remove_spent()
         else:
-            inlet.add(message for message in messages if not message.is_spent)
+            lane_input.add(message for message in messages if not message.is_spent)
         self.fill(lane)  # nothing may be left of it, and nobody takes what is not at hand
         self._on_ready(lane)
 
 
 def _narrow(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of these in parts of which none is wider than one question may be."""
+    """Yield the first and last of each part, none wider than one question may be."""
     first = last = seqs[0]
     if seqs[-1] - first < _WIDEST_SPAN:
         yield first, seqs[-1]
@@ -181,7 +184,7 @@ def _narrow(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _runs(some: list[tuple[int, int, Message]]) -> Iterator[list[tuple[int, int, Message]]]:
-    """In the order of their seqs, as many together as one question may be wide."""
+    """Yield them in the order of their seqs, as many together as one question may be wide."""
     some.sort(key=itemgetter(0))
     start = 0
     for place, (_, last, _) in enumerate(some):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-
 import msgspec
 
 from pushlane.dispatcher.breaker import Flight
@@ -15,9 +12,10 @@ from pushlane.lanes.task import DeliveryMode, Task
 
 
 class Job(msgspec.Struct, gc=False):
-    """`owner` is who has claimed the push in the ledger; empty when nobody had to, or could.
+    """A push on its way, with the lane and the task that it belongs to.
 
-    `turn_of` is the same for its recipient's turn, `watched_by` for the watch over its process.
+    `owner` is who has claimed the push in the ledger; empty when nobody had to, or could. `turn_of`
+    is the same for its recipient's turn, `watched_by` for the watch over its process.
     `dispatched_at_ms` is when it went to the sink, 0 as long as it has not. `leave` is what the
     breaker gave it to go with.
     """
@@ -33,7 +31,7 @@ class Job(msgspec.Struct, gc=False):
     leave: int = 0
 
     def flight(self) -> Flight:
-        """What a breaker has to know of it."""
+        """Return what a breaker has to know of the push."""
         return Flight(
             self.push.push_id,
             self.task.id,
@@ -41,21 +39,3 @@ class Job(msgspec.Struct, gc=False):
             is_charged=self.push.attempt > 1,
             may_repeat=self.task.delivery is not DeliveryMode.AT_MOST_ONCE,
         )
-
-
-def parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """Jobs of distinct pushes, and those whose push is among them already: it has come twice."""
-    firsts: dict[tuple[str, int], Job] = {}
-    repeats = []
-    for job in jobs:
-        if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
-            repeats.append(job)
-    return list(firsts.values()), repeats
-
-
-def by_owner(jobs: Sequence[Job], owner: Callable[[Job], str]) -> dict[str, list[Job]]:
-    """The jobs of each call that took something for them: only its own name gives that back."""
-    owned: dict[str, list[Job]] = defaultdict(list)
-    for job in jobs:
-        owned[owner(job)].append(job)
-    return owned

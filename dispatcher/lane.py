@@ -7,128 +7,22 @@ place in the ring, one quota, so pushes that come due never give a task a second
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
-from pushlane.dispatcher.messages import Held, Message
-from pushlane.lanes.naming import is_pool, later_lane
-from pushlane.lanes.ports import LaneReader, Taken
+from pushlane.dispatcher.lane_input import LaneInput
+from pushlane.dispatcher.messages import Held
+from pushlane.lanes.naming import later_lane
+from pushlane.lanes.ports import LaneReader
 from pushlane.lanes.task import Level
 
 ROOM = 1_000
-_ANSWER_WAIT_S = 0.1
 _MORE_WAIT_S = 0.4  # a broker's pauses on a busy machine have been seen to outlast 0.25
 
 
-class LaneInput:
-    """A reader, once it is open, and what of it was asked about and may be taken.
-
-    `has_more`: the reader has something. `asking` counts the batches that are being asked about,
-    and `last_seq` is the highest that came off the reader. Of the `depth` messages that the reader
-    and this may have at hand, a quarter is pulled off the reader at once, when an eighth is left
-    here. Tasks that share the lane take turns.
-    """
-
-    __slots__ = (
-        "_at_hand",
-        "_is_shared",
-        "asking",
-        "depth",
-        "has_more",
-        "last_seq",
-        "messages",
-        "name",
-        "reader",
-        "wanted",
-    )
-
-    def __init__(self, name: str, depth: int, *, wanted: bool) -> None:
-        self.name = name
-        self.depth = depth
-        self.wanted = wanted
-        self.reader: LaneReader | None = None
-        self._is_shared = is_pool(name)
-        self._at_hand: deque[deque[Message]] = deque()  # of each task
-        self.messages = 0
-        self.last_seq = 0
-        self.has_more = False
-        self.asking = 0
-
-    @property
-    def is_low(self) -> bool:
-        """Whether it is time to pull more off the reader."""
-        return self.has_more and not self.asking and self.messages <= max(1, self.depth // 8)
-
-    def pull(self) -> list[Taken]:
-        """The next few messages of the reader, which says when it has something again."""
-        pulled: list[Taken] = []
-        reader = self.reader
-        most = max(1, self.depth // 4)
-        while self.has_more and reader is not None and len(pulled) < most:
-            if (taken := reader.take()) is None:
-                self.has_more = False
-            else:
-                pulled.append(taken)
-        return pulled
-
-    def at_hand(self) -> list[Message]:
-        return [message for some in self._at_hand for message in some]
-
-    def add(self, messages: Iterable[Message]) -> None:
-        """These were asked about: they are at hand."""
-        by_task = {self._turn_of(some[0]): some for some in self._at_hand}
-        for message in messages:
-            turn = self._turn_of(message)
-            some = by_task.get(turn)
-            if some is None:
-                some = by_task[turn] = deque()
-                self._at_hand.append(some)
-            some.append(message)
-            self.messages += 1
-
-    def _turn_of(self, message: Message) -> str:
-        """Whose turn it waits for. On a task's own lane what cannot be read overtakes nothing."""
-        return message.task_id if self._is_shared else ""
-
-    def take(self, oldest_s: float) -> Held | None:
-        """The next push, of a message that was asked about since that time, on a monotonic clock.
-
-        Each task has its turn.
-        """
-        if not self._at_hand or self._at_hand[0][0].asked_s < oldest_s:
-            return None
-        mine = self._at_hand[0]
-        held = mine[0].take()
-        if mine[0].is_spent:
-            mine.popleft()
-            self.messages -= 1
-        if not mine:
-            self._at_hand.popleft()
-        elif len(self._at_hand) > 1:
-            self._at_hand.rotate(-1)
-        return held
-
-    def remove_spent(self) -> None:
-        """Drop the messages of which every push has been taken or has ended."""
-        left = [message for message in self.at_hand() if not message.is_spent]
-        if len(left) < self.messages:
-            self.clear()
-            self.add(left)
-
-    def clear(self) -> None:
-        self._at_hand.clear()
-        self.messages = 0
-
-    def refill_wait_s(self) -> float:
-        if self.asking:
-            return _ANSWER_WAIT_S
-        return self.reader.refill_wait_s() if self.reader is not None else 0.0
-
-
 class OpenLane:
-    """One lane that this process reads. The roster owns it; the loop only takes.
+    """One lane that this process reads. Only its own methods change its fields.
 
     `held`: the task is paused or starts later. `foreign`: it has something that only a newer
-    version can read, so it is left to other processes until `again_at_ms`. `brimful`: so many of
+    version can read, so it is left to other processes until `again_at_ms`. `delay_full`: so many of
     its pushes wait for their time that only those that come due may go; `deferred` counts those
     sent to wait since the last look. `in_hand` counts pushes taken but not settled: the readers
     are closed only when there are none. `parked` counts those of them that wait for another push
@@ -140,9 +34,9 @@ class OpenLane:
 
     __slots__ = (
         "again_at_ms",
-        "brimful",
         "crowded",
         "deferred",
+        "delay_full",
         "foreign",
         "held",
         "in_hand",
@@ -170,7 +64,7 @@ class OpenLane:
         self.held = False
         self.foreign = False
         self.again_at_ms = 0
-        self.brimful = False
+        self.delay_full = False
         self.deferred = 0
         self.unsettled = 0
         self.total = 0
@@ -178,43 +72,48 @@ class OpenLane:
         self.retired = False
 
     @property
-    def inlets(self) -> tuple[LaneInput, LaneInput]:
+    def inputs(self) -> tuple[LaneInput, LaneInput]:
         return self.main, self.later
 
     @property
     def fed(self) -> bool:
-        """Whether there is something new that may be taken."""
+        """Tell whether there is something new that may be taken."""
         return bool(
             (self.later.messages and self._takes_due) or (self.main.messages and self._takes_new)
         )
 
     @property
     def is_low(self) -> bool:
-        """Whether it is time to pull more off one of its readers."""
+        """Tell whether it is time to pull more off one of its readers."""
         return self.main.is_low or self.later.is_low
 
     @property
+    def may_move(self) -> bool:
+        """Tell whether it belongs in the ring: something may be taken and nothing holds it."""
+        return not (self.held or self.foreign or self.crowded) and bool(self.returned or self.fed)
+
+    @property
     def is_blocked(self) -> bool:
-        """Whether there is something new, but too much is parked to take it."""
-        has_new = self.later.messages or (self.main.messages and not self.brimful)
+        """Tell whether there is something new, but too much is parked to take it."""
+        has_new = self.later.messages or (self.main.messages and not self.delay_full)
         return bool(has_new) and not self.fed
 
     @property
     def _takes_new(self) -> bool:
-        return not self.brimful and self.parked < self.room
+        return not self.delay_full and self.parked < self.room
 
     @property
     def _takes_due(self) -> bool:
-        """What comes due, over and over, must leave the main lane some room."""
+        """Tell whether pushes that come due may be taken: they leave the main lane some room."""
         return self.parked < self.room // 2
 
     @property
     def pending(self) -> int:
-        """What was taken and is neither settled nor given back."""
+        """Return how many pushes were taken and are neither settled nor given back."""
         return self.in_hand - len(self.returned or ())
 
     def take(self, oldest_s: float = 0.0) -> Held | None:
-        """The next push at hand: first what was given back, then what came due, then the rest.
+        """Take the next push: first what was given back, then what came due, then the rest.
 
         Only one that was asked about since `oldest_s`, on a monotonic clock.
         """
@@ -235,24 +134,83 @@ class OpenLane:
         """
         if not self._takes_due:
             return 0.0
-        if self.brimful:
+        if self.delay_full:
             return self.later.refill_wait_s()
         more_s = _MORE_WAIT_S if self.main.last_seq < self.total else 0.0
         return max(more_s, self.main.refill_wait_s(), self.later.refill_wait_s())
 
     def let_go(self) -> list[LaneReader]:
-        """Its readers, to be closed: what was given back goes to others with them."""
+        """Return its readers, to be closed: what was given back goes to others with them."""
         self.in_hand -= len(self.returned or ())
         self.returned = None
-        readers = [inlet.reader for inlet in self.inlets if inlet.reader is not None]
-        for inlet in self.inlets:
-            inlet.reader = None
-            inlet.has_more = False
-            inlet.clear()
-        return readers
+        readers = [lane_input.close() for lane_input in self.inputs]
+        return [reader for reader in readers if reader is not None]
 
     def give_back(self, taken: Held) -> None:
-        """It could not go yet: it is the next to be taken."""
+        """Make a push that could not go yet the next to be taken."""
         if self.returned is None:
             self.returned = deque()
         self.returned.append(taken)
+
+    def park(self) -> None:
+        """Count a push that was taken and has to wait here."""
+        self.parked += 1
+
+    def unpark(self) -> None:
+        """Count one less that waits here: it goes, or is put elsewhere."""
+        self.parked -= 1
+
+    def set_room(self, room: int) -> None:
+        """Let so many pushes be parked."""
+        self.room = room
+
+    def add_unsettled(self) -> int:
+        """Count a push whose outcome is to become durable; return how many there are."""
+        self.unsettled += 1
+        return self.unsettled
+
+    def settled(self, count: int) -> None:
+        """Count off pushes whose outcome is durable."""
+        self.in_hand -= count
+        self.unsettled -= count
+
+    def set_crowded(self, crowded: bool) -> None:
+        """Let the lane wait for what is unsettled of it, or no longer."""
+        self.crowded = crowded
+
+    def add_deferred(self, count: int) -> None:
+        """Count pushes that were sent to wait for their time."""
+        self.deferred += count
+
+    def take_deferred(self) -> int:
+        """Return how many pushes were sent to wait since the last call."""
+        deferred, self.deferred = self.deferred, 0
+        return deferred
+
+    def set_delay_full(self, full: bool) -> None:
+        """Let only those pushes go that come due, or all again."""
+        self.delay_full = full
+
+    def set_task(self, level: Level, total: int, *, held: bool) -> None:
+        """Take over what its task says now; `total` is 0 where it is not known."""
+        self.level = level
+        self.total = total
+        self.held = held
+
+    def hold(self) -> None:
+        """Let nothing of it go, as its task is paused."""
+        self.held = True
+
+    def leave(self, again_at_ms: int) -> None:
+        """Leave it to other processes until then, with the push that was taken last."""
+        self.in_hand -= 1
+        self.foreign = True
+        self.again_at_ms = again_at_ms
+
+    def come_back(self) -> None:
+        """Let this process read it again."""
+        self.foreign = False
+
+    def retire(self) -> None:
+        """Read no more of it for good."""
+        self.retired = True

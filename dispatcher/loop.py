@@ -16,15 +16,16 @@ from pushlane.dispatcher.heads import Heads
 from pushlane.dispatcher.intake import STALE_S, Intake
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.lane_manager import LaneManager
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.outage import Outage
+from pushlane.dispatcher.reader_opener import ReaderOpener
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.lanes.task import Level
 
-_VOIDS_A_ROUND = 256
-_VOIDS_IN_A_ROW = 32
+_SKIPPED_A_ROUND = 256
+_SKIPPED_IN_A_ROW = 32
 _FIRST_LANES_S = 2.0
 _HASTY_S = 10.0
 
@@ -36,22 +37,24 @@ class Loop:
         self,
         scheduler: Scheduler[OpenLane],
         shares: Shares[OpenLane],
-        roster: LaneManager,
+        ring: LaneRing,
+        opener: ReaderOpener,
         intake: Intake,
         admission: Admission,
         outage: Outage,
-        flights: DeliveryPool,
+        pool: DeliveryPool,
         settler: Settler,
         awake: asyncio.Event,
     ) -> None:
         self._scheduler = scheduler
         self._shares = shares
-        self._roster = roster
+        self._ring = ring
+        self._opener = opener
         self._intake = intake
         self._admission = admission
         self._outage = outage
-        self._heads = Heads(scheduler, roster, intake, admission)
-        self._flights = flights
+        self._heads = Heads(scheduler, ring, intake, admission)
+        self._pool = pool
         self._settler = settler
         self._awake = awake
         self._stopping = False
@@ -65,37 +68,42 @@ class Loop:
         self._awake.set()
 
     async def run(self) -> None:
-        await self._roster.first_opened(_FIRST_LANES_S)  # else all slots go to those open first
+        """Fill slots until `stop`."""
+        await self._opener.first_opened(_FIRST_LANES_S)  # else all slots go to those open first
         while not self._stopping:
-            self._flights.raise_failure()
+            self._pool.raise_failure()
             self._awake.clear()
             self._shares.look(time.monotonic())
             may_fill = self._may_fill()
-            jobs, voids = self._fill() if may_fill else ([], 0)
+            jobs, skipped = self._fill() if may_fill else ([], 0)
             if jobs:
                 self._outage.admit(jobs)
-                self._flights.launch(jobs)
-            if jobs or voids:
+                self._pool.launch(jobs)
+            if jobs or skipped:
                 await asyncio.sleep(0)
             else:
                 await self._rest(self._outage.wake_in_s() if may_fill else None)
 
     def _fill(self) -> tuple[list[Job], int]:
-        """Pushes for the free slots, at most a batch, in the order of their turns.
+        """Take pushes for the free slots, at most a batch, in the order of their turns.
 
-        A push that may not go now costs its lane no turn. But a lane steps aside when it has one
-        of these after the other, so that those behind it do not wait for all of them.
+        Returns them, and how many were skipped.
         """
-        most = self._outage.room(self._flights.room)
-        if most and self._outage.is_choosy:
-            return self._choose()
+        room = self._outage.room(self._pool.room)
+        return self._choose() if room and self._outage.is_choosy else self._take(room)
+
+    def _take(self, room: int) -> tuple[list[Job], int]:
+        """Take up to `room` pushes, each from the lane whose turn it is.
+
+        A push that may not go now is skipped and costs its lane no turn. But a lane steps aside
+        when many of its pushes are skipped in a row, so that others do not wait for all of them.
+        """
         jobs: list[Job] = []
         aside: list[OpenLane] = []
-        voids = in_a_row = 0
+        skipped = skipped_in_a_row = 0
         oldest_s = time.monotonic() - STALE_S
-        while len(jobs) < most and voids < _VOIDS_A_ROUND:
-            lane = self._scheduler.pick()
-            if lane is None:
+        while len(jobs) < room and skipped < _SKIPPED_A_ROUND:
+            if (lane := self._scheduler.pick()) is None:
                 break
             taken = lane.take(oldest_s)
             if (taken is None or taken.message.is_spent) and lane.is_low:
@@ -103,36 +111,34 @@ class Loop:
             if taken is None:
                 if self._starve(lane):
                     break
-                continue
-            job = self._admission.admit(lane, taken)
-            if job is None:
-                voids += 1
-                in_a_row += 1
-                if in_a_row >= _VOIDS_IN_A_ROW:
+            elif (job := self._admission.admit(lane, taken)) is not None:
+                self._scheduler.charge()
+                jobs.append(job)
+                skipped_in_a_row = 0
+            else:
+                skipped += 1
+                skipped_in_a_row += 1
+                if skipped_in_a_row >= _SKIPPED_IN_A_ROW:
                     self._scheduler.rest(lane)
                     aside.append(lane)
-                    in_a_row = 0
-                continue
-            self._scheduler.charge()
-            jobs.append(job)
-            in_a_row = 0
+                    skipped_in_a_row = 0
         for lane in aside:
-            self._roster.released(lane)
-        return jobs, voids
+            self._ring.released(lane)
+        return jobs, skipped
 
     def _choose(self) -> tuple[list[Job], int]:
-        """The one push to try a sink with that fails."""
-        heads, voids = self._heads.gather()
-        if not (heads or voids) and self._outage.recall():
-            heads, voids = self._heads.gather()
+        """Choose the one push to try a failing sink with."""
+        heads, skipped = self._heads.gather()
+        if not (heads or skipped) and self._outage.recall():
+            heads, skipped = self._heads.gather()
         if not heads:
-            return [], voids
+            return [], skipped
         chosen = self._outage.choose(heads)
         self._scheduler.hold(chosen.lane.level)
-        return [chosen], voids
+        return [chosen], skipped
 
     def _may_fill(self) -> bool:
-        """Whether no level is about to get what it has next.
+        """Tell whether no level is about to get what it has next.
 
         A level that is only empty because we are faster than the store keeps its turn: without
         this, its share would go to the others. It is waited for shortly, and only when the reader
@@ -146,7 +152,7 @@ class Loop:
         return self._refilling is None and not self._settler.is_late
 
     async def _rest(self, sink_wait_s: float | None) -> None:
-        """Until something has changed; no longer than the sink, or a level, may be waited for."""
+        """Wait for a change, no longer than the sink, or a level, may be waited for."""
         waits_s = [] if sink_wait_s is None else [sink_wait_s]
         if self._refilling is not None:
             waits_s.append(max(0.0, self._refill_by - time.monotonic()))
@@ -154,8 +160,8 @@ class Loop:
             await asyncio.wait_for(self._awake.wait(), min(waits_s, default=None))
 
     def _starve(self, lane: OpenLane) -> bool:
-        """The lane has nothing at hand. Whether its level should be waited for."""
-        self._roster.starve(lane)
+        """Take out a lane with nothing at hand; tell whether its level should be waited for."""
+        self._ring.starve(lane)
         is_hasty = time.monotonic() < self._hasty_until_s.get(lane.level, 0.0)
         goes_on = is_hasty or self._scheduler.has_ready(lane.level)
         wait_s = 0.0 if goes_on else lane.refill_wait_s()

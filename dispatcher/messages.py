@@ -69,7 +69,7 @@ class Message:
         return [self._bundle.seqs[place] for place in places if not self._gone >> place & 1]
 
     def take(self) -> Held:
-        """The next push. Only while it is not spent."""
+        """Take the next push; only while the message is not spent."""
         place = self._next
         self._go_on(place + 1)
         if self._pushes is None:
@@ -86,7 +86,7 @@ class Message:
             return Held(self, place, seq, None, error)
 
     def _read(self) -> list[Push]:
-        """All of its pushes, read at once; none when one of them cannot be."""
+        """Read all of its pushes at once; none when one of them cannot be read."""
         if self.error is not None:
             return []
         try:
@@ -115,7 +115,7 @@ class Message:
         return dropped
 
     def body(self, place: int) -> bytes:
-        """A push as it travels alone."""
+        """Return a push as it travels alone."""
         return self._bundle.body(place) if is_bundle(self.taken.body) else self.taken.body
 
     def raw(self, place: int) -> bytes:

@@ -79,26 +79,27 @@ class Outage:
 
     @property
     def is_choosy(self) -> bool:
-        """Whether so few pushes may go that it matters which."""
+        """Tell whether so few pushes may go that it matters which."""
         return self._breaker.is_choosy
 
     @property
     def waiting(self) -> int:
-        """How many pushes wait in memory, since they were refused while others got through or
-        failed as probes.
+        """Return how many pushes wait in memory.
+
+        They were refused while others got through, or failed as probes.
         """
         return len(self._waiting) + len(self._aside)
 
     def view(self) -> View:
-        """How the breaker stands, in times of `clock_s`."""
+        """Return how the breaker stands, in times of `clock_s`."""
         return self._breaker.view()
 
     def resting(self, now_ms: int) -> list[Restraint]:
-        """What gets fewer pushes than there are, if anything."""
+        """List what gets fewer pushes than there are, if anything."""
         return restraints(self.view(), self._clock_s(), now_ms)
 
     def room(self, free: int) -> int:
-        """How many of the free slots may be filled now. Those whose wait is over go back first."""
+        """Return how many free slots may be filled now; pushes whose wait is over go back first."""
         now_s = self._clock_s()
         self._end_waits(now_s)
         if self._aside and not self.rests and now_s >= self._returned_at_s + _ASIDE_EVERY_S:
@@ -109,7 +110,7 @@ class Outage:
         return room
 
     def wake_in_s(self) -> float | None:
-        """After so long there may be room, or a wait over, though nothing has landed."""
+        """Return after how long there may be room, or a wait over, though nothing has landed."""
         now_s = self._clock_s()
         times_s = [] if not self.waiting else [self._looked_at_s + _LOOK_EVERY_S]
         if self._waiting:
@@ -121,33 +122,33 @@ class Outage:
         return max(_SOONEST_S, min(times_s) - now_s) if times_s else None
 
     def choose(self, jobs: Sequence[Job]) -> Job:
-        """The one to try; the others go back to their lanes."""
+        """Choose the one to try; the others go back to their lanes."""
         chosen = jobs[self._breaker.choose([job.flight() for job in jobs])]
         self.put_back([job for job in jobs if job is not chosen])
         return chosen
 
     def recall(self) -> bool:
-        """Nothing else is there to try: the probe that failed first is the next of its lane."""
+        """Put back the probe that failed first, as nothing else is there to try."""
         return self._return_aside(self._clock_s(), 1) > 0
 
     def admit(self, jobs: Sequence[Job]) -> None:
-        """These are about to go."""
+        """Give pushes that are about to go their leave."""
         leave = self._breaker.admit(self._clock_s(), len(jobs))
         self._stats.probes += self._breaker.rests
         for job in jobs:
             job.leave = leave
 
     def holds(self, leave: int) -> bool:
-        """Whether pushes with this leave may go: the sink was not found down meanwhile."""
+        """Tell whether pushes with this leave may go: the sink was not found down meanwhile."""
         return self._breaker.holds(leave)
 
     def give_back(self, leave: int, count: int) -> None:
-        """So many that were admitted did not go."""
+        """Count off pushes that were admitted and did not go."""
         if count:
             self._breaker.give_back(leave, count)
 
     def put_back(self, jobs: Sequence[Job]) -> None:
-        """They did not go: they are the next of their lanes."""
+        """Make pushes that did not go the next of their lanes."""
         for job in jobs:
             job.lane.give_back(job.taken)
         for lane in {job.lane for job in jobs}:
@@ -174,11 +175,11 @@ class Outage:
         return waits_s
 
     def keep(self, job: Job, wait_s: float, outcome: Outcome) -> None:
-        """The sink did not take it, and it loses no attempt: it goes again after `wait_s`."""
+        """Keep a push that the sink did not take: it goes again after `wait_s`, at no attempt."""
         self._stats.spared += 1
         asked_s = outcome.after_s or 0.0
         if self.rests and self.holds(job.leave):
-            job.lane.parked += 1
+            job.lane.park()
             self._aside.append(job)
             if len(self._aside) > MOST_ASIDE:
                 self.recall()
@@ -187,15 +188,15 @@ class Outage:
         elif asked_s > LONGEST_IN_MEMORY_S or len(self._waiting) >= MOST_WAITING:
             self._outcomes.later(job, max(wait_s, asked_s))
         else:
-            job.lane.parked += 1
+            job.lane.park()
             heapq.heappush(self._waiting, (self._clock_s() + wait_s, next(self._order), job))
 
     def _return_aside(self, now_s: float, count: int) -> int:
-        """So many that failed as probes may go again; returns how many there were."""
+        """Put back so many pushes that failed as probes; return how many there were."""
         count = min(count, len(self._aside))
         for _ in range(count):
             job = self._aside.popleft()
-            job.lane.parked -= 1
+            job.lane.unpark()
             self.put_back([job])
         if count:
             self._returned_at_s = now_s
@@ -207,11 +208,11 @@ class Outage:
             self._let_go_of_ended(now_s)
         while self._waiting and self._waiting[0][0] <= now_s:
             job = heapq.heappop(self._waiting)[2]
-            job.lane.parked -= 1
+            job.lane.unpark()
             self.put_back([job])
 
     def _let_go_of_ended(self, now_s: float) -> None:
-        """A lane whose task is over is not kept open by what waits."""
+        """Put back what waits of lanes whose task is over, so that they can be closed."""
         if any(job.lane.retired for _, _, job in self._waiting):
             waiting = [
                 (now_s if job.lane.retired else due_s, number, job)
@@ -222,7 +223,7 @@ class Outage:
         for _ in range(len(self._aside)):
             job = self._aside.popleft()
             if job.lane.retired:
-                job.lane.parked -= 1
+                job.lane.unpark()
                 self.put_back([job])
             else:
                 self._aside.append(job)
@@ -253,5 +254,5 @@ class Outage:
 
 
 def again(outcome: Outcome) -> Outcome:
-    """As a retry, of what may or may not have arrived: guards know whether it may go again."""
+    """Make a retry of an outcome: guards know whether what may have arrived goes again."""
     return outcome if outcome.kind is Kind.RETRY else replace(outcome, kind=Kind.RETRY)

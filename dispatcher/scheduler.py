@@ -168,7 +168,7 @@ class _Ring(Generic[LaneT]):
             self._queue(entry)
 
     def _pass_over(self) -> None:
-        """The lane at the head rests and loses its place; when none is due, the round ends."""
+        """Let the lane at the head rest and lose its place; when none is due, the round ends."""
         if self.left == 0 or not self.order:
             self._end_round(self.round + 1 if self.order else min(self.calendar))
         else:
@@ -240,7 +240,7 @@ class Scheduler(Generic[LaneT]):
         del self._entries[lane]
 
     def ready(self, lane: LaneT) -> None:
-        """It has something to send. One served before goes to the end of its level's queue."""
+        """Note that a lane has something to send; one served before goes to its queue's end."""
         entry = self._entries[lane]
         if not entry.ready:
             entry.ring.enter(entry)
@@ -248,7 +248,7 @@ class Scheduler(Generic[LaneT]):
                 self.forgive()
 
     def rest(self, lane: LaneT) -> None:
-        """It cannot move: empty, paused or held back. Its turn, if it has one, is over."""
+        """Note that a lane cannot move: empty, paused or held back. Its turn, if any, is over."""
         entry = self._entries[lane]
         if entry.ready:
             entry.ring.leave(entry)
@@ -286,23 +286,23 @@ class Scheduler(Generic[LaneT]):
             self.forgive()
 
     def forgive(self) -> None:
-        """Whoever holds a slot less than its part of them owes nothing: it has given up enough."""
+        """Forgive a level that holds fewer slots than its part: it has given up enough."""
         for ring in self._rings.values():
             if ring.count and ring.held + 1 <= _FORGIVEN * self._slots * self._part(ring):
                 ring.debt = 0.0
         self._update()
 
     def _part(self, ring: _Ring[LaneT]) -> float:
-        """Its share among the levels that have a ready lane."""
+        """Return its share among the levels that have a ready lane."""
         weights = sum(other.weight for other in self._rings.values() if other.count)
         return ring.weight / weights if weights else 1.0
 
     def hold(self, level: Level) -> None:
-        """A push of this level went out that is not charged: it holds a slot as well."""
+        """Count a push of this level that is not charged: it holds a slot as well."""
         self._rings[level].held += 1
 
     def release(self, level: Level, count: int) -> None:
-        """So many pushes that took off from this level have landed."""
+        """Count off pushes of this level that have landed."""
         self._rings[level].held -= count
 
     def has_ready(self, level: Level) -> bool:
@@ -324,7 +324,7 @@ class Scheduler(Generic[LaneT]):
         return {level: ring.weight for level, ring in self._rings.items()}
 
     def pick(self) -> LaneT | None:
-        """The lane whose turn it is, or None when all rest, or what is free is kept for others."""
+        """Return the lane whose turn it is; None if all rest, or free slots are kept for others."""
         if self._held_back:
             self._held_back.clear()
         best = None
@@ -340,7 +340,7 @@ class Scheduler(Generic[LaneT]):
         return (best.turn or best.next_turn()).lane if best is not None else None
 
     def charge(self) -> None:
-        """One push went out from the lane of the last `pick`."""
+        """Count a push that went out from the lane of the last `pick`."""
         picked = self._picked
         assert picked is not None
         for ring in self._active:
@@ -381,7 +381,7 @@ class Scheduler(Generic[LaneT]):
             self._leave(ring)
 
     def _join(self, ring: _Ring[LaneT]) -> None:
-        """A level is back. What it owed or was owed has faded at the rate of its weight.
+        """Take a level back in; what it owed or was owed has faded at the rate of its weight.
 
         So a level that is empty for an instant loses nothing, and one that was idle for long brings
         no hoard. The others make room in proportion: lags of active levels always add up to 0.
@@ -404,7 +404,7 @@ class Scheduler(Generic[LaneT]):
             ring.cap = 0 if ring.is_long else self._cap(ring)
 
     def _cap(self, ring: _Ring[LaneT]) -> int:
-        """Its share of the slots, and what chance adds when all deliveries take equally long."""
+        """Return its share of slots, and what chance adds when deliveries take equally long."""
         if not self._slots or len(self._active) == 1 or not self._total:
             return sys.maxsize
         part = ring.weight / self._total
@@ -412,7 +412,7 @@ class Scheduler(Generic[LaneT]):
         return math.ceil(share + _SPREAD * math.sqrt(share * (1 - part)) + 1)
 
     def _may_take(self, ring: _Ring[LaneT]) -> bool:
-        """Asked of one that is long, or at its cap."""
+        """Tell whether a level that is long, or at its cap, may take a slot."""
         return ring.held < self._cap(ring) and not self._is_kept_from(ring)
 
     def _is_kept_from(self, ring: _Ring[LaneT]) -> bool:

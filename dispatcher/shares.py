@@ -50,7 +50,7 @@ class Dwell(Generic[LaneT]):
 
     @property
     def is_young(self) -> bool:
-        """It has had so few picks that its level is judged in its place."""
+        """Tell whether it has had so few picks that its level is judged in its place."""
         return self.mean.picks < _YOUNG and self.mean.cost == 1
 
 
@@ -93,7 +93,7 @@ class Shares(Generic[LaneT]):
         self._age_s = 0.0  # what is known fades with it: it stands still while nothing is learnt
 
     def took(self, now_s: float, lanes: Sequence[LaneT]) -> HeldSlots[LaneT]:
-        """Pushes of these lanes take a slot each, to be given back together."""
+        """Count slots that pushes of these lanes take, to be given back together."""
         if len(lanes) == 1:
             parts = [(self._dwell(lanes[0]), 1)]
         else:
@@ -107,14 +107,14 @@ class Shares(Generic[LaneT]):
         return HeldSlots(now_s, parts)
 
     def gave(self, now_s: float, hold: HeldSlots[LaneT]) -> None:
-        """The slots are free again."""
+        """Count slots that are free again."""
         for dwell, count in hold.parts:
             dwell.watch.landed(now_s, hold.since_s, count)
             self._live[dwell] = None
             self._scheduler.release(dwell.level, count)
 
     def slow(self) -> list[Slow[LaneT]]:
-        """The lanes that are counted as slow now, and since when."""
+        """List the lanes that are counted as slow now, and since when."""
         dwells = (one for one in self._dwells.values() if one.mean.cost > 1)
         return [Slow(one.lane, one.mean.cost, one.since_s) for one in dwells]
 
@@ -139,7 +139,7 @@ class Shares(Generic[LaneT]):
             self._bill(read)
 
     def _skip(self, passed_s: float) -> None:
-        """Nobody looked for so long: this process was stopped, and no delivery took that time."""
+        """Leave out time in which this process was stopped: no delivery took that."""
         for dwell in self._live:
             dwell.watch.skip(passed_s)
 
@@ -212,7 +212,7 @@ class Shares(Generic[LaneT]):
                     self._scheduler.set_rounds(dwell.lane, max(1, round(dwell.mean.cost)))
 
     def _bill(self, read: Sequence[tuple[Dwell[LaneT], Read]]) -> None:
-        """A pick pays for a usual delivery; what a slow one holds beyond that its level owes."""
+        """Bill levels for what slow deliveries hold beyond the usual one that a pick pays for."""
         owed = dict.fromkeys(Level, 0.0)
         for dwell, one in read:
             beyond = 1 - 1 / self._cost(dwell)

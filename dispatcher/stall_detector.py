@@ -26,17 +26,17 @@ class _Stall:
 
 
 class StallDetector:
-    """The only writer of a lane's `room`."""
+    """Finds stuck lanes, and says how much may be parked of each: nobody else does."""
 
     def __init__(self) -> None:
-        self._jams: dict[OpenLane, _Stall] = {}
+        self._stalls: dict[OpenLane, _Stall] = {}
 
     def went(self, lane: OpenLane) -> None:
-        """Something of the lane could go."""
-        self._jams.pop(lane, None)
+        """Note that something of the lane could go."""
+        self._stalls.pop(lane, None)
 
     def stuck(self, parking: Iterable[OpenLane], now_s: float) -> dict[OpenLane, float]:
-        """Of the lanes of which something is parked, those to put some off, and for how long.
+        """Return, of lanes of which something is parked, those to put some off, and how long.
 
         The others get more room if they are stuck, and less when they no longer need it.
         """
@@ -45,18 +45,18 @@ class StallDetector:
         kept: dict[OpenLane, _Stall] = {}
         overfull: dict[OpenLane, float] = {}
         for lane in lanes:
-            jam = kept[lane] = self._jams.get(lane) or _Stall(now_s)
+            stall = kept[lane] = self._stalls.get(lane) or _Stall(now_s)
             if not lane.is_blocked:
-                lane.room = max(ROOM, min(lane.room, lane.parked + ROOM))
-                jam.since_s = now_s
+                lane.set_room(max(ROOM, min(lane.room, lane.parked + ROOM)))
+                stall.since_s = now_s
             elif lane.pending > lane.parked or lane.returned:  # in flight, or about to be
-                jam.since_s = now_s
-            elif now_s - jam.since_s > _STUCK_S:
-                jam.since_s = now_s
+                stall.since_s = now_s
+            elif now_s - stall.since_s > _STUCK_S:
+                stall.since_s = now_s
                 if lane.room < _MOST_ROOM and parked < _MOST_PARKED:
-                    lane.room += ROOM
+                    lane.set_room(lane.room + ROOM)
                 else:
-                    overfull[lane] = jam.put_off_s
-                    jam.put_off_s = min(_LONGEST_S, 2 * jam.put_off_s)
-        self._jams = kept
+                    overfull[lane] = stall.put_off_s
+                    stall.put_off_s = min(_LONGEST_S, 2 * stall.put_off_s)
+        self._stalls = kept
         return overfull

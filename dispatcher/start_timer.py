@@ -25,7 +25,7 @@ class StartTimer:
         self._added = asyncio.Event()
 
     def waits(self, task: Task) -> bool:
-        """Whether its start is still to come; then it is remembered."""
+        """Tell whether its start is still to come; then remember it."""
         if not task.is_scheduled(self._clock_ms()):
             return False
         if task.id not in self._known:
@@ -53,7 +53,7 @@ class StartTimer:
         return due
 
     def _wait_s(self) -> float | None:
-        """Until the next start, but no longer than until the next look; for ever without one."""
+        """Return the time to the next start, at most to the next look; None without a start."""
         if not self._starts:
             return None
         left_s = (self._starts[0][0] - self._clock_ms()) / 1000

@@ -1,4 +1,4 @@
-"""Calls to a store in groups: what many flights ask at the same moment goes in one call.
+"""Calls to a store in groups: what many deliveries ask at the same moment goes in one call.
 
 One call is under way at a time; what is asked for meanwhile goes together into the next one. After
 a small one there is a moment's rest, since a call costs much more than a push in it; who asks while
@@ -35,7 +35,7 @@ class CallBatcher(Generic[R]):
         self._due = asyncio.Event()
 
     async def ask(self, jobs: Sequence[Job]) -> Sequence[R]:
-        """The results for these jobs, each of another push. Answered while `run` runs."""
+        """Return the results for these jobs, each of another push, while `run` runs."""
         answer: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(jobs, answer))
         self._due.set()
@@ -52,13 +52,13 @@ class CallBatcher(Generic[R]):
                     await asyncio.sleep(_REST_S)
 
     def _next(self) -> list[_Asked[R]]:
-        """All that waits, except who names a push that another one names already."""
+        """Return all that waits, except who names a push that another one names already."""
         group: list[_Asked[R]] = []
         waiting: list[_Asked[R]] = []
         named: set[tuple[str, int]] = set()
         for asked in self._asked:
             pushes = {(job.push.task_id, job.push.seq) for job in asked.jobs}
-            if asked.answer.done():  # its flight was given up
+            if asked.answer.done():  # its delivery was given up
                 continue
             if named.isdisjoint(pushes):
                 named |= pushes

@@ -7,16 +7,13 @@ Tasks that promise at least once never get here.
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import secrets
 from collections.abc import Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
-from pushlane.dispatcher.guards.call_batcher import CallBatcher
-from pushlane.dispatcher.guards.degradable_call import DegradableCall
-from pushlane.dispatcher.job import Job, by_owner, parted
+from pushlane.dispatcher.guards.store_guard import StoreGuard, claim_ttl_s
+from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import Stats
@@ -29,7 +26,7 @@ _DELIVERED_BEFORE = "delivered before"
 _LOST = "its dispatcher was lost during delivery; it may have arrived"
 
 
-class ClaimGuard:
+class ClaimGuard(StoreGuard):
     """The guard of tasks that promise more than at least once; answers while `run` runs."""
 
     def __init__(
@@ -40,31 +37,20 @@ class ClaimGuard:
         settler: Settler,
         stats: Stats,
     ) -> None:
+        super().__init__(settings, outcomes, stats, repeat_s=claim_ttl_s(settings))
         self._ledger = ledger
-        self._ttl_s = settings.sink_timeout_s + settings.claim_timeout_s
-        self._outcomes = outcomes
         self._settler = settler
         self._stats = stats
-        self._reach = DegradableCall(stats, waits=settings.ledger_away == "wait")
-        self._process = secrets.token_hex(6)
-        self._calls = itertools.count(1)
-        self._claims = CallBatcher(self._claim)
-        self._confirms = CallBatcher(self._confirm)
-        self._releases = CallBatcher(self._release)
+        self._claims = self._batched_take(self._claim)
+        self._confirms = self._batched(self._confirm)
+        self._releases = self._batched_give_back(self._release, attrgetter("owner"))
 
     def applies(self, job: Job) -> bool:
         return job.task.delivery is not DeliveryMode.AT_LEAST_ONCE
 
-    async def run(self) -> None:
-        await asyncio.gather(self._claims.run(), self._confirms.run(), self._releases.run())
-
-    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those to deliver now. The others are taken care of."""
-        firsts, repeats = parted(jobs)
-        for job in repeats:
-            self._outcomes.later(job, self._ttl_s)
-        results = await self._claims.ask(firsts)
-        return [job for job, result in zip(firsts, results, strict=True) if self._goes(job, result)]
+    async def _admit(self, jobs: list[Job]) -> list[Job]:
+        results = await self._claims.ask(jobs)
+        return [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
 
     async def conclude(
         self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
@@ -87,7 +73,7 @@ class ClaimGuard:
         return final
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
-        """Whether to deliver it now; if not, it is taken care of."""
+        """Tell whether to deliver the push now; if not, take care of it."""
         if result is None:
             return True
         self._stats.claims[result] += 1
@@ -101,42 +87,28 @@ class ClaimGuard:
             return True
         return False
 
-    async def _claim(self, jobs: list[Job]) -> Sequence[ClaimResult | None]:
-        """A call is its own owner: even here, no two attempts at a push may both win."""
-        owner = f"{self._process}-{next(self._calls)}"
+    async def _claim(self, jobs: list[Job], owner: str) -> Sequence[ClaimResult]:
         pushes = [job.push for job in jobs]
         durable = any(job.task.delivery is DeliveryMode.AT_MOST_ONCE for job in jobs)
-        results = await self._reach.ask(
-            lambda: self._ledger.claim(pushes, owner, self._ttl_s, durable=durable), len(jobs)
-        )
-        if results is None:
-            return [None] * len(jobs)
+        results = await self._ledger.claim(pushes, owner, self._ttl_s, durable=durable)
         for job in jobs:
             job.owner = owner
         return results
 
-    async def _confirm(self, jobs: list[Job]) -> Sequence[None]:
-        pushes = [job.push for job in jobs]
-        await self._reach.ask(lambda: self._ledger.confirm(pushes), len(jobs))
-        return [None] * len(jobs)
+    async def _confirm(self, jobs: list[Job]) -> None:
+        await self._ledger.confirm([job.push for job in jobs])
 
-    async def _release(self, jobs: list[Job]) -> Sequence[None]:
-        owned = by_owner(jobs, lambda job: job.owner)
-        await asyncio.gather(*(self._release_of(owner, owned[owner]) for owner in owned))
-        return [None] * len(jobs)
-
-    async def _release_of(self, owner: str, jobs: list[Job]) -> None:
-        pushes = [job.push for job in jobs]
-        await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
+    async def _release(self, jobs: list[Job], owner: str) -> None:
+        await self._ledger.release([job.push for job in jobs], owner)
 
 
 def _is_buried(task: Task) -> bool:
-    """Whether what may have arrived is not sent again."""
+    """Tell whether a push of the task that may have arrived is not sent again."""
     return task.delivery is DeliveryMode.AT_MOST_ONCE or task.on_unknown is OnUnknown.BURY
 
 
 def _final(job: Job, outcome: Outcome | None) -> Outcome | None:
-    """A retry of what may have arrived is none where that must not be sent again."""
+    """Bury instead of a retry what may have arrived, where that must not be sent again."""
     if (
         outcome is None
         or outcome.kind is not Kind.RETRY

@@ -20,7 +20,7 @@ class Guard(Protocol):
     """Keeps some pushes back; what it remembers of those it let go is its own."""
 
     def applies(self, job: Job) -> bool:
-        """Whether it has a say about this push. Never blocks."""
+        """Tell whether it has a say about this push, and never block."""
 
     async def admit(self, jobs: Sequence[Job]) -> list[Job]:
         """Return those that may go now, in their order, and take care of the others."""
@@ -44,7 +44,7 @@ class Guards:
         self._guards = tuple(guards)
 
     def of(self, job: Job) -> tuple[Guard, ...]:
-        """Those that apply to a push: pushes of one batch must have the same."""
+        """Return those that apply to a push: pushes of one batch must have the same."""
         applying: tuple[Guard, ...] = ()
         for guard in self._guards:
             if guard.applies(job):
@@ -56,7 +56,7 @@ class Guards:
 
 
 async def admitted(guards: Sequence[Guard], jobs: Sequence[Job]) -> list[Job]:
-    """Those that all of the guards let go. The others are taken care of."""
+    """Return those that all of the guards let go; the others are taken care of."""
     going = list(jobs)
     for number, guard in enumerate(guards):
         asked, going = going, await guard.admit(going)
@@ -72,7 +72,7 @@ async def admitted(guards: Sequence[Guard], jobs: Sequence[Job]) -> list[Job]:
 async def concluded(
     guards: Sequence[Guard], jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
 ) -> list[Outcome | None]:
-    """What is to be settled, after each guard has heard what became of these pushes."""
+    """Tell each guard what became of these pushes, and return what is to be settled."""
     final = list(outcomes)
     for guard in reversed(guards):
         final = await guard.conclude(jobs, final)

@@ -71,11 +71,11 @@ class KeyChains:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, and nothing is awaited."""
+        """Tell whether nothing waits, and nothing is awaited."""
         return not self._parked and not self._out
 
     def parked(self) -> list[Parked]:
-        """In the order in which they came."""
+        """List the parked pushes in the order in which they came."""
         return list(self._parked)
 
     def park(self, one: Parked) -> None:
@@ -84,24 +84,24 @@ class KeyChains:
         self._followers.setdefault(one.after, []).append(one)
 
     def remove(self, one: Parked) -> None:
-        """It waits no longer: it goes, is over, or is put elsewhere."""
+        """Let a push wait no longer: it goes, is over, or is put elsewhere."""
         del self._parked[one]
         _drop(self._copies, one.place, one)
         _drop(self._followers, one.after, one)
 
     def questions(self) -> list[Parked]:
-        """Those whose predecessor may be finished without this process having done it.
+        """List those whose predecessor may be finished without this process having done it.
 
         Not asked again are those that wait for a push which is here itself.
         """
         return [one for one in self._parked if not (one.is_asked and self._waits_here(one))]
 
     def fresh(self) -> list[Parked]:
-        """Those that the registry was never asked about."""
+        """List those that the registry was never asked about."""
         return [one for one in self._parked if not one.is_asked]
 
     def answer(self, one: Parked, *, is_over: bool, is_next: bool, now_s: float) -> Verdict:
-        """What the registry said of the push itself and of its predecessor."""
+        """Take over what the registry said of the push itself and of its predecessor."""
         if one not in self._parked:  # it was put elsewhere while the registry was asked
             return Verdict.WAIT
         one.is_asked = True
@@ -112,7 +112,7 @@ class KeyChains:
         return self._go(one, now_s)
 
     def finished(self, place: Place, now_s: float) -> list[Parked]:
-        """This process has recorded an outcome of the push: those that may go now."""
+        """Hear that an outcome of the push is recorded, and return those that may go now."""
         self._out.pop(place, None)
         for copy in self._copies.get(place, ()):
             copy.is_over = True
@@ -122,7 +122,7 @@ class KeyChains:
         return [one for one in followers if self._go(one, now_s) is Verdict.GO]
 
     def let_back(self, place: Place) -> None:
-        """It went, but is on a lane again and not finished."""
+        """Hear of a push that went, but is on a lane again and not finished."""
         self._out.pop(place, None)
 
     def forget(self, before_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Pushes of one key one after another, across processes: the gate of ordered tasks.
+"""Pushes of one key one after another, across processes: the guard of ordered tasks.
 
 A push is parked until the registry says that the one before it is finished, or this process has
 recorded that itself. What the registry calls finished is acked and never sent again, so that a
@@ -11,11 +11,14 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Place, Verdict
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stall_detector import StallDetector
@@ -25,7 +28,7 @@ from pushlane.lanes.ports import Registry
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
 
-log = logging.getLogger("pushlane.order")
+log = logging.getLogger("pushlane.key_order")
 
 _ASK_AGAIN_S = 0.05
 _MOST_A_QUESTION = 2_000
@@ -35,56 +38,55 @@ _CLEARED_FOR_S = 60.0
 class KeyOrder:
     """Parks pushes and gives them back to their lanes in order.
 
-    `find` gives this process's view of a task, `released` hears that a lane may move again.
     `timeout_s` is how long a push waits here for its predecessor before it goes regardless;
-    `flight_s` how long one that went is believed to be on its way. While the sink `rests` nothing
-    can go, so neither time runs.
+    `flight_s` how long one that went is believed to be on its way. While the sink rests nothing can
+    go, so neither time runs.
     """
 
     def __init__(
         self,
         registry: Registry,
         settler: Settler,
-        find: Callable[[str], Task | None],
-        released: Callable[[OpenLane], None],
+        tasks: KnownTasks,
+        ring: LaneRing,
         stats: Stats,
         timeout_s: float,
         flight_s: float,
-        rests: Callable[[], bool],
+        breaker: Breaker,
     ) -> None:
         self._registry = registry
         self._settler = settler
-        self._find = find
-        self._released = released
+        self._tasks = tasks
+        self._ring = ring
         self._stats = stats
         self._timeout_s = timeout_s
         self._flight_s = flight_s
-        self._rests = rests
+        self._breaker = breaker
         self._rested_until_s = 0.0
         self._chains = KeyChains()
         self._due = asyncio.Event()
         self._all_at_s = 0.0
-        self._jams = StallDetector()
+        self._stalls = StallDetector()
 
     @property
     def parked(self) -> int:
         return len(self._chains)
 
     def may_go(self, lane: OpenLane, taken: Held, push: Push, task: Task) -> bool:
-        """Whether it is this push's turn. If not, it is parked, and comes back when it is."""
+        """Tell whether it is this push's turn. If not, it is parked, and comes back when it is."""
         now_s = time.monotonic()
         if taken.cleared_s:
             if now_s - taken.cleared_s <= _CLEARED_FOR_S:
                 return True
             taken.cleared_s = 0.0
             self._chains.let_back((task.id, push.seq))
-        lane.parked += 1
+        lane.park()
         self._chains.park(Parked(lane, taken, push, task, now_s))
         self._due.set()
         return False
 
     def settled(self, finished: Iterable[Place], moved: Iterable[Place]) -> None:
-        """What became of these pushes is durable: it finished them, or they are on a lane again."""
+        """Hear what became of pushes: an outcome is durable, or they are on a lane again."""
         if self._chains.is_idle:
             return
         now_s = time.monotonic()
@@ -107,7 +109,7 @@ class KeyOrder:
             backoff.reset()
 
     async def _wait(self) -> None:
-        """Until something came, or it is time to ask again for what waits."""
+        """Wait until something came, or it is time to ask again for what waits."""
         if not self._chains:
             await self._due.wait()
         elif not self._due.is_set():
@@ -122,7 +124,7 @@ class KeyOrder:
         if now_s < self._all_at_s:
             return self._chains.fresh()
         self._all_at_s = now_s + _ASK_AGAIN_S
-        if self._rests():
+        if self._breaker.rests:
             self._rested_until_s = now_s
         else:
             self._chains.forget(now_s - self._flight_s)
@@ -138,7 +140,7 @@ class KeyOrder:
             await asyncio.gather(*(self._ask_of(*pair) for pair in by_task.items()))
 
     async def _ask_of(self, task_id: str, some: list[Parked]) -> None:
-        """Whether each is finished itself, and whether the one before it is."""
+        """Ask whether each push is finished itself, and whether the one before it is."""
         seqs = [seq for one in some for seq in (one.push.seq, one.push.after_seq or one.push.seq)]
         answers = await self._registry.finished(task_id, seqs)
         now_s = time.monotonic()
@@ -156,43 +158,48 @@ class KeyOrder:
         self._let_go(going, now_s)
 
     def _end(self, one: Parked, now_s: float) -> list[Parked]:
-        """It is finished already: those that waited for it."""
-        one.lane.parked -= 1
-        self._jams.went(one.lane)
+        """Drop a push that is finished already, and return those that waited for it."""
+        one.lane.unpark()
+        self._stalls.went(one.lane)
         self._settler.forget(one.lane, one.taken, one.push)
         return self._chains.finished(one.place, now_s)
 
     def _let_go(self, some: Iterable[Parked], now_s: float) -> None:
         for one in some:
-            self._jams.went(one.lane)
+            self._stalls.went(one.lane)
             one.taken.cleared_s = now_s
             self._give_back(one)
 
     def _give_back(self, one: Parked) -> None:
-        one.lane.parked -= 1
+        one.lane.unpark()
         one.lane.give_back(one.taken)
-        self._released(one.lane)
+        self._ring.resume(one.lane)
 
     def _give_back_changed(self) -> None:
-        """Tasks that were paused, moved or ended meanwhile: admission knows what to do."""
+        """Give back pushes of tasks that changed meanwhile: admission knows what to do."""
         for one in self._chains.parked():
-            if self._find(one.task.id) is not one.task:
+            if self._is_changed(one.task):
                 self._chains.remove(one)
                 self._give_back(one)
 
+    def _is_changed(self, task: Task) -> bool:
+        """Tell whether the task has a newer value, or its lane is left to others."""
+        return self._tasks.find(task.id) is not task or self._ring.is_left(task.lane)
+
     def _make_room(self, now_s: float) -> None:
-        """The later lane takes some of those that overfill a lane: not the lowest seqs, which are
-        the likeliest to be next.
+        """Put some of those that overfill a lane off to its later lane.
+
+        The lowest seqs stay, as they are the likeliest to be next.
         """
         by_lane: dict[OpenLane, list[Parked]] = defaultdict(list)
         for one in self._chains.parked():
             by_lane[one.lane].append(one)
-        overfull = self._jams.stuck(by_lane, now_s)
+        overfull = self._stalls.stuck(by_lane, now_s)
         for lane in by_lane:
-            self._released(lane)
+            self._ring.resume(lane)
         for lane, delay_s in overfull.items():
             by_lane[lane].sort(key=lambda one: one.push.seq)
             for one in by_lane[lane][len(by_lane[lane]) // 4 :]:
                 self._chains.remove(one)
-                lane.parked -= 1
+                lane.unpark()
                 self._settler.later(lane, one.taken, one.push, one.taken.body, delay_s)

@@ -1,42 +1,42 @@
 """Finds the push that ends every process which delivers it, where a sink runs somebody's own code.
 
-A process that starts where another died (see `liveness`) claims what it delivers, until it has
-lived for a while: so the next one knows what was in flight when this one died. That is a strike. A
-push with strikes is delivered apart from others, and buried after the last: a poison ends its crash
-loop, and what only flew beside it is delivered.
+A process leaves a mark in the ledger while it lives and takes it away when it stops. One that finds
+a mark comes after a process that died, or beside one that runs. It claims what it delivers, until
+it has lived for a while: so the next one knows what was in flight when this one died. That is a
+strike. A push with strikes is delivered apart from others, and buried after the last: a poison ends
+its crash loop, and what only flew beside it is delivered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
-import secrets
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
-from pushlane.dispatcher.guards.call_batcher import CallBatcher
-from pushlane.dispatcher.guards.degradable_call import DegradableCall
-from pushlane.dispatcher.guards.liveness import Liveness
-from pushlane.dispatcher.job import Job, by_owner, parted
+from pushlane.dispatcher.guards.store_guard import StoreGuard
+from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import ClaimResult, Ledger
 from pushlane.lanes.push import Outcome, Push
 from pushlane.lanes.settings import Settings
 
-log = logging.getLogger("pushlane.suspects")
+log = logging.getLogger("pushlane.poison_guard")
 
+MARK = Push("~alive", 1, "")
 STRIKES = 3
 YOUNG_S = 30.0
 _AT_ONCE = 10  # with one strike: in one of so many slots; with more, one at a time
 _AGAIN_S = 1.0
+_MARK_TTL_S = 60.0
 
 
-class PoisonGuard:
+class PoisonGuard(StoreGuard):
     """The guard against poison, where a sink runs somebody's own code."""
 
     def __init__(
@@ -47,67 +47,67 @@ class PoisonGuard:
         stats: Stats,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(settings, outcomes, stats, repeat_s=_AGAIN_S)
         self._ledger = ledger
-        self._ttl_s = settings.sink_timeout_s + settings.claim_timeout_s
         self._most = max(1, settings.slots // _AT_ONCE)
-        self._outcomes = outcomes
-        self._reach = DegradableCall(stats, waits=settings.ledger_away == "wait")
         self._clock_s = clock_s
         self._old_at_s = clock_s() + YOUNG_S
-        self._process = secrets.token_hex(6)
-        self._alive = Liveness(ledger, self._reach, self._process)
-        self._calls = itertools.count(1)
-        self._flying = 0
+        self._found_no_mark = False  # as long as it is not known
+        self._in_flight = 0
         self._held: set[tuple[str, int]] = set()  # claims of our own that are not let go of yet
-        self._claims = CallBatcher(self._claim)
-        self._releases = CallBatcher(self._release)
+        self._claims = self._batched_take(self._claim)
+        self._releases = self._batched_give_back(self._release, attrgetter("watched_by"))
 
     async def run(self) -> None:
-        await asyncio.gather(self._alive.keep(), self._claims.run(), self._releases.run())
+        await asyncio.gather(self._keep_mark(), super().run())
 
     async def close(self) -> None:
-        """This process ends well. Raises Unreachable: the next one will not believe it."""
-        await self._alive.take_away()
+        """Take the mark away, since this process ends well.
+
+        Raises:
+            Unreachable: the mark stays, and the next process believes that this one died.
+        """
+        await self._ledger.release([MARK], self._process)
 
     def applies(self, job: Job) -> bool:
         if job.push.strikes:
             return True
-        return not self._alive.found_none and self._clock_s() < self._old_at_s
+        return not self._found_no_mark and self._clock_s() < self._old_at_s
 
-    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those to deliver now. The others are taken care of."""
-        jobs, repeats = parted(jobs)
-        ours = [job for job in jobs if _place(job) in self._held]
-        for job in (*repeats, *ours):
-            self._outcomes.later(job, _AGAIN_S)
+    async def _admit(self, jobs: list[Job]) -> list[Job]:
+        for job in jobs:
+            if _place(job) in self._held:
+                self._outcomes.later(job, _AGAIN_S)
         jobs = [job for job in jobs if _place(job) not in self._held]
         if not jobs:
             return []
         strikes = jobs[0].push.strikes
-        if strikes and self._flying >= (self._most if strikes == 1 else 1):
+        if strikes and self._in_flight >= (self._most if strikes == 1 else 1):
             self._outcomes.later(jobs[0], _AGAIN_S * random.uniform(0.5, 1.5))
             return []
-        self._flying += bool(strikes)
+        self._in_flight += bool(strikes)
         places = set(map(_place, jobs))
         self._held |= places
         results = await self._claims.ask(jobs)
         going = [job for job, result in zip(jobs, results, strict=True) if self._goes(job, result)]
         self._held -= places.difference(map(_place, going))
-        self._flying -= bool(strikes and not going)
+        self._in_flight -= bool(strikes and not going)
         return going
 
     async def conclude(
         self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
     ) -> list[Outcome | None]:
-        """They are no longer on their way, and this process lives."""
-        self._flying -= bool(jobs[0].push.strikes)
+        """Release the claims: the pushes are no longer on their way, and this process lives."""
+        self._in_flight -= bool(jobs[0].push.strikes)
         await self._releases.ask(jobs)
         self._held.difference_update(map(_place, jobs))
         return list(outcomes)
 
     def _goes(self, job: Job, result: ClaimResult | None) -> bool:
-        """A claim that is still there is that of a process which let go of the push: the broker
-        gives a message to one at a time.
+        """Tell whether to deliver the push now; if not, count a strike against it.
+
+        A claim that is still there is that of a process which let go of the push: the broker gives
+        a message to one at a time.
         """
         if result in (None, ClaimResult.WON):
             return True
@@ -130,23 +130,25 @@ class PoisonGuard:
         reason = f"poison: {STRIKES} dispatchers died while delivering it"
         self._outcomes.settle(job, Outcome.dead(reason))
 
-    async def _claim(self, jobs: list[Job]) -> Sequence[ClaimResult | None]:
-        owner = f"{self._process}-{next(self._calls)}"
-        claims = [_claim_of(job) for job in jobs]
-        results = await self._reach.ask(
-            lambda: self._ledger.claim(claims, owner, self._ttl_s), len(jobs)
-        )
-        for job in jobs:
+    async def _claim(self, jobs: list[Job], owner: str) -> Sequence[ClaimResult]:
+        for job in jobs:  # before the call, which may get through although it fails
             job.watched_by = owner
-        return [None] * len(jobs) if results is None else results
+        return await self._ledger.claim([_claim_of(job) for job in jobs], owner, self._ttl_s)
 
-    async def _release(self, jobs: list[Job]) -> Sequence[None]:
-        for owner, owned in by_owner(jobs, lambda job: job.watched_by).items():
-            await self._release_of(owner, [_claim_of(job) for job in owned])
-        return [None] * len(jobs)
+    async def _release(self, jobs: list[Job], owner: str) -> None:
+        await self._ledger.release([_claim_of(job) for job in jobs], owner)
 
-    async def _release_of(self, owner: str, pushes: list[Push]) -> None:
-        await self._reach.ask(lambda: self._ledger.release(pushes, owner), len(pushes))
+    async def _keep_mark(self) -> None:
+        """Leave the mark, unless another process has it; go on until cancelled."""
+        self._found_no_mark = await self._leave_mark() == [ClaimResult.WON]
+        while True:
+            await asyncio.sleep(_MARK_TTL_S / 3)
+            await self._leave_mark()
+
+    async def _leave_mark(self) -> Sequence[ClaimResult] | None:
+        return await self._store.ask(
+            lambda: self._ledger.claim([MARK], self._process, _MARK_TTL_S), 0
+        )
 
 
 def _place(job: Job) -> tuple[str, int]:
@@ -154,5 +156,5 @@ def _place(job: Job) -> tuple[str, int]:
 
 
 def _claim_of(job: Job) -> Push:
-    """What is claimed: for each strike anew, and apart from the push's own delivery."""
+    """Return what is claimed: for each strike anew, and apart from the push's own delivery."""
     return Push(f"{job.push.task_id}~{job.push.strikes}", job.push.seq, "")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownTask
 from pushlane.lanes.ports import Registry
@@ -23,17 +24,15 @@ _AT_ONCE = 32
 
 
 class Completion:
-    """Marks tasks done. `find` gives this process's view of a task; `apply` takes a newer one."""
+    """Marks tasks done once all that they were sealed with is finished."""
 
     def __init__(
         self,
         registry: Registry,
-        find: Callable[[str], Task | None],
-        apply: Callable[[Task], None],
+        tasks: KnownTasks,
     ) -> None:
         self._registry = registry
-        self._find = find
-        self._apply = apply
+        self._tasks = tasks
         self._unchecked: dict[str, None] = {}
         self._full: dict[str, None] = {}
         self._due = asyncio.Event()
@@ -41,7 +40,7 @@ class Completion:
 
     def on_progress(self, progress: Sequence[Progress]) -> None:
         for count in progress:
-            task = self._find(count.task_id)
+            task = self._tasks.find(count.task_id)
             if task is None or task.state.is_terminal:
                 continue
             self.finished[count.task_id] = count.finished
@@ -50,12 +49,15 @@ class Completion:
                 self._due.set()
 
     def on_task(self, task: Task) -> None:
-        """A task is new or changed: when it is sealed, its count may be full already."""
+        """Look at a task that is new or changed: once it is sealed, its count may be full."""
         if task.state.is_terminal:
             self.finished.pop(task.id, None)
         elif task.total is not None:
             self._unchecked[task.id] = None
             self._due.set()
+
+    def on_unread(self, task_id: str) -> None:
+        """Leave the task to the newer version that understands it, which ends it."""
 
     async def run(self) -> None:
         await whenever(self._due, self._check_and_finish, Backoff(log, "the registry"))
@@ -85,7 +87,9 @@ class Completion:
 
     async def _done(self, task_id: str) -> None:
         try:
-            self._apply(await self._registry.change(task_id, task_transitions.finish(State.DONE)))
+            self._tasks.apply(
+                await self._registry.change(task_id, task_transitions.finish(State.DONE))
+            )
         except UnknownFormat:  # a newer version ends it
             return
         except UnknownTask:

@@ -14,7 +14,7 @@ _HOP_S = 86_400.0
 
 
 def due_ms(task: Task, push: Push, now_ms: int) -> int:
-    """The first time from now on at which the push may go: `now_ms` when it may go now.
+    """Return the first time from now on at which the push may go: `now_ms` if it may now.
 
     For one that waits for longer than a hop the quiet hours are looked up when it surfaces. A zone
     that this machine does not know (its data may be older) counts as UTC.
@@ -27,5 +27,5 @@ def due_ms(task: Task, push: Push, now_ms: int) -> int:
 
 
 def hop_s(due_ms: int, now_ms: int) -> float:
-    """How long to wait now for that time."""
+    """Return how long to wait now for that time."""
     return min(_HOP_S, (due_ms - now_ms) / 1000)

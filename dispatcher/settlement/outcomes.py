@@ -1,26 +1,78 @@
-"""What an outcome means: counted, tried again later, or buried with the reason."""
+"""What an outcome means: counted, tried again later, or buried with the reason.
+
+A sink may also ask for the whole task to be paused.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Kind, Outcome, encode
+from pushlane.lanes.task import State
 from pushlane.lanes.task_transitions import now_ms
+
+log = logging.getLogger("pushlane.pauses")
 
 _WAIT_LONGEST_S = 86_400.0  # whatever a sink asks for
 _PAUSED_AGAIN_S = 1.0  # so that a sink is left alone until the pause has got through
 
 
+class PauseRequests:
+    """Pauses whole tasks when a sink asks for it, once for all pushes of a task that are in flight.
+
+    A request that does not get through is tried again until it does or the task has ended.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._asked: dict[str, str] = {}
+        self._due = asyncio.Event()
+
+    def ask(self, task_id: str, reason: str) -> None:
+        """Pause the task soon, unless it does not run."""
+        task = self._tasks.find(task_id)
+        if task is not None and task.state is State.RUNNING:
+            self._asked.setdefault(task_id, reason)
+            self._due.set()
+
+    async def run(self) -> None:
+        await whenever(self._due, self._pause_all, Backoff(log, "the registry"))
+
+    async def _pause_all(self) -> None:
+        while self._asked:
+            task_id, reason = next(iter(self._asked.items()))
+            await self._pause(task_id, reason)
+            del self._asked[task_id]
+
+    async def _pause(self, task_id: str, reason: str) -> None:
+        try:
+            self._tasks.apply(await self._backend.pause(task_id, reason))
+        except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
+            return
+        log.warning("task %s is paused: %s", task_id, reason, extra={"action": "task_paused"})
+
+
 class Outcomes:
-    """`pause` asks for a whole task to be paused, as a sink did.
+    """Does what follows from an outcome.
 
     `backoff_s` is the wait after so many attempts when the sink names none.
     """
@@ -30,21 +82,21 @@ class Outcomes:
         settler: Settler,
         receipts: Receipts,
         stats: Stats,
-        pause: Callable[[str, str], None],
+        pauses: PauseRequests,
         backoff_s: Callable[[int], float],
     ) -> None:
         self._settler = settler
         self._receipts = receipts
         self._stats = stats
-        self._pause = pause
+        self._pauses = pauses
         self._backoff_s = backoff_s
 
     def settle(self, job: Job, outcome: Outcome, at_ms: int = 0) -> None:
-        """`at_ms` is when it was heard of, now unless it is given."""
+        """Settle a push by its outcome, heard of at `at_ms`: now unless that is given."""
         kind = outcome.kind
         push = job.push
         if outcome.pause_task:
-            self._pause(push.task_id, outcome.reason)
+            self._pauses.ask(push.task_id, outcome.reason)
         if kind is Kind.RETRY:
             return self._retry(job, outcome, at_ms)
         self._stats.outcomes[job.lane.level, kind] += 1
@@ -58,7 +110,7 @@ class Outcomes:
         return self._settler.finish(job, kind, outcome.reason, at_ms)
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
-        """`settle` of many that are delivered, at a fraction of what each would cost."""
+        """Settle many that are delivered, at a fraction of what each would cost alone."""
         for level, count in Counter([job.lane.level for job in jobs]).items():
             self._stats.outcomes[level, Kind.DELIVERED] += count
         for job in jobs:
@@ -69,7 +121,7 @@ class Outcomes:
         self._settler.delivered(jobs, at_ms)
 
     def later(self, job: Job, wait_s: float) -> None:
-        """It was not sent: it comes again as it is."""
+        """Offer a push that was not sent again as it is, after `wait_s`."""
         body = encode(job.push, job.taken.body) if job.push.strikes else job.taken.body
         self._again(job, body, min(wait_s, _WAIT_LONGEST_S))
 
@@ -93,7 +145,7 @@ class Outcomes:
 
 
 def backoff(first_s: float, longest_s: float) -> Callable[[int], float]:
-    """Doubles with each attempt, with jitter over the upper half: retries do not come in waves."""
+    """Double the wait with each attempt, with jitter over its upper half: retries make no waves."""
 
     def wait_s(attempt: int) -> float:
         most: float = min(longest_s, first_s * 2 ** min(attempt - 1, 30))

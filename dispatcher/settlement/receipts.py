@@ -2,15 +2,20 @@
 
 A flush makes bodies of at most five hundred receipts, column by column. The log has them before any
 of their messages is acked; one that is away is waited for, and nothing is settled meanwhile.
+
+Of a recipient a receipt shows a few characters to recognise it by, and a keyed hash: whoever has
+the receipts but not the key cannot find out by trying whom a hash stands for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import logging
 import secrets
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -22,7 +27,6 @@ from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.settlement.deferral import due_ms
-from pushlane.dispatcher.settlement.redaction import Hasher, masked
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.push import Kind, Push
@@ -41,6 +45,9 @@ MOST_A_BODY = 500
 MOST_BYTES = 1024 * 1024
 REASON_LONGEST = 200
 _MASKED = "***"
+_LONG = 12
+_SHORT = 6
+_REST = "…"
 
 
 class Receipt(msgspec.Struct, gc=False):
@@ -81,13 +88,13 @@ class Receipts:
         self.waiting = 0
 
     def of(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> Receipt | None:
-        """The receipt of an outcome that was heard of at that time, now unless it is given."""
+        """Return the receipt of an outcome that was heard of at `at_ms`, now unless it is given."""
         if not self.is_on:
             return None
         return Receipt(job, kind, reason, at_ms)
 
     def of_dropped(self, lane: OpenLane, taken: Held, reason: str) -> Receipt | None:
-        """The receipt of a push that has no lane to go on; its task may be unknown here."""
+        """Return the receipt of a push that has no lane to go on; its task may be unknown here."""
         push = taken.push
         if not self.is_on or push is None:
             return None
@@ -117,7 +124,7 @@ class Receipts:
         return self._hasher
 
     async def _bodies(self, receipts: Sequence[Receipt], hasher: Hasher) -> list[bytes]:
-        """The same when an append is tried again: a reader knows a batch by its id.
+        """Encode once, though an append is tried again: a reader knows a batch by its id.
 
         Between bodies others have their turn, so that pushes go on being taken.
         """
@@ -128,7 +135,7 @@ class Receipts:
         return bodies
 
     def _fitting(self, receipts: Sequence[Receipt], hasher: Hasher) -> Iterator[bytes]:
-        """In several bodies when their attributes are large."""
+        """Yield several bodies when their attributes are large."""
         body = encode_receipts(self._batch(receipts, hasher))
         if len(body) <= MOST_BYTES or len(receipts) == 1:
             yield body
@@ -162,7 +169,7 @@ class Receipts:
         )
 
     def _of_tasks(self, tasks: list[Task]) -> dict[str, Any]:
-        """The columns that follow from each push's task as it was: often all of them one."""
+        """Return the columns that follow from each push's task as it was: often all are one."""
         weights = self._weights()
         names = list(map(id, tasks))
         kinds = list(dict(zip(names, tasks, strict=True)).values())
@@ -179,7 +186,7 @@ class Receipts:
 
 
 def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
-    """A value for each receipt, of one for each kind of task."""
+    """Return a value for each receipt, of one for each kind of task."""
     if len(kinds) == 1:
         return values * len(names)
     by_name = dict(zip(map(id, kinds), values, strict=True))
@@ -187,7 +194,7 @@ def _spread(values: list[T], kinds: list[Task], names: list[int]) -> list[T]:
 
 
 def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
-    """Most pushes could go at once: whether all could is asked first, which costs little."""
+    """Return when each could go. Most could at once: whether all could is cheap to find out."""
     tasks = {id(job.task): job.task for job in jobs}.values()
     if any(map(_waits, pushes)) or any(task.not_before_ms or task.quiet for task in tasks):
         return [eligible_ms(job.task, job.push) for job in jobs]
@@ -195,7 +202,7 @@ def _eligible(jobs: list[Job], pushes: list[Push]) -> list[int]:
 
 
 def eligible_ms(task: Task, push: Push) -> int:
-    """When this attempt could first be sent: not before its time, and not in quiet hours."""
+    """Return when this attempt could first be sent: not early, and not in quiet hours."""
     at_ms = push.due_at_ms or push.submitted_at_ms
     if task.not_before_ms or push.not_before_ms or task.quiet:
         return due_ms(task, push, at_ms)
@@ -203,7 +210,7 @@ def eligible_ms(task: Task, push: Push) -> int:
 
 
 def _reason(receipt: Receipt) -> str:
-    """A sink wrote it: it may hold the recipient, or more than a report has room for."""
+    """Mask the recipient in a reason that a sink wrote, and cut it to a report's room."""
     recipient = receipt.job.push.recipient
     reason = receipt.reason
     if recipient and recipient in reason:
@@ -212,5 +219,38 @@ def _reason(receipt: Receipt) -> str:
 
 
 def _column(values: list[T]) -> list[T]:
-    """Nothing, when no receipt has any."""
+    """Return nothing when no receipt has any."""
     return values if any(values) else []
+
+
+def masked(recipients: Sequence[str]) -> list[str]:
+    """Show of each its first and last characters: two at most, in all no more than a third."""
+    return [
+        recipient[:2] + _REST + recipient[-2:] if len(recipient) >= _LONG else _short(recipient)
+        for recipient in recipients
+    ]
+
+
+def _short(recipient: str) -> str:
+    return recipient[0] + _REST + recipient[-1] if len(recipient) >= _SHORT else _REST
+
+
+class Hasher:
+    """64-bit hashes (signed, as Parquet has them) under one key.
+
+    The key goes first, which makes a MAC of BLAKE2 (RFC 7693, 2.9, says why it needs no HMAC), and
+    not as BLAKE2's own parameter: that costs every hash a second block.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        secret = hashlib.blake2b(key, digest_size=32).digest()
+        self._start = hashlib.blake2b(secret, digest_size=8)
+
+    def hashes(self, recipients: Sequence[str]) -> list[int]:
+        copy = self._start.copy
+        digests = []
+        for recipient in recipients:
+            state = copy()
+            state.update(recipient.encode())
+            digests.append(state.digest())
+        return array("q", b"".join(digests)).tolist()

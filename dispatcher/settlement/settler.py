@@ -14,20 +14,23 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-import msgspec
-from msgspec.structs import replace
-
-from pushlane.dispatcher.backoff import Backoff, Backoffs
+from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held, Message
-from pushlane.dispatcher.settlement.delay_lanes import DelayLanes
+from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
+from pushlane.dispatcher.settlement.republisher import (
+    FLUSH_EVERY_S,
+    Ack,
+    Republish,
+    Republisher,
+)
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import PushlaneError, UnknownFormat, UnknownLane
-from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_dead, is_later, is_pool, task_of
+from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_later, is_pool
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
 from pushlane.lanes.task import Finished, Moved, Progress
@@ -35,125 +38,89 @@ from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.settle")
 
-_FLUSH_EVERY_S = 0.01
 _MOST_UNSETTLED = 10_000
 _LEAST_A_LANE = 32
 _LATEST_S = 0.05
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
-_GONE = "its lane was dropped"
 
 
-OnDurable = Callable[[Iterable[tuple[str, int]], Iterable[tuple[str, int]]], None]
-"""Hears of pushes, by task and seq: those that are finished now, and those on a lane again."""
+Place = tuple[str, int]
+"""Task id and seq of a push."""
 
-
-class _Ack(msgspec.Struct, frozen=True, gc=False):
-    """A push that is finished, or that waits on another lane now.
-
-    `moves` says that it left a main lane for another one. One is made for every push: a struct
-    takes a sixth of the time of a named tuple.
-    """
-
-    lane: OpenLane
-    taken: Held
-    task_id: str
-    seq: int
-    kind: Kind | None
-    receipt: Receipt | None = None
-    moves: bool = False
-
-
-class _Republish(NamedTuple):
-    """A body to publish before `end`. A lane that is gone went with its task: it is dropped.
-
-    `opens_for` is the task whose later lane has to be open first, none when the lane is there.
-    """
-
-    target: str
-    body: bytes
-    end: _Ack
-    delay_s: float = 0.0
-    opens_for: str = ""
+OnDurable = Callable[[Iterable[Place], Iterable[Place]], None]
+"""Hears which pushes are finished now, and which are on a lane again."""
 
 
 class Settler:
     """Carries outcomes to the registry and the broker, in batches.
 
-    `on_progress` hears the new counts of every task that a batch touched; `on_release` that a
-    lane has become crowded, or that less of it is in hand; `on_settled` that there is room again;
-    `on_durable` what became of each push.
+    `completion` hears the new counts of every task that a batch touched; `ring` that a lane has
+    become crowded, or that less of it is in hand; `wake` is called when there is room again.
     """
 
     def __init__(
         self,
         backend: Backend,
-        laters: DelayLanes,
+        tasks: KnownTasks,
         receipts: Receipts,
-        on_progress: Callable[[Sequence[Progress]], None],
-        on_release: Callable[[OpenLane], None],
-        on_settled: Callable[[], None],
-        on_durable: OnDurable,
+        completion: Completion,
+        ring: LaneRing,
+        wake: Callable[[], None],
     ) -> None:
         self._backend = backend
-        self._laters = laters
         self._receipts = receipts
-        self._on_progress = on_progress
-        self._on_release = on_release
-        self._ends: list[_Ack] = []
+        self._completion = completion
+        self._ring = ring
+        self._wake = wake
+        self._ends: list[Ack] = []
         self._settled_before: list[Taken] = []
         self._unacked = 0  # of these, while they are being acked, too
-        self._moves: list[_Republish] = []
+        self._republisher = Republisher(backend, tasks, receipts, self)
         self._ends_since_s = 0.0
         self._flushing_since_s = 0.0
         self._ended = asyncio.Event()
-        self._moved = asyncio.Event()
         self._settled = asyncio.Event()
-        self._on_settled = on_settled
-        self._on_durable = on_durable
-        self._backoffs = Backoffs(log)
         self.unsettled = 0
 
     def _count(self, lane: OpenLane) -> None:
         self.unsettled += 1
-        lane.unsettled += 1
-        if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
+        if lane.add_unsettled() >= _LEAST_A_LANE and not lane.crowded:
             self._look_at(lane)
 
     def _look_at(self, lane: OpenLane) -> None:
         if self._is_crowded(lane):
-            lane.crowded = True
-            self._on_release(lane)
+            lane.set_crowded(True)
+            self._ring.released(lane)
 
     @property
     def is_late(self) -> bool:
-        """Whether an outcome has waited for so long that a kill now would repeat too many."""
+        """Tell whether an outcome has waited for so long that a kill now would repeat too many."""
         since_s = self._flushing_since_s or self._ends_since_s
         return since_s != 0.0 and time.monotonic() - since_s > _LATEST_S
 
     def _is_crowded(self, lane: OpenLane) -> bool:
-        """It may have half as much as there is room left, and a few however many others have."""
+        """Tell whether the lane has over half the room that is left; a few are always allowed."""
         return lane.unsettled >= max(_LEAST_A_LANE, (_MOST_UNSETTLED - self.unsettled) // 2)
 
     def finish(self, job: Job, kind: Kind, reason: str = "", at_ms: int = 0) -> None:
-        """The push is finished: count it, then ack. It was at `at_ms`, now unless that is given."""
+        """Count a finished push, then ack. It was at `at_ms`, now unless that is given."""
         self._count(job.lane)
         push = job.push
         receipt = Receipt(job, kind, reason, at_ms) if self._receipts.is_on else None
         self._ends_since_s = self._ends_since_s or time.monotonic()
-        self._ends.append(_Ack(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
+        self._ends.append(Ack(job.lane, job.taken, push.task_id, push.seq, kind, receipt))
         self._ended.set()
 
     def delivered(self, jobs: Sequence[Job], at_ms: int) -> None:
-        """The same of many that are delivered: nearly all are."""
+        """Do as `finish` does for many that are delivered, as nearly all are."""
         with_receipts, append = self._receipts.is_on, self._ends.append
         kind = Kind.DELIVERED
         for job in jobs:
             lane, push = job.lane, job.push
             receipt = Receipt(job, kind, "", at_ms) if with_receipts else None
-            append(_Ack(lane, job.taken, push.task_id, push.seq, kind, receipt))
-            lane.unsettled += 1
-            if lane.unsettled >= _LEAST_A_LANE and not lane.crowded:
+            append(Ack(lane, job.taken, push.task_id, push.seq, kind, receipt))
+            if lane.add_unsettled() >= _LEAST_A_LANE and not lane.crowded:
                 self._look_at(lane)
         self.unsettled += len(jobs)
         self._ends_since_s = self._ends_since_s or time.monotonic()
@@ -167,10 +134,10 @@ class Settler:
         target: str,
         body: bytes,
     ) -> None:
-        """The push goes on another lane: publish, then ack."""
+        """Publish a push on another lane, then ack."""
         self._count(lane)
-        end = _Ack(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
-        self._add_move(_Republish(target, body, end))
+        end = Ack(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
+        self._republisher.add(Republish(target, body, end))
 
     def later(
         self,
@@ -181,118 +148,73 @@ class Settler:
         delay_s: float,
         receipt: Receipt | None = None,
     ) -> None:
-        """The push waits on the lane's later lane, not to be taken before `delay_s`.
+        """Let a push wait on its later lane, not to be taken before `delay_s`.
 
         There is a receipt when it was tried.
         """
         self._count(lane)
-        lane.deferred += 1
+        lane.add_deferred(1)
         moves = not is_later(taken.lane)
-        end = _Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
+        end = Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
         opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
-        self._add_move(_Republish(lane.later.name, body, end, _rounded(delay_s), opens_for))
+        self._republisher.add(Republish(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(
         self, lane: OpenLane, taken: Held, dead: DeadPush, receipt: Receipt | None = None
     ) -> None:
-        """The push is dead: put it on a dead-letter lane with the reason, count it, then ack.
+        """Put a dead push on a dead-letter lane with the reason, count it, then ack.
 
         A task with a lane of its own has a dead-letter lane of its own, so that none has to look
         through the dead of others. It costs no reader, as nobody reads it until somebody asks.
         """
         self._count(lane)
         kind = Kind.DEAD if dead.task_id else None
-        end = _Ack(lane, taken, dead.task_id, dead.seq, kind, receipt)
+        end = Ack(lane, taken, dead.task_id, dead.seq, kind, receipt)
         is_shared = is_pool(lane.name) or not dead.task_id
         target = DEAD_LANE if is_shared else dead_lane(dead.task_id)
-        self._add_move(_Republish(target, encode_dead(dead), end))
+        self._republisher.add(Republish(target, encode_dead(dead), end))
 
     def forget(self, lane: OpenLane, taken: Held, push: Push) -> None:
-        """The push was finished before this copy of it came: nothing is to be done for it."""
+        """Ack a copy of a push that was finished before it came."""
         self._count(lane)
-        self._ends.append(_Ack(lane, taken, push.task_id, push.seq, None))
+        self._ends.append(Ack(lane, taken, push.task_id, push.seq, None))
         self._ended.set()
 
     def ack(self, message: Message) -> None:
-        """All of its pushes were settled before this copy of it came."""
+        """Ack a copy of a message of which every push was settled before it came."""
         self._settled_before.append(message.taken)
         self._unacked += 1
         self._ended.set()
 
-    def _add_move(self, move: _Republish) -> None:
-        self._moves.append(move)
-        self._moved.set()
-
-    async def run_moves(self) -> None:
-        """Publish what has gathered, each lane for itself: one to be opened holds up no other."""
-        async with asyncio.TaskGroup() as publishing:
-            while True:
-                await self._moved.wait()
-                self._moved.clear()
-                await asyncio.sleep(_FLUSH_EVERY_S)
-                moves, self._moves = self._moves, []
-                for group in _by_lane(moves):
-                    publishing.create_task(self._publish(group))
-
-    async def _publish(self, moves: list[_Republish]) -> None:
-        """`moves` are to the same lane, with the same delay. Tried until they are there."""
-        target = moves[0].target
-        while True:
-            try:
-                ends = await self._publish_once(moves)
-                break
-            except UnknownFormat:  # unacked, they go to processes of a newer version
-                self._release([move.end for move in moves])
-                return
-            except PushlaneError as error:
-                await self._backoffs.wait(target, error)
-        self._backoffs.reset(target)
+    def end(self, ends: Sequence[Ack]) -> None:
+        """Count pushes that are on another lane now, then ack."""
         self._ends.extend(ends)
         self._ended.set()
 
-    async def _publish_once(self, moves: list[_Republish]) -> list[_Ack]:
-        target, _, _, delay_s, opens_for = moves[0]
-        bodies = [move.body for move in moves]
-        broker = self._backend.broker
-        if opens_for:
-            await self._laters.ensure(opens_for)
-        try:
-            await broker.publish(target, bodies, delay_s=delay_s)
-        except UnknownLane:
-            if is_dead(target) or is_pool(target):  # made by its first dead push, or lost
-                await broker.open_lane(target)
-                await broker.publish(target, bodies, delay_s=delay_s)
-            elif await self._is_over(target):
-                return [self._dropped(move) for move in moves]
-            else:  # not heard of yet, or about to be made anew
-                raise
-        return [move.end for move in moves]
+    def give_up(self, ends: Sequence[Ack]) -> None:
+        """Leave pushes unacked, for processes of a newer version."""
+        self._release(ends)
 
-    async def _is_over(self, lane: str) -> bool:
-        """Whether the registry says that the lane went with its task."""
-        task_id = task_of(lane)
-        task = await self._backend.find(task_id) if task_id is not None else None
-        return task is None or task.state.is_terminal
+    async def run_moves(self) -> None:
+        """Publish what goes on on another lane, for ever."""
+        await self._republisher.run()
 
-    def _dropped(self, move: _Republish) -> _Ack:
-        """Its lane went with its task, and the push with them."""
-        receipt = self._receipts.of_dropped(move.end.lane, move.end.taken, _GONE)
-        return replace(move.end, kind=Kind.DROPPED, receipt=receipt)
-
-    async def run_ends(self) -> None:
+    async def run_ends(self, on_durable: OnDurable) -> None:
+        """Make outcomes durable, then ack, for ever; `on_durable` hears what became of each."""
         backoff = Backoff(log, "the registry")
         while True:
             await self._ended.wait()
             self._ended.clear()
-            await asyncio.sleep(_FLUSH_EVERY_S)
+            await asyncio.sleep(FLUSH_EVERY_S)
             ends, self._ends = self._ends, []
             acked, self._settled_before = self._settled_before, []
             self._flushing_since_s, self._ends_since_s = self._ends_since_s, 0.0
             await self._flush(ends, acked, backoff)
+            on_durable(*_fates(ends))
             self._flushing_since_s = 0.0
 
-    async def _flush(self, ends: list[_Ack], acked: list[Taken], backoff: Backoff) -> None:
-        """Messages are acked when all of their pushes are settled, besides those of `acked`."""
+    async def _flush(self, ends: list[Ack], acked: list[Taken], backoff: Backoff) -> None:
+        """Make outcomes durable; ack the messages of which all pushes are settled, and `acked`."""
         settled_before = len(acked)
         await self._receipts.write([end.receipt for end in ends if end.receipt is not None])
         progress: Sequence[Progress] = []
@@ -309,21 +231,16 @@ class Settler:
             await backoff.until_done(lambda: self._backend.broker.ack(acked))
         self._unacked -= settled_before
         self._release(ends)
-        self._on_durable(
-            ((end.task_id, end.seq) for end in ends if end.kind is not None),
-            ((end.task_id, end.seq) for end in ends if end.kind is None),
-        )
-        self._on_progress(progress)
+        self._completion.on_progress(progress)
 
-    def _release(self, ends: list[_Ack]) -> None:
+    def _release(self, ends: Sequence[Ack]) -> None:
         self.unsettled -= len(ends)
         for lane, count in Counter([end.lane for end in ends]).items():
-            lane.in_hand -= count
-            lane.unsettled -= count
-            lane.crowded = self._is_crowded(lane)
-            self._on_release(lane)
+            lane.settled(count)
+            lane.set_crowded(self._is_crowded(lane))
+            self._ring.released(lane)
         self._settled.set()
-        self._on_settled()
+        self._wake()
 
     async def drain(self) -> None:
         """Wait until nothing is unsettled, and what was settled before is acked."""
@@ -332,14 +249,15 @@ class Settler:
             await self._settled.wait()
 
 
-def _by_lane(moves: list[_Republish]) -> Iterable[list[_Republish]]:
-    groups: dict[tuple[str, float], list[_Republish]] = defaultdict(list)
-    for move in moves:
-        groups[move.target, move.delay_s].append(move)
-    return groups.values()
+def _fates(ends: list[Ack]) -> tuple[Iterable[Place], Iterable[Place]]:
+    """Return the pushes that are finished, and those that are on a lane again."""
+    return (
+        ((end.task_id, end.seq) for end in ends if end.kind is not None),
+        ((end.task_id, end.seq) for end in ends if end.kind is None),
+    )
 
 
-def _grouped(ends: list[_Ack]) -> list[Finished]:
+def _grouped(ends: list[Ack]) -> list[Finished]:
     seqs: dict[tuple[str, Kind], list[int]] = defaultdict(list)
     for end in ends:
         if end.kind is not None:
@@ -347,7 +265,7 @@ def _grouped(ends: list[_Ack]) -> list[Finished]:
     return [Finished(task_id, kind, numbers) for (task_id, kind), numbers in seqs.items()]
 
 
-def _moved(ends: list[_Ack]) -> list[Moved]:
+def _moved(ends: list[Ack]) -> list[Moved]:
     seqs: dict[str, list[int]] = defaultdict(list)
     for end in ends:
         if end.moves and end.kind is None:
@@ -356,7 +274,7 @@ def _moved(ends: list[_Ack]) -> list[Moved]:
 
 
 def _rounded(delay_s: float) -> float:
-    """Delays in steps, so that retries travel in batches; never shorter than asked for."""
+    """Round a delay up to a step, so that retries travel in batches."""
     return -(-delay_s // _DELAY_STEP_S) * _DELAY_STEP_S if delay_s > 0 else 0.0
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.housekeeping.janitor import Janitor
+from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
@@ -52,10 +53,12 @@ class SlowCounts(Wrapped):
 
 async def test_a_task_sealed_while_counts_are_being_read_is_done_too(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
-        tasks = {task.id: task for task in [await add_task(backend, pushes=0) for _ in range(2)]}
-        first, second = tasks.values()
+        first, second = [await add_task(backend, pushes=0) for _ in range(2)]
+        tasks = KnownTasks(backend)
+        tasks.apply(first)
+        tasks.apply(second)
         registry = SlowCounts(backend.registry)
-        completion = Completion(registry, tasks.get, lambda _: None)
+        completion = Completion(registry, tasks)
         running = asyncio.create_task(completion.run())
 
         completion.on_task(first)

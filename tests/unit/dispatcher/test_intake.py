@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pushlane.dispatcher.intake import STALE_S, Intake
-from pushlane.dispatcher.lane import LaneInput, OpenLane
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_input import LaneInput
 from pushlane.dispatcher.messages import Message
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.bundle import MOST_PUSHES, packed
@@ -99,15 +100,16 @@ class Scene:
         self.intake = Intake(
             registry, self.settler, lambda _: task, lambda _: self.ready.set(), self.stats
         )
-        for inlet, reader in ((self.lane.main, main), (self.lane.later, later)):
-            inlet.reader = reader
-            inlet.has_more = reader is not None
+        for lane_input, reader in ((self.lane.main, main), (self.lane.later, later)):
+            lane_input.opened(reader)
+            if reader is not None:
+                lane_input.ready()
 
     def at_hand(self) -> list[int]:
         return [
             seq
-            for inlet in self.lane.inlets
-            for message in inlet.at_hand()
+            for lane_input in self.lane.inputs
+            for message in lane_input.at_hand()
             for seq in message.seqs()
         ]
 
@@ -247,7 +249,7 @@ async def test_an_answer_about_what_a_closed_reader_gave_puts_nothing_at_hand() 
     await registry.refused.wait()
 
     scene.lane.let_go()
-    scene.lane.main.reader = Reader("task-t", [])  # it was opened again meanwhile
+    scene.lane.main.opened(Reader("task-t", []))  # it was opened again meanwhile
     registry.away = False
     await until(lambda: not scene.lane.main.asking)
 
@@ -257,12 +259,12 @@ async def test_an_answer_about_what_a_closed_reader_gave_puts_nothing_at_hand() 
 
 async def test_a_level_is_waited_for_until_the_last_push_of_its_task_has_come() -> None:
     scene = Scene(Registry(), Reader("task-t", [1, (2, 3)]))
-    scene.lane.total = 4
+    scene.lane.set_task(Level.HIGH, 4, held=False)
     assert scene.lane.refill_wait_s() > 0
     await scene.filled()
     assert scene.lane.refill_wait_s() > 0
 
-    scene.lane.total = 3
+    scene.lane.set_task(Level.HIGH, 3, held=False)
 
     assert scene.lane.refill_wait_s() == 0
 
@@ -378,11 +380,11 @@ async def test_a_gentle_stop_waits_for_the_acks_of_what_was_over(tmp_path: Path)
 
 
 def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
-    inlet = LaneInput("pool-0", 32, wanted=True)
-    inlet.add([message_of("big", seq) for seq in (1, 2, 3, 4)])
-    inlet.add([message_of("small", 1), message_of("big", 5), message_of("small", 2)])
+    lane_input = LaneInput("pool-0", 32, wanted=True)
+    lane_input.add([message_of("big", seq) for seq in (1, 2, 3, 4)])
+    lane_input.add([message_of("small", 1), message_of("big", 5), message_of("small", 2)])
 
-    assert taken_all(inlet) == [
+    assert taken_all(lane_input) == [
         ("big", 1),
         ("small", 1),
         ("big", 2),
@@ -394,12 +396,12 @@ def test_tasks_that_share_a_lane_take_turns_in_what_is_at_hand() -> None:
 
 
 def test_tasks_take_turns_push_by_push_though_they_come_in_bundles() -> None:
-    inlet = LaneInput("pool-0", 32, wanted=True)
-    inlet.add([message_of("big", [1, 2, 3]), message_of("big", [4, 5])])
-    inlet.add([message_of("small", [1, 2]), message_of("single", 1)])
-    assert inlet.messages == 4
+    lane_input = LaneInput("pool-0", 32, wanted=True)
+    lane_input.add([message_of("big", [1, 2, 3]), message_of("big", [4, 5])])
+    lane_input.add([message_of("small", [1, 2]), message_of("single", 1)])
+    assert lane_input.messages == 4
 
-    assert taken_all(inlet) == [
+    assert taken_all(lane_input) == [
         ("big", 1),
         ("small", 1),
         ("single", 1),
@@ -409,74 +411,74 @@ def test_tasks_take_turns_push_by_push_though_they_come_in_bundles() -> None:
         ("big", 4),
         ("big", 5),
     ]
-    assert (inlet.messages, inlet.at_hand()) == (0, [])
+    assert (lane_input.messages, lane_input.at_hand()) == (0, [])
 
 
 def test_a_task_that_comes_while_others_are_at_hand_has_the_next_turn_but_theirs() -> None:
-    inlet = LaneInput("pool-0", 32, wanted=True)
-    inlet.add([message_of("a", [1, 2, 3]), message_of("b", [1, 2, 3])])
-    first = inlet.take(0.0)
+    lane_input = LaneInput("pool-0", 32, wanted=True)
+    lane_input.add([message_of("a", [1, 2, 3]), message_of("b", [1, 2, 3])])
+    first = lane_input.take(0.0)
 
-    inlet.add([message_of("c", [1, 2])])
+    lane_input.add([message_of("c", [1, 2])])
 
     assert first is not None
-    assert [task_id for task_id, _ in taken_all(inlet)] == ["b", "a", "c", "b", "a", "c", "b"]
+    assert [task_id for task_id, _ in taken_all(lane_input)] == ["b", "a", "c", "b", "a", "c", "b"]
 
 
 def test_messages_nobody_knows_the_task_of_have_their_turn_too() -> None:
-    inlet = LaneInput("pool-0", 32, wanted=True)
+    lane_input = LaneInput("pool-0", 32, wanted=True)
     unread = [Message(Taken(b"?", "pool-0", None)) for _ in range(2)]
-    inlet.add([message_of("t", [1, 2, 3]), *unread])
+    lane_input.add([message_of("t", [1, 2, 3]), *unread])
 
-    assert [task_id for task_id, _ in taken_all(inlet)] == ["t", "", "t", "", "t"]
+    assert [task_id for task_id, _ in taken_all(lane_input)] == ["t", "", "t", "", "t"]
 
 
 def test_a_lane_of_one_task_keeps_the_order_of_its_messages() -> None:
-    inlet = LaneInput("task-t", 32, wanted=True)
+    lane_input = LaneInput("task-t", 32, wanted=True)
     unread = Message(Taken(b"?", "task-t", None))
-    inlet.add([message_of("t", 2), message_of("t", [5, 6]), unread, message_of("other", 1)])
-    inlet.add([message_of("t", 1)])
+    lane_input.add([message_of("t", 2), message_of("t", [5, 6]), unread, message_of("other", 1)])
+    lane_input.add([message_of("t", 1)])
 
-    assert taken_all(inlet) == [("t", 2), ("t", 5), ("t", 6), ("", 0), ("other", 1), ("t", 1)]
+    assert taken_all(lane_input) == [("t", 2), ("t", 5), ("t", 6), ("", 0), ("other", 1), ("t", 1)]
 
 
 def test_what_has_ended_leaves_the_turns_of_the_others_as_they_were() -> None:
-    inlet = LaneInput("pool-0", 32, wanted=True)
+    lane_input = LaneInput("pool-0", 32, wanted=True)
     over, part = message_of("a", [1, 2]), message_of("b", [1, 2])
-    inlet.add([over, message_of("a", 3), part, message_of("c", [1, 2])])
+    lane_input.add([over, message_of("a", 3), part, message_of("c", [1, 2])])
     over.drop(0b11, 1)
     part.drop(0b01, 1)
 
-    inlet.remove_spent()
+    lane_input.remove_spent()
 
-    assert inlet.messages == 3
-    assert taken_all(inlet) == [("a", 3), ("b", 2), ("c", 1), ("c", 2)]
+    assert lane_input.messages == 3
+    assert taken_all(lane_input) == [("a", 3), ("b", 2), ("c", 1), ("c", 2)]
 
 
 @pytest.mark.parametrize(("depth", "pulled", "left"), [(2, 1, 1), (16, 4, 2), (4_000, 1_000, 500)])
 def test_a_quarter_of_what_may_be_at_hand_is_pulled_when_half_of_that_is_left(
     depth: int, pulled: int, left: int
 ) -> None:
-    inlet = LaneInput("task-t", depth, wanted=True)
-    inlet.reader, inlet.has_more = Reader("task-t", range(1, 5_000)), True
-    assert inlet.is_low
+    lane_input = LaneInput("task-t", depth, wanted=True)
+    lane_input.reader, lane_input.has_more = Reader("task-t", range(1, 5_000)), True
+    assert lane_input.is_low
 
-    inlet.add(map(Message, inlet.pull()))
-    assert inlet.messages == pulled
+    lane_input.add(map(Message, lane_input.pull()))
+    assert lane_input.messages == pulled
 
-    while inlet.messages > left:
-        assert not inlet.is_low
-        inlet.take(0.0)
-    assert inlet.is_low
+    while lane_input.messages > left:
+        assert not lane_input.is_low
+        lane_input.take(0.0)
+    assert lane_input.is_low
 
 
 def message_of(task_id: str, some: int | Sequence[int]) -> Message:
     return Message(Taken(body_of(some, task_id), "pool-0", None))
 
 
-def taken_all(inlet: LaneInput) -> list[tuple[str, int]]:
+def taken_all(lane_input: LaneInput) -> list[tuple[str, int]]:
     """Task and seq of all that is at hand, as it is taken."""
     taken = []
-    while (held := inlet.take(0.0)) is not None:
+    while (held := lane_input.take(0.0)) is not None:
         taken.append((held.message.task_id, held.seq))
     return taken

@@ -232,21 +232,21 @@ class FullLane(OpenLane):
         self.in_hand = self.parked + self.in_flight
 
 
-def fill_up(jams: StallDetector, lane: FullLane) -> float:
+def fill_up(detector: StallDetector, lane: FullLane) -> float:
     """Stuck over and over, until it has all the room it may have; when that is."""
     now_s = 0.0
-    while not jams.stuck([lane], now_s):
+    while not detector.stuck([lane], now_s):
         lane.fill()
         now_s += 0.4
     return now_s
 
 
 def test_a_full_lane_on_which_nothing_goes_gets_more_room() -> None:
-    jams, lane = StallDetector(), FullLane()
+    detector, lane = StallDetector(), FullLane()
 
     rooms = []
     for now_s in (0.0, 0.2, 0.4, 0.5, 0.8):
-        assert jams.stuck([lane], now_s) == {}
+        assert detector.stuck([lane], now_s) == {}
         rooms.append(lane.room)
         lane.fill()
 
@@ -254,40 +254,40 @@ def test_a_full_lane_on_which_nothing_goes_gets_more_room() -> None:
 
 
 def test_one_that_has_too_much_has_some_put_off_each_time_for_longer() -> None:
-    jams, lane = StallDetector(), FullLane()
-    now_s = fill_up(jams, lane)
+    detector, lane = StallDetector(), FullLane()
+    now_s = fill_up(detector, lane)
 
-    again = [jams.stuck([lane], now_s + more_s) for more_s in (0.2, 0.4, 0.8)]
+    again = [detector.stuck([lane], now_s + more_s) for more_s in (0.2, 0.4, 0.8)]
 
     assert lane.room == 10_000
     assert again == [{}, {lane: 2.0}, {lane: 4.0}]
 
 
 def test_a_lane_of_which_something_went_is_not_stuck() -> None:
-    jams, lane = StallDetector(), FullLane()
-    jams.stuck([lane], 0)
+    detector, lane = StallDetector(), FullLane()
+    detector.stuck([lane], 0)
 
-    jams.went(lane)
-    jams.stuck([lane], 0.4)
+    detector.went(lane)
+    detector.stuck([lane], 0.4)
 
     assert lane.room == 1_000
 
 
 def test_a_lane_of_which_something_is_in_flight_is_not_stuck() -> None:
-    jams, lane = StallDetector(), FullLane(in_flight=1)
+    detector, lane = StallDetector(), FullLane(in_flight=1)
 
-    jams.stuck([lane], 0)
-    jams.stuck([lane], 5)
+    detector.stuck([lane], 0)
+    detector.stuck([lane], 5)
 
     assert lane.room == 1_000
 
 
 def test_room_that_is_no_longer_needed_goes_again() -> None:
-    jams, lane = StallDetector(), FullLane()
-    fill_up(jams, lane)
+    detector, lane = StallDetector(), FullLane()
+    fill_up(detector, lane)
 
     lane.parked = 1_500
-    jams.stuck([lane], 100)
+    detector.stuck([lane], 100)
 
     assert lane.room == 2_500
 

@@ -89,10 +89,10 @@ class Deck:
 
 def fed_lane(main: int, later: int) -> OpenLane:
     lane = OpenLane("task-a", Level.HIGH)
-    for inlet, count in ((lane.main, main), (lane.later, later)):
-        inlet.reader = Deck(inlet.name, count)
-        inlet.has_more = True
-        inlet.add(map(Message, inlet.pull()))
+    for lane_input, count in ((lane.main, main), (lane.later, later)):
+        lane_input.reader = Deck(lane_input.name, count)
+        lane_input.has_more = True
+        lane_input.add(map(Message, lane_input.pull()))
     return lane
 
 

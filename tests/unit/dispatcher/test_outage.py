@@ -430,10 +430,10 @@ def test_a_lane_is_not_jammed_by_what_waits_for_the_sink() -> None:
     lane.main.add([message_of(lane.name)])
     lane.in_hand, lane.parked = ROOM + 1, ROOM
     lane.give_back(message_of(lane.name, 2).take())
-    jams = StallDetector()
+    detector = StallDetector()
 
     for now_s in (0.0, 3_600.0):
-        assert jams.stuck([lane], now_s) == {}
+        assert detector.stuck([lane], now_s) == {}
     assert lane.room == ROOM
 
 
@@ -470,7 +470,7 @@ async def test_a_task_cancelled_in_an_outage_is_not_sent_after_it(
         async with ticking(backend, sink, settings, clock, drain=True) as dispatcher:
             await until(lambda: rests(dispatcher))
             await backend.registry.change(task.id, task_transitions.cancel)
-            await until(lambda: task.id not in dispatcher._roster.tasks)
+            await until(lambda: task.id not in dispatcher._tasks.active)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
 
@@ -486,7 +486,7 @@ async def test_a_task_paused_in_an_outage_goes_on_when_it_is_resumed(tmp_path: P
         async with ticking(backend, sink, settings, clock) as dispatcher:
             await until(lambda: rests(dispatcher))
             await backend.registry.change(task.id, task_transitions.pause())
-            await until(lambda: dispatcher._roster.tasks[task.id].state is TaskState.PAUSED)
+            await until(lambda: dispatcher._tasks.active[task.id].state is TaskState.PAUSED)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
             assert {push.task_id for push in sink.took} == {other.id}
@@ -695,7 +695,8 @@ def test_what_stands_aside_keeps_no_lane_open_whose_task_is_over(ends: bool) -> 
     outage.landed(jobs[:1], [BUSY])
     outage.keep(jobs[0], 0.0, BUSY)
 
-    lane.retired = ends
+    if ends:
+        lane.retire()
     clock.now_s += 1.0
     outage.room(SLOTS)
 
@@ -721,7 +722,7 @@ def test_what_waits_keeps_no_lane_open_whose_task_is_over() -> None:
     lane = OpenLane("task-t", Level.HIGH)
     outage.keep(job_of(lane, 1), LONGEST_IN_MEMORY_S, BUSY)
 
-    lane.retired = True
+    lane.retire()
     clock.now_s = 1.0
     outage.room(SLOTS)
 

@@ -8,8 +8,7 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
-from pushlane.dispatcher.guards.liveness import MARK
-from pushlane.dispatcher.guards.poison_guard import STRIKES, YOUNG_S, PoisonGuard
+from pushlane.dispatcher.guards.poison_guard import MARK, STRIKES, YOUNG_S, PoisonGuard
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
@@ -80,13 +79,13 @@ async def test_a_claim_is_let_go_of_once_the_push_has_come_through(tmp_path: Pat
 
 async def test_a_process_that_finds_no_mark_claims_nothing(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
-        suspects = PoisonGuard(backend.ledger, settings, None, Stats())
+        guard = PoisonGuard(backend.ledger, settings, None, Stats())
         calm = [_job(Push("t", 1, ""))]
 
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(suspects.run())
+            running = group.create_task(guard.run())
             async with asyncio.timeout(DEADLINE_S):
-                while suspects.applies(*calm):
+                while guard.applies(*calm):
                     await asyncio.sleep(0)
             running.cancel()
 
@@ -116,15 +115,15 @@ async def test_a_sink_that_runs_nobodys_code_claims_nothing(tmp_path: Path) -> N
 async def test_an_old_process_claims_only_what_has_strikes(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         now_s = 100.0
-        suspects = PoisonGuard(backend.ledger, settings, None, Stats(), clock_s=lambda: now_s)
+        guard = PoisonGuard(backend.ledger, settings, None, Stats(), clock_s=lambda: now_s)
         calm = [_job(Push("t", 1, ""))]
         suspect = [_job(Push("t", 2, "", strikes=1))]
-        assert suspects.applies(*calm)
+        assert guard.applies(*calm)
 
         now_s += YOUNG_S
 
-        assert not suspects.applies(*calm)
-        assert suspects.applies(*suspect)
+        assert not guard.applies(*calm)
+        assert guard.applies(*suspect)
 
 
 def _job(push: Push) -> Job:

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-from pushlane.dispatcher.settlement.receipts import MOST_A_BODY, REASON_LONGEST, eligible_ms
-from pushlane.dispatcher.settlement.redaction import Hasher, masked
+from pushlane.dispatcher.settlement.receipts import (
+    MOST_A_BODY,
+    REASON_LONGEST,
+    Hasher,
+    eligible_ms,
+    masked,
+)
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable

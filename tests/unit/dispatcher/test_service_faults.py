@@ -14,7 +14,7 @@ import pytest
 from pushlane.dispatcher import Dispatcher, lane
 from pushlane.dispatcher.backoff import Backoff, for_each
 from pushlane.dispatcher.housekeeping.janitor import Janitor
-from pushlane.dispatcher.lane_manager import OPENERS
+from pushlane.dispatcher.reader_opener import OPENERS
 from pushlane.dispatcher.settlement import settler
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import BadInput, PushlaneError, TaskConflict, UnknownLane, Unreachable
@@ -339,7 +339,7 @@ async def test_pushes_of_tasks_not_heard_of_are_held_up_to_a_bound_while_the_reg
 
         async with dispatching(with_other(backend, registry=registry), sink, settings) as running:
             await until(lambda: registry.asked >= 3)
-            held = sum(one.in_hand for one in running._roster.lanes.values())
+            held = sum(one.in_hand for one in running._ring.lanes.values())
             await backend.registry.add(task)
             await backend.registry.change(task.id, task_transitions.start)
             await backend.registry.change(task.id, task_transitions.seal(100))

@@ -1,0 +1,165 @@
+"""The base of guards that ask a store: in groups, and as the settings say while it is away.
+
+What a guard takes in the store for a push (a claim, a turn) it takes under an owner's name. Each
+call has a name of its own: even within a process, no two attempts at a push may both win, and only
+the name that took something gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.guards.call_batcher import CallBatcher
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.settlement.outcomes import Outcomes
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.settings import Settings
+
+log = logging.getLogger("pushlane.ledger")
+
+R = TypeVar("R")
+
+
+class DegradableCall:
+    """Calls the ledger, and waits for it while it is away, or goes on without it and counts that.
+
+    `waits` says which of the two, as the settings have it.
+    """
+
+    def __init__(self, stats: Stats, *, waits: bool) -> None:
+        self._stats = stats
+        self._waits = waits
+        self._backoff = Backoff(log, "the ledger")
+        self._is_away = False
+
+    async def ask(self, call: Callable[[], Awaitable[R]], pushes: int) -> R | None:
+        """Return the ledger's answer, or None when it is away and is not waited for."""
+        while True:
+            try:
+                answer = await call()
+            except PushlaneError as error:
+                if not self._waits:
+                    self._degrade(error, pushes)
+                    return None
+                await self._backoff.wait(error)
+                continue
+            self._backoff.reset()
+            self._is_away = False
+            return answer
+
+    def _degrade(self, error: PushlaneError, pushes: int) -> None:
+        self._stats.degraded += pushes
+        if not self._is_away:
+            log.warning(
+                "delivering at least once, without the ledger: %s",
+                error,
+                extra={"action": "ledger_degraded"},
+            )
+        self._is_away = True
+
+
+class StoreGuard(ABC):
+    """Sees to copies of one push and to the calls of its store; a subclass adds its own rule.
+
+    Of a push that comes twice in one batch, the second copy is offered again after `repeat_s`.
+    """
+
+    def __init__(
+        self, settings: Settings, outcomes: Outcomes, stats: Stats, *, repeat_s: float
+    ) -> None:
+        self._ttl_s = claim_ttl_s(settings)
+        self._repeat_s = repeat_s
+        self._outcomes = outcomes
+        self._store = DegradableCall(stats, waits=settings.ledger_away == "wait")
+        self._process = secrets.token_hex(6)
+        self._calls = itertools.count(1)
+        self._batchers: list[CallBatcher[Any]] = []
+
+    @abstractmethod
+    def applies(self, job: Job) -> bool:
+        """Tell whether the guard has a say about this push."""
+
+    @abstractmethod
+    async def _admit(self, jobs: list[Job]) -> list[Job]:
+        """Return those of these distinct pushes that may go, and take care of the others."""
+
+    async def run(self) -> None:
+        """Answer who asks, until cancelled."""
+        await asyncio.gather(*(batcher.run() for batcher in self._batchers))
+
+    async def admit(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return those to deliver now, and take care of the others."""
+        firsts, repeats = _parted(jobs)
+        for job in repeats:
+            self._outcomes.later(job, self._repeat_s)
+        return await self._admit(firsts)
+
+    def _batched(
+        self, call: Callable[[list[Job]], Awaitable[Sequence[R] | None]]
+    ) -> CallBatcher[R | None]:
+        """Batch a call that gives an answer a job; each is None while the store is away."""
+
+        async def ask(jobs: list[Job]) -> Sequence[R | None]:
+            answers = await self._store.ask(lambda: call(jobs), len(jobs))
+            return [None] * len(jobs) if answers is None else answers
+
+        return self._added(CallBatcher(ask))
+
+    def _batched_take(
+        self, take: Callable[[list[Job], str], Awaitable[Sequence[R]]]
+    ) -> CallBatcher[R | None]:
+        """Batch a call that takes something for its jobs, under an owner's name of its own."""
+
+        async def ask(jobs: list[Job]) -> Sequence[R | None]:
+            owner = f"{self._process}-{next(self._calls)}"
+            answers = await self._store.ask(lambda: take(jobs, owner), len(jobs))
+            return [None] * len(jobs) if answers is None else answers
+
+        return self._added(CallBatcher(ask))
+
+    def _batched_give_back(
+        self,
+        give_back: Callable[[list[Job], str], Awaitable[None]],
+        owner_of: Callable[[Job], str],
+    ) -> CallBatcher[None]:
+        """Batch a call that gives back what was taken for its jobs, one call an owner."""
+
+        async def give_back_of(owner: str, jobs: list[Job]) -> None:
+            await self._store.ask(lambda: give_back(jobs, owner), len(jobs))
+
+        async def ask(jobs: list[Job]) -> Sequence[None]:
+            owned: dict[str, list[Job]] = defaultdict(list)
+            for job in jobs:
+                owned[owner_of(job)].append(job)
+            await asyncio.gather(*(give_back_of(owner, owned[owner]) for owner in owned))
+            return [None] * len(jobs)
+
+        return self._added(CallBatcher(ask))
+
+    def _added(self, batcher: CallBatcher[R]) -> CallBatcher[R]:
+        self._batchers.append(batcher)
+        return batcher
+
+
+def claim_ttl_s(settings: Settings) -> float:
+    """Return how long what is taken lasts if its process is lost: longer than a delivery."""
+    return settings.sink_timeout_s + settings.claim_timeout_s
+
+
+def _parted(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Return jobs of distinct pushes, and those whose push is among them already."""
+    firsts: dict[tuple[str, int], Job] = {}
+    repeats = []
+    for job in jobs:
+        if firsts.setdefault((job.push.task_id, job.push.seq), job) is not job:
+            repeats.append(job)
+    return list(firsts.values()), repeats
