@@ -19,8 +19,8 @@ from pushlane.lanes.task import Task
 from pushlane.producers.check import CheckedRows, check_rows, fingerprint
 from pushlane.producers.chunks import chunks
 from pushlane.producers.input import OnProgress, as_file
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import Header, SpoolFolder
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.sources import open_source
 from pushlane.producers.task_builder import new_task

@@ -15,12 +15,12 @@ from typing import ParamSpec, TypeVar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.buffer import Buffer
 from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder, Stream
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spooler import Spooler
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended
 
 log = logging.getLogger("pushlane.producer")

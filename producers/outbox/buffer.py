@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from pushlane.lanes.errors import BufferFull, PushlaneError
 from pushlane.lanes.push import MAX_SEQ
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.outbox.store import Batch
 
 Encode = Callable[[int], bytes]
 

@@ -20,11 +20,10 @@ from pushlane.lanes.durable import sync_folder, write_durably
 from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
 from pushlane.lanes.task import Task
 from pushlane.producers.outbox import records
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.options import MAX_SPOOL_BYTES
 from pushlane.producers.outbox.segment import CORRUPT
 from pushlane.producers.outbox.spool import SEGMENT_BYTES, Spool
-from pushlane.producers.outbox.store import BatchStore
+from pushlane.producers.outbox.store import Batch, BatchStore
 
 log = logging.getLogger("pushlane.producer")
 

@@ -15,9 +15,9 @@ from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder
 from pushlane.producers.outbox.sender import Sender
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended
 
 Tell = Callable[[str], None]

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.producers.outbox.batch import Batch
+from pushlane.lanes.segment_log import marks
+from pushlane.producers.outbox.store import Batch
 
 FORMAT = 1
 _NAME = b"PLR"
@@ -114,8 +115,4 @@ def _no_head(data: bytes, start: int, next_seq: int) -> Found:
 
 def _next_head(data: bytes, start: int) -> int:
     """Where the next good head is, or the end."""
-    while (start := data.find(_NAME, start)) >= 0:
-        if _head(data, start):
-            return start
-        start += 1
-    return len(data)
+    return next((mark for mark in marks(data, _NAME, start) if _head(data, mark)), len(data))

@@ -20,8 +20,8 @@ from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.lease_guard import LeaseGuard
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import Stream
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.retry import patiently

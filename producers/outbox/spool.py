@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.producers.outbox.batch import Batch
-from pushlane.producers.outbox.cursor import Cursor, SentSoFar
 from pushlane.producers.outbox.records import HEAD_BYTES, Bad, Good, Torn, pack, scan
-from pushlane.producers.outbox.segment import SUFFIX, SpoolSegment
-from pushlane.producers.outbox.store import READ_BYTES, BatchStore
+from pushlane.producers.outbox.segment import SUFFIX, Cursor, SentSoFar, SpoolSegment
+from pushlane.producers.outbox.store import READ_BYTES, Batch, BatchStore
 
 log = logging.getLogger("pushlane.producer")
 

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.buffer import Buffer
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import SendWorker
-from pushlane.producers.outbox.store import BatchStore
+from pushlane.producers.outbox.store import Batch, BatchStore
 
 _AGAIN_S = 0.5
 

@@ -7,11 +7,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
-
-from pushlane.producers.outbox.batch import Batch
+from typing import NamedTuple, Protocol
 
 READ_BYTES = 4 * 1024 * 1024
+
+
+class Batch(NamedTuple):
+    """Bodies of consecutive seqs, the first of which is `first_seq`. Its borders never change."""
+
+    first_seq: int
+    bodies: list[bytes]
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.bodies) - 1
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(map(len, self.bodies))
 
 
 class BatchStore(Protocol):

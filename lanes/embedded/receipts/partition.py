@@ -30,6 +30,7 @@ from pushlane.lanes.embedded.receipts.records import (
     whole_until,
 )
 from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.segment_log import append
 
 _RETRY_S = 0.002
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given
@@ -98,7 +99,8 @@ class Partition:
             if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
                 dropped = self._make_room()
                 tail = self._rolled(tail)
-            _write(tail, packed(bodies, time.time_ns() // 1_000_000))
+            content = packed(bodies, time.time_ns() // 1_000_000)
+            tail.end = tail.base + append(tail.file, content, tail.end - tail.base, durably=True)
             return dropped
 
     def end(self, wait_s: float) -> int:
@@ -335,20 +337,6 @@ def _recover(tail: _Tail) -> None:
             tail.damaged, whole = True, size
     os.fdatasync(tail.file)
     tail.end = tail.base + whole
-
-
-def _write(tail: _Tail, content: bytes) -> None:
-    offset = tail.end - tail.base
-    try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(tail.file, memoryview(content)[written:], offset + written)
-        os.fdatasync(tail.file)
-    except OSError:
-        with suppress(OSError):  # the next one to append looks at it again
-            os.ftruncate(tail.file, offset)
-        raise
-    tail.end += len(content)
 
 
 def _take(lock: int, deadline_s: float) -> None:
