@@ -5,6 +5,8 @@ The same task and row give the same bytes every time, so that a repeated publish
 
 from __future__ import annotations
 
+import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,14 +14,16 @@ from pushlane.lanes.errors import BadInput, OversizedPush
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
-from pushlane.producers.key_chain import Predecessors
 from pushlane.producers.labels import Labels, read_labels
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Wanted
 from pushlane.producers.template import Template, text_of
 
+_BUCKETS = 1 << 20
+
 EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
+_PushMaker = Callable[[int, str, Sequence[Any], RowTimes, Labels, int], Push]
 
 _MAX_SHOWN = 40
 
@@ -49,23 +53,17 @@ class Encoder:
         self._require(source)
 
     def for_task(self, task: Task) -> EncodeRow:
-        """A function from seq and values to the bytes, or to why there are none."""
+        """Return a function from seq and values to the push's bytes, or to why there are none."""
         names = self.wanted.names
-        title, body = self._title.compile(names), self._body.compile(names)
-        collapse = self._collapse.compile(names)
-        data_of = _data_picker(names, self._request.data)
-        key_of = _key_picker(names, self._request.ordered_by)
-        last = Predecessors()
         times_of = read_times(self._request, names)
         labels_of = read_labels(self._request, names)
+        key_of = _key_picker(names, self._request.ordered_by)
+        push_of = self._push_maker(task)
         no_recipient = _no_recipient(self._request.recipient)
-        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
+        last = Predecessors()
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
-            recipient = values[0]
-            if recipient.__class__ is not str:
-                recipient = _recipient_text(recipient)
-            recipient = recipient.strip()
+            recipient = _recipient_text(values[0])
             if not recipient:
                 return no_recipient
             times = times_of(values) if times_of else _NO_TIMES
@@ -76,23 +74,8 @@ class Encoder:
                 return labels
             try:
                 key = key_of(values)
-                push = Push(
-                    task_id,
-                    seq,
-                    recipient,
-                    title(values),
-                    body(values),
-                    data_of(values),
-                    times.expires_at_ms or expires_at_ms,
-                    submitted_at_ms,
-                    after_seq=last.of(key) if key else 0,
-                    collapse=collapse(values),
-                    not_before_ms=times.not_before_ms,
-                    zone=times.zone,
-                    attributes=labels.attributes,
-                    trace_id=labels.trace_id,
-                )
-                packed = encode(push)
+                after_seq = last.of(key) if key else 0
+                packed = encode(push_of(seq, recipient, values, times, labels, after_seq))
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
@@ -102,6 +85,41 @@ class Encoder:
             return packed
 
         return encode_row
+
+    def _push_maker(self, task: Task) -> _PushMaker:
+        """Return a function that renders the templates of a row whose other parts are read."""
+        names = self.wanted.names
+        title, body = self._title.compile(names), self._body.compile(names)
+        collapse = self._collapse.compile(names)
+        data_of = _data_picker(names, self._request.data)
+        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
+
+        def push_of(
+            seq: int,
+            recipient: str,
+            values: Sequence[Any],
+            times: RowTimes,
+            labels: Labels,
+            after_seq: int,
+        ) -> Push:
+            return Push(
+                task_id,
+                seq,
+                recipient,
+                title(values),
+                body(values),
+                data_of(values),
+                times.expires_at_ms or expires_at_ms,
+                submitted_at_ms,
+                after_seq=after_seq,
+                collapse=collapse(values),
+                not_before_ms=times.not_before_ms,
+                zone=times.zone,
+                attributes=labels.attributes,
+                trace_id=labels.trace_id,
+            )
+
+        return push_of
 
     @property
     def collapses(self) -> bool:
@@ -161,6 +179,8 @@ def _oversized(size: int) -> BadRow:
 
 def _recipient_text(value: Any) -> str:
     """A number can be a recipient (a phone number, a user id); a fraction or an object cannot."""
+    if value.__class__ is str:
+        return value.strip()
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
 
@@ -180,3 +200,29 @@ def _data_picker(
         return lambda values: None
     places = [(field, names.index(field)) for field in dict.fromkeys(data)]
     return lambda values: {field: values[place] for field, place in places}
+
+
+class Predecessors:
+    """Remembers the last seq of each key, for tasks that are sent in order; it takes 4 MiB.
+
+    It holds buckets, not keys, so that its size does not depend on how many keys there are. Keys
+    of one bucket share a chain, which only means that their pushes wait for each other. The same
+    rows give the same chains, so that a submit that is resumed makes the same bytes.
+    """
+
+    def __init__(self) -> None:
+        self._last = array("I")
+
+    def of(self, key: str) -> int:
+        """Return the last seq of this key so far, 0 when it has none."""
+        return self._last[_bucket(key)] if self._last else 0
+
+    def add(self, key: str, seq: int) -> None:
+        """Note the seq as the last one of this key."""
+        if not self._last:
+            self._last = array("I", bytes(4 * _BUCKETS))
+        self._last[_bucket(key)] = seq
+
+
+def _bucket(key: str) -> int:
+    return zlib.crc32(key.encode()) % _BUCKETS
