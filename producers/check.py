@@ -19,7 +19,7 @@ from pushlane.producers.prefetch import ahead
 from pushlane.producers.rejects import RejectsFile, Stop
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import RowSource
-from pushlane.producers.task_builder import describe, feed
+from pushlane.producers.task_builder import describe, hash_file
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ async def check_rows(
 async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:
     """A hash of all that a repeat of the same submit must have in common."""
     digest = hashlib.sha256(describe(request, settings))
-    async with ahead(feed(digest, file.path)) as blocks:
+    async with ahead(hash_file(digest, file.path)) as blocks:
         async for _ in blocks:
             pass
     return digest.hexdigest()

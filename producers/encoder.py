@@ -15,9 +15,9 @@ from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
 from pushlane.producers.labels import Labels, read_labels
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Wanted
+from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
 
 _BUCKETS = 1 << 20
@@ -29,25 +29,25 @@ _MAX_SHOWN = 40
 
 
 class Encoder:
-    """A request's templates and columns, checked against what a source has.
+    """The templates and columns of a task's options, checked against what a source has.
 
     Raises:
         BadInput: a column or a template field that is not there, or a broken template.
     """
 
-    def __init__(self, request: SubmitRequest, source: RowSource) -> None:
-        self._request = request
-        self._title = Template(request.title)
-        self._body = Template(request.body)
-        self._collapse = Template(request.collapse)
-        ordered_by = (request.ordered_by,) if request.ordered_by else ()
+    def __init__(self, options: TaskOptions, source: RowSource) -> None:
+        self._options = options
+        self._title = Template(options.title)
+        self._body = Template(options.body)
+        self._collapse = Template(options.collapse)
+        ordered_by = (options.ordered_by,) if options.ordered_by else ()
         templates = (self._title, self._body, self._collapse)
         in_templates = (field for template in templates for field in template.fields)
-        times = time_columns(request).values()
-        fields = (request.recipient, *in_templates, *ordered_by, *times)
+        times = time_columns(options).values()
+        fields = (options.recipient, *in_templates, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
-        trace_id = (request.trace_id,) if request.trace_id else ()
-        extra = dict.fromkeys((*request.data, *request.attributes, *trace_id))
+        trace_id = (options.trace_id,) if options.trace_id else ()
+        extra = dict.fromkeys((*options.data, *options.attributes, *trace_id))
         optional = tuple(field for field in extra if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
@@ -55,11 +55,11 @@ class Encoder:
     def for_task(self, task: Task) -> EncodeRow:
         """Return a function from seq and values to the push's bytes, or to why there are none."""
         names = self.wanted.names
-        times_of = read_times(self._request, names)
-        labels_of = read_labels(self._request, names)
-        key_of = _key_picker(names, self._request.ordered_by)
+        times_of = read_times(self._options, names)
+        labels_of = read_labels(self._options, names)
+        key_of = _key_picker(names, self._options.ordered_by)
         push_of = self._push_maker(task)
-        no_recipient = _no_recipient(self._request.recipient)
+        no_recipient = _no_recipient(self._options.recipient)
         last = Predecessors()
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
@@ -91,7 +91,7 @@ class Encoder:
         names = self.wanted.names
         title, body = self._title.compile(names), self._body.compile(names)
         collapse = self._collapse.compile(names)
-        data_of = _data_picker(names, self._request.data)
+        data_of = _data_picker(names, self._options.data)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def push_of(
@@ -124,21 +124,21 @@ class Encoder:
     @property
     def collapses(self) -> bool:
         """Whether its pushes may replace others that wait."""
-        return bool(self._request.collapse)
+        return bool(self._options.collapse)
 
     def _require(self, source: RowSource) -> None:
         if not source.fixed:
             return
         used = {
-            "recipient": (self._request.recipient,),
+            "recipient": (self._options.recipient,),
             "title template": self._title.fields,
             "body template": self._body.fields,
             "collapse template": self._collapse.fields,
-            "data": self._request.data,
-            "attribute": self._request.attributes,
-            "trace id": (self._request.trace_id,) if self._request.trace_id else (),
-            "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
-            **{role: (column,) for role, column in time_columns(self._request).items()},
+            "data": self._options.data,
+            "attribute": self._options.attributes,
+            "trace id": (self._options.trace_id,) if self._options.trace_id else (),
+            "key of the order": (self._options.ordered_by,) if self._options.ordered_by else (),
+            **{role: (column,) for role, column in time_columns(self._options).items()},
         }
         for role, fields in used.items():
             for field in fields:

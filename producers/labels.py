@@ -15,8 +15,8 @@ from pushlane.lanes.push import (
     MAX_ATTRIBUTES,
     MAX_TRACE_ID,
 )
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
+from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import text_of
 
 
@@ -28,12 +28,12 @@ class Labels(NamedTuple):
 Read = Callable[[Sequence[Any]], Labels | BadRow]
 
 
-def read_labels(request: SubmitRequest, names: Sequence[str]) -> Read | None:
+def read_labels(options: TaskOptions, names: Sequence[str]) -> Read | None:
     """A function from the values of a row, aligned to `names`, to its labels; None without any."""
-    if not request.attributes and not request.trace_id:
+    if not options.attributes and not options.trace_id:
         return None
-    places = [(name, names.index(name)) for name in dict.fromkeys(request.attributes)]
-    trace_at = names.index(request.trace_id) if request.trace_id else None
+    places = [(name, names.index(name)) for name in dict.fromkeys(options.attributes)]
+    trace_at = names.index(options.trace_id) if options.trace_id else None
 
     def read(values: Sequence[Any]) -> Labels | BadRow:
         attributes = {name: text_of(values[place]).strip() for name, place in places}

@@ -27,8 +27,8 @@ from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder,
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
 from pushlane.producers.outbox.store import MemoryStore
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
+from pushlane.producers.task_options import TaskOptions
 
 
 class Producer:
@@ -61,8 +61,7 @@ class Producer:
         self._options = options or ProducerOptions()
         self._spool = Path(spool) if spool is not None else None
         self._name = name
-        self._request = SubmitRequest(
-            source=[],
+        self._task_options = TaskOptions(
             level=_level(level),
             name=name,
             app=app,
@@ -234,7 +233,7 @@ class Producer:
         return f"{self.task_id}-{self._running.buffer.put(encode, block_s)}"
 
     def _new_task(self) -> Task:
-        return replace(new_task(self._request, self._settings), is_fed=True)
+        return replace(new_task(self._task_options, self._settings), is_fed=True)
 
     def _in_memory(self) -> Stream:
         return Stream(Header(self._new_task(), self._batch), MemoryStore())

@@ -19,7 +19,7 @@ from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.zones import UTC
 from pushlane.producers.labels import checked
 from pushlane.producers.row_times import moment_ms
-from pushlane.producers.when import LAST_MS
+from pushlane.producers.times import LAST_MS
 
 _FIRST_MS = 978_307_200_000  # the year 2001: as seconds it would be the year 32971
 _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
