@@ -22,7 +22,7 @@ from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.offline_submit import hand_in
+from pushlane.producers.offline_submit import submit_offline
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit as submit_rows
 
@@ -75,7 +75,7 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
     with SubmitBar() as bar:
         try:
             if spool and _is_away(settings):
-                return asyncio.run(hand_in(settings, request, spool, bar))
+                return asyncio.run(submit_offline(settings, request, spool, bar))
             return on_backend(
                 settings, lambda backend: submit_rows(backend, settings, request, bar)
             )

@@ -15,7 +15,7 @@ from pushlane.lanes.task import Task
 from pushlane.producers.chunks import chunk_size, chunks
 from pushlane.producers.encoder import Encoder, shown_columns
 from pushlane.producers.input import InputFile, OnProgress
-from pushlane.producers.prefetch import ahead
+from pushlane.producers.prefetch import prefetched
 from pushlane.producers.rejects import RejectsFile, Stop
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import RowSource
@@ -52,7 +52,7 @@ async def check_rows(
     accepted = 0
     try:
         passes = chunks(source, encoder.wanted, encoder.for_task(task), chunk_size(1), bad.add)
-        async with ahead(passes) as checked:
+        async with prefetched(passes) as checked:
             async for chunk in checked:
                 accepted += len(chunk)
                 tell(SubmitProgress(SubmitStage.CHECKING, accepted))
@@ -66,7 +66,7 @@ async def check_rows(
 async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:
     """A hash of all that a repeat of the same submit must have in common."""
     digest = hashlib.sha256(describe(request, settings))
-    async with ahead(hash_file(digest, file.path)) as blocks:
+    async with prefetched(hash_file(digest, file.path)) as blocks:
         async for _ in blocks:
             pass
     return digest.hexdigest()

@@ -140,8 +140,8 @@ class DeadLetters:
             TaskConflict: another one does, and goes on.
         """
         busy = "another command looks through the dead pushes; wait for it to end, then try again"
-        hold = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
-        return await hold.run(work, lambda: None)
+        guard = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
+        return await guard.run(work, lambda: None)
 
     async def find(self, selection: Selection) -> FoundDead:
         """The dead pushes that are meant; see `alone` for what it raises."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from pushlane.lanes.errors import BadInput
-from pushlane.producers.prefetch import ahead
+from pushlane.producers.prefetch import prefetched
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.sources import format_of
 from pushlane.producers.temp_copy import copy_rows, copy_stream, spool_file, standard_input
@@ -70,7 +70,7 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Inp
             copying, kind = copy_stream(stream, file), format_of(_STDIN, request.format)
         else:
             copying, kind = copy_rows(cast("Iterable[Any]", given), file), "jsonl"
-        async with ahead(copying) as copied:
+        async with prefetched(copying) as copied:
             async for _ in copied:
                 tell(SubmitProgress(SubmitStage.READING))
         yield InputFile(Path(file.name), kind, "standard input" if is_stream else "the rows given")

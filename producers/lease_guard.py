@@ -55,14 +55,14 @@ class LeaseGuard:
         """
         await self._acquire(on_wait)
         working = asyncio.create_task(work(), name=self._name)
-        keeping = asyncio.create_task(self._keep(), name=f"{self._name}-lease")
+        renewing = asyncio.create_task(self._renew(), name=f"{self._name}-lease")
         try:
-            await asyncio.wait({working, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                keeping.result()
+                renewing.result()
             return await working
         finally:
-            await _stop(working, keeping)
+            await _stop(working, renewing)
             if not self._lapses:
                 with suppress(Unreachable):  # it ends by itself
                     await self._lease.release(self._name, self._holder)
@@ -77,7 +77,7 @@ class LeaseGuard:
             await self._sleep(_STEP_S)
             waited_s += _STEP_S
 
-    async def _keep(self) -> None:
+    async def _renew(self) -> None:
         while True:
             await self._sleep(_STEP_S)
             with suppress(Unreachable):  # tried again; a lease that ends meanwhile shows then

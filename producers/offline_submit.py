@@ -26,7 +26,7 @@ from pushlane.producers.sources import open_source
 from pushlane.producers.task_builder import new_task
 
 
-async def hand_in(
+async def submit_offline(
     settings: Settings, request: SubmitRequest, spool: Path, tell: OnProgress
 ) -> SubmitResult:
     """Put a task into the spool, whole or not at all. With a key, once.

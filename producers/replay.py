@@ -27,7 +27,7 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.chunks import chunk_size
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.publish import Publication
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 
 Result = TypeVar("Result")
 Begun = Callable[[Task], None]
@@ -119,8 +119,8 @@ class _Replay:
         new = await self._backend.add(_heir(old), self._settings)
         self._begun(new)
         busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
-        hold = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
-        return await hold.run(lambda: self._publish(old, new, since_ms), lambda: None)
+        guard = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
+        return await guard.run(lambda: self._publish(old, new, since_ms), lambda: None)
 
     async def _refuse_untold(self, old: Task, since_ms: int) -> None:
         """See first that all of it is there: a replay that lacks some would not show it."""
@@ -146,13 +146,13 @@ class _Replay:
 
     async def _publish(self, old: Task, new: Task, since_ms: int) -> ReplayedTask:
         publication = Publication(self._backend, new, collapses=True, advice=_AGAIN)
-        await self._patiently(publication.open)
+        await self._retried(publication.open)
         published = 0
         async for pushes in self._chunks(old, new, since_ms):
             bodies = list(map(encode, pushes))
-            await self._patiently(partial(publication.publish, bodies, f"submit-{new.id}"))
+            await self._retried(partial(publication.publish, bodies, f"submit-{new.id}"))
             published += len(pushes)
-        return ReplayedTask(await self._patiently(partial(publication.seal, published)), published)
+        return ReplayedTask(await self._retried(partial(publication.seal, published)), published)
 
     async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
         """Whole bundles, so that a chunk that is sent again has the same ones."""
@@ -180,8 +180,8 @@ class _Replay:
                 if push.task_id == old.id:
                     yield push
 
-    async def _patiently(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await patiently(action, lambda note: None, self._sleep)
+    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
+        return await until_reachable(action, lambda note: None, self._sleep)
 
 
 def _home(task: Task) -> str:

@@ -59,7 +59,7 @@ class OutboxThread:
         self._news = asyncio.Event()
         self._is_closing = False
         self._gave_up = False
-        self._is_kept = False
+        self._is_spooled = False
         self._failure: BaseException | None = None
         self._sending: asyncio.Task[None] | None = None
         self.sent = 0
@@ -141,19 +141,19 @@ class OutboxThread:
         self.on_idle()
 
     async def _main(self) -> None:
-        keeper = self._keeper()
+        spooler = self._spooler()
         self._sending = asyncio.create_task(self._send_all(), name="the sender")
-        keeping = asyncio.create_task(self._keep(keeper), name="the keeper")
+        spooling = asyncio.create_task(self._spool(spooler), name="the spooler")
         try:
-            await asyncio.wait({self._sending, keeping}, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait({self._sending, spooling}, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self._give_up()
-            ends = await asyncio.gather(self._sending, keeping, return_exceptions=True)
+            ends = await asyncio.gather(self._sending, spooling, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
 
-    def _keeper(self) -> Spooler:
+    def _spooler(self) -> Spooler:
         store, folder = self._stream.store, self._folder
 
         def most_bytes() -> int:
@@ -164,9 +164,9 @@ class OutboxThread:
             self.buffer, store, self._options, self._work, most_bytes, self._woken, self._news
         )
 
-    async def _keep(self, keeper: Spooler) -> None:
-        await keeper.run(lambda: self._is_closing, lambda: self._gave_up)
-        self._is_kept = True
+    async def _spool(self, spooler: Spooler) -> None:
+        await spooler.run(lambda: self._is_closing, lambda: self._gave_up)
+        self._is_spooled = True
         self._news.set()
 
     async def _send_all(self) -> None:
@@ -174,7 +174,7 @@ class OutboxThread:
             for stream in list(self._folder.streams):
                 if stream is not self._stream:
                     await self._send_other(self._folder, stream)
-        await self._send(self._stream, lambda: self._is_kept)
+        await self._send(self._stream, lambda: self._is_spooled)
 
     async def _send(self, stream: Stream, is_over: Callable[[], bool]) -> None:
         """Send it, and forget it if it is sealed."""

@@ -15,7 +15,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed, packed
-from pushlane.lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.lanes.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
@@ -24,7 +24,7 @@ from pushlane.producers.outbox.folder import Stream
 from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 
 log = logging.getLogger("pushlane.producer")
 
@@ -84,30 +84,30 @@ class Sender:
             TaskConflict: another process feeds it.
         """
         async with AsyncExitStack() as exits:
-            backend = await self._patiently(
+            backend = await self._retried(
                 lambda: exits.enter_async_context(connect(self._settings))
             )
-            await self._patiently(
-                lambda: self._hold(backend).run(lambda: self._feed(backend), lambda: None)
+            await self._retried(
+                lambda: self._lease_guard(backend).run(lambda: self._send(backend), lambda: None)
             )
 
-    async def _feed(self, backend: Backend) -> None:
-        task = await self._patiently(partial(self._open, backend))
+    async def _send(self, backend: Backend) -> None:
+        task = await self._retried(partial(self._open, backend))
         if task.total is not None:  # it was sealed, and then the process was killed
             return
         publication = self._publication(backend, task)
-        sent = 0 if task.bundle else await self._patiently(partial(self._reached, backend, task))
+        sent = 0 if task.bundle else await self._retried(partial(self._reached, backend, task))
         while batches := await self._coming():
             bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
-            await self._patiently(partial(self._publish, publication, bundles))
+            await self._retried(partial(self._publish, publication, bundles))
             if self._stream.header.collapses:  # it was killed, maybe, before it announced these
                 known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
-                await self._patiently(partial(announce, backend, task, known))
+                await self._retried(partial(announce, backend, task, known))
             for batch in batches:
                 await self._work(self._stream.store.ack, batch)
             self._watcher.on_sent(batches)
         if self._stream.header.is_sealed:
-            await self._patiently(partial(publication.seal, self._stream.store.published))
+            await self._retried(partial(publication.seal, self._stream.store.published))
 
     async def _coming(self) -> list[Batch]:
         """The next batches, as soon as there are any; none when it is over."""
@@ -174,7 +174,7 @@ class Sender:
             "rows under another key"
         )
 
-    def _hold(self, backend: Backend) -> LeaseGuard:
+    def _lease_guard(self, backend: Backend) -> LeaseGuard:
         task_id = self._stream.task.id
         busy = (
             f"task {task_id} is fed by another process, which may have a copy of this spool; end "
@@ -183,20 +183,14 @@ class Sender:
         lease = submit_lease(task_id)
         return LeaseGuard(backend.lease, lease, busy, asyncio.sleep, self._stream.holder)
 
-    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(partial(self._tried, action), self._tell, asyncio.sleep)
-
-    async def _tried(self, action: Callable[[], Awaitable[T]]) -> T:
-        try:
-            result = await action()
-        except StorageFull as error:  # others may free space
-            self._watcher.on_trouble(str(error))
-            raise Unreachable(str(error)) from error
-        except Unreachable as error:
-            self._watcher.on_trouble(str(error))
-            raise
-        self._watcher.on_trouble("")
-        return result
+    async def _retried(self, action: Callable[[], Awaitable[T]]) -> T:
+        return await until_reachable(
+            action,
+            self._tell,
+            asyncio.sleep,
+            on_try=self._watcher.on_trouble,
+            waits_for_space=True,
+        )
 
     def _tell(self, note: str) -> None:
         task = self._stream.task
