@@ -1,4 +1,4 @@
-"""The first pass over the rows: every one is made into a push as it will be, and counted.
+"""The first pass over the rows makes every one into a push as it will be, and counts them.
 
 Publishes nothing. So a file with a bad row is refused whole, and the total is known from the start.
 """
@@ -24,7 +24,7 @@ from pushlane.producers.task_builder import describe, hash_file
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows that can all be published as they were checked, unless the file changes.
+    """Rows of which every one can be published as it was checked, unless the file changes.
 
     `rejects` is None when no row was bad.
     """
@@ -64,7 +64,7 @@ async def check_rows(
 
 
 async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:
-    """A hash of all that a repeat of the same submit must have in common."""
+    """Return a hash of all that a repeat of the same submit must have in common."""
     digest = hashlib.sha256(describe(request, settings))
     async with prefetched(hash_file(digest, file.path)) as blocks:
         async for _ in blocks:

@@ -153,7 +153,7 @@ class Encoder:
 
 
 def shown_columns(source: RowSource) -> str:
-    """The columns for a message. A first line that holds data, not names, is not shown."""
+    """Return the columns for a message; a first line that holds data, not names, is not shown."""
     if any("@" in name or sum(map(str.isdigit, name)) > 5 for name in source.columns):
         return "(not shown: the first line looks like data; is the header line missing?)"
     shown = ", ".join(source.columns[:_MAX_SHOWN]) or "(none)"
@@ -178,7 +178,7 @@ def _oversized(size: int) -> BadRow:
 
 
 def _recipient_text(value: Any) -> str:
-    """A number can be a recipient (a phone number, a user id); a fraction or an object cannot."""
+    """Return a text, or a whole number such as a phone number; empty for other values."""
     if value.__class__ is str:
         return value.strip()
     is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -186,7 +186,7 @@ def _recipient_text(value: Any) -> str:
 
 
 def _key_picker(names: Sequence[str], ordered_by: str) -> Callable[[Sequence[Any]], str]:
-    """What a row is ordered by; nothing for a row that waits for no other."""
+    """Return a function from a row to the key that it is ordered by, which may be empty."""
     if not ordered_by:
         return lambda values: ""
     place = names.index(ordered_by)

@@ -29,15 +29,13 @@ class InputFile:
     name: str
 
     def signature(self) -> tuple[int, int, int]:
-        """Changes when the file does."""
+        """Return numbers that change when the file does."""
         found = self.path.stat()
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A named pipe, whether or not somebody writes to it yet: `open` would wait for that, deaf to
-    Ctrl-C, and copying waits as well.
-    """
+    """Open a named pipe at once, for `open` waits for a writer, deaf to Ctrl-C; copying waits."""
     pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     os.set_blocking(pipe.fileno(), True)
     return pipe
@@ -45,7 +43,7 @@ def _opened(path: Path) -> BinaryIO:
 
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[InputFile]:
-    """The request's own file, or a temporary copy of its stream or rows.
+    """Give the request's own file, or a temporary copy of its stream or rows.
 
     Raises:
         BadInput: the format is not known, or the copy cannot be made.

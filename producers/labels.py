@@ -1,4 +1,4 @@
-"""What a push carries for reports alone: attributes by name, and the id of a trace. Bounded.
+"""The bounded labels of a push for reports alone: attributes by name, and the id of a trace.
 
 They become columns of its receipts. A reason names what is wrong, never what a row holds.
 """
@@ -29,7 +29,7 @@ Read = Callable[[Sequence[Any]], Labels | BadRow]
 
 
 def read_labels(options: TaskOptions, names: Sequence[str]) -> Read | None:
-    """A function from the values of a row, aligned to `names`, to its labels; None without any."""
+    """Return a function from a row's values, in the order of `names`, to its labels, if any."""
     if not options.attributes and not options.trace_id:
         return None
     places = [(name, names.index(name)) for name in dict.fromkeys(options.attributes)]
@@ -47,7 +47,7 @@ def read_labels(options: TaskOptions, names: Sequence[str]) -> Read | None:
 
 
 def checked(attributes: Mapping[str, str] | None, trace_id: str) -> Labels:
-    """What an application gave with a push.
+    """Return the labels that an application gave with a push.
 
     Raises:
         BadInput: not texts, too many of them, or too long.
@@ -76,7 +76,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _wrong(attributes: Mapping[str, str], trace_id: str) -> str:
-    """What of these cannot travel, if anything. A trace id may become a header's value."""
+    """Describe what of these cannot travel, if anything. A trace id may become a header's value."""
     for name, text in attributes.items():
         if len(text) > MAX_ATTRIBUTE_VALUE:
             return f"an attribute {name!r} of over {MAX_ATTRIBUTE_VALUE} characters"

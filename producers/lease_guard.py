@@ -22,7 +22,7 @@ _STEP_S = TTL_S / 5
 
 
 class LeaseGuard:
-    """One holder of one lease. `busy` is what a user reads when another one keeps it.
+    """One holder of one lease; `busy` is the error for a user while another one has it.
 
     A `holder` that is given keeps the lease through a kill and a new start. One that several
     processes share is not let go of at the end of one's work (`lapses`): it runs out by itself.
@@ -48,7 +48,7 @@ class LeaseGuard:
     async def run(
         self, work: Callable[[], Coroutine[Any, Any, Result]], on_wait: Callable[[], None]
     ) -> Result:
-        """Do the work while holding the lease.
+        """Do the work while holding the lease; stop it when the lease is lost.
 
         Raises:
             TaskConflict: another holder is alive.

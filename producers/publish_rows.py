@@ -1,4 +1,4 @@
-"""The second pass over the rows: publishes them chunk by chunk, always in the same chunks.
+"""The second pass over the rows publishes them chunk by chunk, always in the same chunks.
 
 A chunk published twice is kept once by the broker. Never goes on for a task that has ended.
 """
@@ -54,7 +54,7 @@ class RowsPublisher:
         self.published = 0
 
     async def run(self, size: int) -> Task:
-        """The sealed task. `size` is the rows of a chunk.
+        """Publish chunks of `size` rows, and return the sealed task.
 
         Raises:
             BadInput: the file changed since it was checked; the task is cancelled.
@@ -70,7 +70,7 @@ class RowsPublisher:
         return await self._retried(lambda: self._publication.seal(self.published))
 
     async def _reached(self) -> int:
-        """The last seq that was published, by an earlier run."""
+        """Return the last seq that an earlier run has published."""
         self._say("the broker may have forgotten this submit: reading its lane")
         stretch = range(1, self._rows.accepted + 1)
         [last] = await self._retried(lambda: reached(self._backend, self._task, [stretch]))
@@ -88,7 +88,7 @@ class RowsPublisher:
                 self._say()
 
     async def _send(self, chunk: Chunk, known: int) -> None:
-        """The first `known` of the chunk are on a lane, or finished."""
+        """Publish a chunk, of which the first `known` are on a lane, or finished, already."""
         await self._publication.publish(chunk, f"submit-{self._task.id}", known)
 
     def _refuse_changed(self) -> None:

@@ -33,7 +33,7 @@ class SubmitRequest(TaskOptions):
 
 
 class SubmitStage(StrEnum):
-    """Of a submit, or of a fan-out, which freezes its rows before it publishes them."""
+    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them."""
 
     READING = "reading"
     CHECKING = "checking"
@@ -44,7 +44,7 @@ class SubmitStage(StrEnum):
 
 @dataclass(frozen=True)
 class SubmitProgress:
-    """How far it is. `total` is known once all rows are checked; a `note` is for the user."""
+    """How far a submit is. `total` is known once all rows are checked; `note` is for the user."""
 
     stage: SubmitStage
     rows: int = 0
@@ -55,7 +55,7 @@ class SubmitProgress:
 
 @dataclass(frozen=True)
 class SubmitResult:
-    """The sealed task.
+    """The sealed task of a submit, and what the call did for it.
 
     `published` counts the rows this call sent, of which the broker keeps each once. `resumed`
     says that an earlier submit of the key had stopped half-way, `already_done` that it had not.

@@ -1,4 +1,4 @@
-"""When the push of a row may go: its start, its expiry and its recipient's zone, from columns.
+"""Reads from columns when a row's push may go: its start, its expiry and its recipient's zone.
 
 Read from the row alone, never from the time of the submit, so that a repeat makes the same pushes.
 A reason names columns; of what they hold it shows only what looks like a zone.
@@ -35,7 +35,7 @@ Read = Callable[[Sequence[Any]], RowTimes | BadRow]
 
 
 def read_times(options: TaskOptions, names: Sequence[str]) -> Read | None:
-    """A function from the values of a row, aligned to `names`, to its times; None without any."""
+    """Return a function from a row's values, in the order of `names`, to its times, if any."""
     columns = time_columns(options)
     if not columns:
         return None
@@ -74,7 +74,7 @@ def time_columns(options: TaskOptions) -> dict[str, str]:
 
 
 def moment_ms(value: Any, zone: ZoneInfo) -> int | None:
-    """A time as Unix milliseconds, 0 for no value, None when it cannot be read.
+    """Return a time as Unix milliseconds, 0 for no value, None when it cannot be read.
 
     ISO text, Unix seconds, or what Parquet holds. Without a zone of its own it is in `zone`.
     """
@@ -103,7 +103,7 @@ def _seconds(value: Any, zone: ZoneInfo) -> float:
 
 
 def _zone_reader(column: str, default: str) -> Callable[[Any], ZoneInfo | BadRow]:
-    """From what a row holds as its zone to the zone."""
+    """Return a function from what a row holds as its zone to the zone."""
     otherwise = find_zone(default) if default else UTC
     known: dict[str, ZoneInfo] = {}
     hints = 0

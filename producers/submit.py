@@ -96,9 +96,7 @@ class _Submit:
         return with_other(result, task=sealed, published=publisher.published)
 
     def _remembered_since_ms(self) -> int:
-        """The broker knows what it has of a submit that began since then; the embedded store knows
-        of all.
-        """
+        """Return since when the broker knows what it has of each submit; 0 for always."""
         is_kept = self._settings.broker == "embedded"
         return 0 if is_kept else now_ms() - round(self._settings.dedup_window_s * 1000)
 

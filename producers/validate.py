@@ -43,7 +43,7 @@ def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: in
 
 
 def _validate_label(what: str, text: str) -> None:
-    """Labels are shown on terminals and in tables: short, and nothing that controls them."""
+    """Refuse long labels and control characters, since terminals and tables show them."""
     if len(text) > _LONGEST_LABEL:
         raise BadInput(f"{what} has {len(text)} characters; use at most {_LONGEST_LABEL}")
     if not text.isprintable() or text != text.strip():
@@ -107,7 +107,7 @@ def _validate_word(what: str, word: str, kind: type[StrEnum]) -> None:
 
 
 def _validate_times(options: TaskOptions, now_ms: int) -> None:
-    """Raises BadInput for times that have passed or are in the wrong order, hours and zones."""
+    """Refuse times that have passed or are in the wrong order, and bad hours and zones."""
     _validate_hours(options)
     start_ms, expires_at_ms = options.not_before_ms, options.expires_at_ms
     if start_ms and start_ms <= now_ms:

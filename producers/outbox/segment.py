@@ -23,7 +23,7 @@ _SUM = struct.Struct("<I")
 
 
 class SpoolSegment:
-    """An open file. `size` is the bytes that are whole; `is_bad` once a record in it is not."""
+    """An open file of records; `size` counts its whole bytes, `is_bad` says that one is damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class SpoolSegment:
 
     @classmethod
     def create(cls, folder: Path, first_seq: int) -> SpoolSegment:
-        """A new one; its name outlives a power cut, and with it the seqs before."""
+        """Create a segment; its name outlives a power cut, and with it the seqs before it."""
         segment = cls(folder / f"{first_seq:010}{SUFFIX}")
         sync_folder(folder)
         return segment
@@ -44,7 +44,7 @@ class SpoolSegment:
         return int(self.path.name.removesuffix(SUFFIX))
 
     def append(self, content: bytes) -> None:
-        """All of it or nothing: what an error left is cut off again."""
+        """Append all of it or nothing. Raises OSError when the disk does not take it."""
         self.size = append(self._handle, content, self.size)
 
     def read(self, start: int, most_bytes: int = sys.maxsize) -> bytes:
@@ -81,7 +81,7 @@ class Cursor:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def read(self) -> SentSoFar:
-        """Zeros when there is none, or none that can be read."""
+        """Return how far the spool was sent; zeros when there is no cursor that can be read."""
         content = os.pread(self._handle, _FIELDS.size + _SUM.size, 0)
         packed, checksum = content[: _FIELDS.size], content[_FIELDS.size :]
         if len(checksum) < _SUM.size or _SUM.unpack(checksum)[0] != zlib.crc32(packed):

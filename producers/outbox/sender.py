@@ -1,4 +1,4 @@
-"""Sends the batches of one stream: register the task, open its lane, publish, and seal in the end.
+"""Sends the batches of one stream: registers the task, opens its lane, publishes, and seals.
 
 A service that is away is waited for. A batch is forgotten only once the broker has it, and one
 that is sent again is the same one, so that it is kept once.
@@ -35,19 +35,19 @@ _OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
 class Watcher(Protocol):
-    """Is told how it goes."""
+    """Follows a sender's work; the sender calls its methods."""
 
     def on_sent(self, batches: Sequence[Batch]) -> None: ...
 
     def on_idle(self) -> None:
-        """All that is kept is sent."""
+        """Take note that all that is kept is sent."""
 
     def on_trouble(self, trouble: str) -> None:
-        """A try failed; empty when one succeeded."""
+        """Take note that a try failed, with the reason; empty when one succeeded."""
 
 
 class SendWorker(Protocol):
-    """Calls a store, on the one thread that may."""
+    """Calls a store's method on the one thread that may."""
 
     def __call__(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -55,7 +55,7 @@ class SendWorker(Protocol):
 
 
 class Sender:
-    """Sends one stream. `is_over` says that nothing more will be kept; `news` that something was.
+    """Sends one stream; `is_over` tells that no more batches come, and `news` that one came.
 
     A stream whose header is sealed then is sealed in the registry.
     """
@@ -77,7 +77,7 @@ class Sender:
         self._news = news
 
     async def run(self) -> None:
-        """Return when it is over and all is sent.
+        """Send until it is over and nothing is left.
 
         Raises:
             Ended: the task has ended.
@@ -110,7 +110,7 @@ class Sender:
             await self._retried(partial(publication.seal, self._stream.store.published))
 
     async def _coming(self) -> list[Batch]:
-        """The next batches, as soon as there are any; none when it is over."""
+        """Return the next batches as soon as there are any; none when it is over."""
         while True:
             self._news.clear()
             is_over = self._is_over()  # asked first: what was kept before it is then found
@@ -139,7 +139,7 @@ class Sender:
         return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
 
     async def _reached(self, backend: Backend, task: Task) -> int:
-        """The last seq that an older version has published of what the spool has."""
+        """Return the last seq of the spool that an older version has published already."""
         store = self._stream.store
         stretch = range(store.acked_seq + 1, store.next_seq)
         if self._settings.broker == "embedded" or not stretch:
@@ -159,7 +159,7 @@ class Sender:
             raise Unreachable(str(error)) from error
 
     def _refuse_other(self, known: Task) -> None:
-        """The key of a task in the spool may have been used meanwhile."""
+        """Refuse a task whose key was used by another one while it was in the spool."""
         task = self._stream.task
         if known.id == task.id:
             return
@@ -204,10 +204,10 @@ class Sender:
 
 
 def _bundles(batch: Batch, most: int, sent: int) -> list[Packed]:
-    """Always the same ones of a batch, but for its pushes up to the seq `sent`: these are there."""
+    """Return the bundles of a batch, always the same ones, without pushes up to the seq `sent`."""
     return list(packed(batch.bodies[_known(batch, sent) :], max(1, most)))
 
 
 def _known(batch: Batch, sent: int) -> int:
-    """How many of its pushes are there."""
+    """Return how many of the batch's pushes are on the lane already."""
     return max(0, sent - batch.first_seq + 1)
