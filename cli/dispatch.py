@@ -1,4 +1,4 @@
-"""`dispatch`: delivers what is on the lanes, in one process or as the parent of several.
+"""`dispatch` delivers what is on the lanes, in one process or as the parent of several.
 
 Adds to the library's Dispatcher what a program needs: signals, logs, a metrics port.
 """

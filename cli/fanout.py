@@ -1,4 +1,4 @@
-"""`fanout`: makes a task of an audience that Spark reads, and prints its id."""
+"""`fanout` makes a task of an audience that Spark reads, and prints its id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that every command takes: which backend to work with, and --debug.
+"""The options that every command takes, and groups of options as dataclasses.
 
 `with_flags` adds them to a command, so that none has to repeat them, and reports its errors.
 """
@@ -29,20 +29,20 @@ class Flags:
     given: dict[str, Any]
 
     def also(self, **more: Any) -> Flags:
-        """With the settings that only this command has a flag for."""
+        """Return these flags with settings that only this command has a flag for."""
         return Flags({**self.given, **more})
 
     def settings(self) -> Settings:
-        """All settings in force. Raises BadInput when a value cannot be used."""
+        """Return all settings in force. Raises BadInput when a value cannot be used."""
         return settings.load(self.given)
 
     def origins(self) -> dict[str, str]:
-        """Where each setting came from."""
+        """Return where each setting came from."""
         return settings.origins(self.settings(), self.given)
 
 
 def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[..., None]:
-    """The command for typer: takes the shared options, gives `Flags` as the first argument.
+    """Return the command for typer, with the shared options; it gives `Flags` as first argument.
 
     A parameter whose type is a dataclass stands for options of the names of its fields.
     """

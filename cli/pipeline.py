@@ -138,7 +138,7 @@ def status(flags: Flags, as_json: JsonFlag = False) -> None:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """Set at SIGTERM and Ctrl-C; a second Ctrl-C interrupts."""
+    """Give an event that SIGTERM and Ctrl-C set; a second Ctrl-C interrupts."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:

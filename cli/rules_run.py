@@ -86,7 +86,7 @@ def serve(
 
 
 def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> None:
-    """What a run of the rule would put on a lane now. Raises BadInput when it could not."""
+    """Say what a run of the rule would put on a lane now. Raises BadInput when it could not."""
     with SubmitBar() as bar:
         counts = asyncio.run(_expander(settings, spark, bar).count(rule))
     note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")

@@ -1,4 +1,4 @@
-"""`submit`: makes a task of a file's rows, and prints its id."""
+"""`submit` makes a task of a file's rows, and prints its id."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
 
 
 def _is_away(settings: Settings) -> bool:
-    """Whether a service does not answer."""
+    """Return whether a service does not answer."""
     try:
         on_backend(settings, lambda backend: backend.registry.weights())
     except Unreachable as error:

@@ -24,7 +24,7 @@ log = logging.getLogger("pushlane.workers")
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """How many workers there are, and what each is started with.
+    """The number of workers, and what each is started with.
 
     `settings` are those given by flags; None for one that was not.
     """
@@ -37,7 +37,7 @@ class WorkerPool:
     retry_timeouts: bool
 
     def command(self, index: int) -> list[str]:
-        """Settings travel in the environment: a command line shows passwords to everybody."""
+        """Return a worker's command, without settings, which a command line shows to everybody."""
         command = [sys.executable, "-P", "-m", "pushlane", "dispatch", "--with-parent"]
         if self.metrics_port is not None:
             port = str(self.metrics_port + index)
@@ -49,14 +49,14 @@ class WorkerPool:
         return command
 
     def environment(self) -> dict[str, str]:
-        """The parent's, with its flags, and with the folder that it was imported from."""
+        """Return the parent's environment, with its flags and the folder it was imported from."""
         flags = {f"PUSHLANE_{k.upper()}": str(v) for k, v in self.settings.items() if v is not None}
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def run_crew(crew: WorkerPool) -> int:
-    """Run until all have ended; the exit code of the whole."""
+    """Run until all workers have ended; return the exit code of the whole."""
     return asyncio.run(_Parent(crew).run())
 
 
@@ -78,7 +78,7 @@ class _Parent:
         return next((code for code in codes if code), 0)
 
     async def _start(self, index: int) -> Process:
-        """In a session of its own, so that a Ctrl-C reaches only the parent."""
+        """Start a worker in a session of its own, so that a Ctrl-C reaches only the parent."""
         worker = await asyncio.create_subprocess_exec(
             *self._crew.command(index),
             env=self._crew.environment(),
@@ -91,7 +91,7 @@ class _Parent:
         return worker
 
     async def _watch(self, index: int) -> int:
-        """Wait for a worker's end; 0 when it was due."""
+        """Wait for a worker's end; return its exit code, 0 when its end was due."""
         worker = self._workers[index]
         code = await worker.wait()
         if code == 0 and (self._stopping or self._crew.drain):
