@@ -139,7 +139,7 @@ class _Form:
         """Return how many rows are shown: few for people, unless they say."""
         return self.limit or (_MOST if self.as_csv or self.as_json else on_terminal)
 
-    def wish(self) -> AnswerOptions:
+    def answer_options(self) -> AnswerOptions:
         from pushlane.pipeline.reports.query_runner import AnswerOptions
 
         return AnswerOptions(self.most(_MOST_SHOWN), self.recipients, self.latency)
@@ -221,9 +221,9 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: _Form
     from pushlane.pipeline.reports import query_runner
     from pushlane.pipeline.store import store_root
 
-    root, wish = store_root(settings), form.wish()
+    root, options = store_root(settings), form.answer_options()
     if not form.is_table:
-        made, table = query_runner.report_of(root, query, wish, submitted)
+        made, table = query_runner.report_of(root, query, options, submitted)
         notes, counts = made.notes, made.counts
         _write_pictures(made, table, form)
         if form.as_json:
@@ -231,7 +231,7 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: _Form
         elif form.is_for_people and counts.rows:
             report_view.print_summary(made)
     else:
-        answer = query_runner.counts_of(root, query, wish)
+        answer = query_runner.counts_of(root, query, options)
         table, notes, counts = answer.table, answer.notes, answer.counts
     _print_table(table, form)
     _remark(counts, notes)

@@ -229,17 +229,17 @@ async def _page(backend: Backend, name: str) -> Page:
 async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    book = RuleStore(backend.documents)
-    await (book.replace(rule) if replace else book.add(rule))
-    return await book.page(rule.name)
+    store = RuleStore(backend.documents)
+    await (store.replace(rule) if replace else store.add(rule))
+    return await store.page(rule.name)
 
 
 async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
     with pipeline_extra():
         from pushlane.pipeline.rules.rule_store import RuleStore
-    book = RuleStore(backend.documents)
-    await book.change(name, lambda rule: rule.held(paused, now_ms()))
-    return await book.page(name)
+    store = RuleStore(backend.documents)
+    await store.change(name, lambda rule: rule.held(paused, now_ms()))
+    return await store.page(name)
 
 
 def _tell(page: Page, verb: str, as_json: bool = False) -> None:

@@ -119,13 +119,13 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
-        book, now = RuleStore(backend.documents), now_ms()
-        at_ms = await (ask_again(book, name, _at_ms(at), now) if at else ask_now(book, name, now))
+        store, now = RuleStore(backend.documents), now_ms()
+        at_ms = await (ask_again(store, name, _at_ms(at), now) if at else ask_now(store, name, now))
         wanted = RunId(name, at_ms)
         try:
             return await see_through(backend, wanted, expander, RealClock(), note)
         except asyncio.CancelledError:  # Ctrl-C
-            await give_up(book, wanted)
+            await give_up(store, wanted)
             note(f"what has begun goes on with: pushlane rules run {name} --at {iso_utc(at_ms)}")
             raise
 
@@ -170,10 +170,10 @@ def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
-    book, clock = RuleStore(backend.documents), RealClock()
-    runner = Runner(book, backend.registry, expander, clock.now_ms)
+    store, clock = RuleStore(backend.documents), RealClock()
+    runner = Runner(store, backend.registry, expander, clock.now_ms)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-    return RuleScheduler(book, runner, leader, clock)
+    return RuleScheduler(store, runner, leader, clock)
 
 
 def _at_ms(text: str) -> int:

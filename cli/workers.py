@@ -55,14 +55,14 @@ class WorkerPool:
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_crew(crew: WorkerPool) -> int:
+def run_workers(pool: WorkerPool) -> int:
     """Run until all workers have ended; return the exit code of the whole."""
-    return asyncio.run(_Parent(crew).run())
+    return asyncio.run(_Parent(pool).run())
 
 
 class _Parent:
-    def __init__(self, crew: WorkerPool) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
         self._workers: list[Process] = []
         self._stopping = False
         self._interrupted = False
@@ -71,17 +71,17 @@ class _Parent:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        for index in range(self._crew.count):
+        for index in range(self._pool.count):
             self._workers.append(await self._start(index))
-        ends = [asyncio.create_task(self._watch(i)) for i in range(self._crew.count)]
+        ends = [asyncio.create_task(self._watch(i)) for i in range(self._pool.count)]
         codes = await asyncio.gather(*ends)
         return next((code for code in codes if code), 0)
 
     async def _start(self, index: int) -> Process:
         """Start a worker in a session of its own, so that a Ctrl-C reaches only the parent."""
         worker = await asyncio.create_subprocess_exec(
-            *self._crew.command(index),
-            env=self._crew.environment(),
+            *self._pool.command(index),
+            env=self._pool.environment(),
             stdin=PIPE,
             start_new_session=True,
         )
@@ -94,7 +94,7 @@ class _Parent:
         """Wait for a worker's end; return its exit code, 0 when its end was due."""
         worker = self._workers[index]
         code = await worker.wait()
-        if code == 0 and (self._stopping or self._crew.drain):
+        if code == 0 and (self._stopping or self._pool.drain):
             return 0
         if self._stopping and code == -signal.SIGTERM:  # told before it had begun
             return 0
