@@ -100,13 +100,13 @@ def add(
         at_least=at_least,
         remind_s=parse_age(remind) // 1000,
     )
-    _in_book(flags, lambda book: book.add(rule, replace=replace))
+    _in_store(flags, lambda store: store.add(rule, replace=replace))
     note(f"alert {name} is saved; `pushlane alerts test {name}` says what it finds now")
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List all alerts."""
-    rules = _in_book(flags, lambda book: book.rules())
+    rules = _in_store(flags, lambda store: store.rules())
     if as_json:
         print_json([rule_json(rule) for rule in rules])
     elif rules:
@@ -118,10 +118,10 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Show an alert, and what is known of it: which groups fire, since when."""
 
-    async def load(book: AlertStore) -> tuple[AlertRule, State]:
-        return await book.rule(name), (await book.known(name)).state
+    async def load(store: AlertStore) -> tuple[AlertRule, State]:
+        return await store.rule(name), (await store.known(name)).state
 
-    rule, groups = _in_book(flags, load)
+    rule, groups = _in_store(flags, load)
     if as_json:
         print_json({**rule_json(rule), "groups": groups})
     else:
@@ -131,7 +131,7 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
 
 def remove(flags: Flags, name: Name) -> None:
     """Remove an alert; nothing more is told of it."""
-    _in_book(flags, lambda book: book.remove(name))
+    _in_store(flags, lambda store: store.remove(name))
     note(f"alert {name} is removed")
 
 
@@ -197,7 +197,7 @@ def _say(looks: list[Look]) -> None:
             note(line)
 
 
-def _in_book(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
+def _in_store(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
     with pipeline_extra():
         from pushlane.pipeline.alerts.alert_store import AlertStore
     return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.documents)))

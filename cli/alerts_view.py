@@ -1,4 +1,4 @@
-"""How alerts look in a terminal and as JSON. Of a webhook only its host is shown."""
+"""Shows alerts in a terminal and as JSON. Of a webhook only its host is shown."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rule_json(rule: AlertRule) -> dict[str, Any]:
 
 
 def group_fields(groups: Mapping[str, AlertGroup]) -> list[tuple[str, str]]:
-    """Since when which group is alarming, and whether that was told."""
+    """Return since when each group is alarming, and whether that was told."""
     return [(f"group {name}", _group_text(group)) for name, group in sorted(groups.items())]
 
 
@@ -68,7 +68,7 @@ def _group_text(group: AlertGroup) -> str:
 
 
 def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
-    """What was measured, the alarming groups first."""
+    """Return what was measured, the alarming groups first."""
     from pushlane.pipeline.alerts.firing import is_alarming
 
     rows = [
@@ -85,7 +85,7 @@ def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> li
 
 
 def look_line(look: Look) -> Iterator[str]:
-    """What was told, and what went wrong."""
+    """Yield lines on what was told, and on what went wrong."""
     for message in look.told:
         yield f"told {look.rule.host}: {message.text}"
     if look.problem:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def on_backend(settings: Settings, work: Callable[[Backend], Awaitable[T]]) -> T:
-    """What the work returns."""
+    """Open a backend, do the work on it, close it, and return the work's result."""
 
     async def session() -> T:
         async with connect(settings) as backend:

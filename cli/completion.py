@@ -1,4 +1,4 @@
-"""What the shell completes: levels, states, delivery modes, and ids of tasks in the embedded store.
+"""Completes words for the shell: levels, states, delivery modes, ids of the embedded store's tasks.
 
 Remote backends are not asked: a key press must not wait for a network.
 """
@@ -30,7 +30,7 @@ def complete_delivery(incomplete: str) -> list[str]:
 
 
 def complete_task(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids that begin like this, each with the task's name."""
+    """Return the ids that begin like this, each with the task's name."""
     flags = {name: ctx.params.get(name) for name in ("broker", "data_dir")}
     try:
         return asyncio.run(_tasks(flags, incomplete))

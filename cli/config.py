@@ -1,4 +1,4 @@
-"""`config`: every setting in force and where it came from, with its secrets masked."""
+"""`config` shows every setting in force and where it came from, with its secrets masked."""
 
 from __future__ import annotations
 

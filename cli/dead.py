@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class _Filter:
-    """What the options of a command say; ages are made times when it starts."""
+    """The options of a command as they are written; ages are made times when it starts."""
 
     task: str
     reason: str
@@ -85,7 +85,7 @@ class _Filter:
             )
 
     async def selection(self, backend: Backend) -> Selection:
-        """Raises UnknownTask, BadInput."""
+        """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
         self.refuse_empty()
         for push in self.pushes:
             task_of_push(push)
@@ -223,7 +223,7 @@ def purge(
 
 
 def _settings(flags: Flags) -> Settings:
-    """A look at a lane reads all of it: many at a time is faster, and harms nobody."""
+    """Return settings that read many messages at a time, since a look at a lane reads all of it."""
     return flags.also(prefetch=_PREFETCH).settings()
 
 
@@ -246,7 +246,7 @@ def _last(push: str, found: FoundDead) -> DeadPush:
 
 
 def _purged_nothing(wanted: _Filter) -> None:
-    """An error for pushes that were named; else what was wanted is so, as in a nightly purge."""
+    """Raise an error for pushes that were named; else only say that nothing was found."""
     if wanted.pushes:
         raise UserError(_nothing(wanted, "nothing is purged"))
     note(_nothing(wanted, "nothing is purged"))

@@ -37,19 +37,19 @@ def as_json(dead: DeadPush) -> dict[str, Any]:
 
 
 def as_row(dead: DeadPush, now_ms: int) -> list[str]:
-    """A cell for each of COLUMNS."""
+    """Return a cell for each of COLUMNS."""
     died = age_text(dead.died_at_ms, now_ms)
     return [push_id(dead), dead.task_id or NO_TASK, str(dead.attempt), died, dead.reason]
 
 
 def shown_json(dead: DeadPush, reveal: bool) -> dict[str, Any]:
-    """All of it; the message only if it is to be revealed."""
+    """Return all of the push for programs; its message only if it is to be revealed."""
     shown = {**as_json(dead), "bytes": len(dead.body)}
     return {**shown, "message": _message(dead)} if reveal else shown
 
 
 def as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
-    """The same for people."""
+    """Return all of the push for people, as names and values."""
     fields = [
         ("push", push_id(dead)),
         ("task", dead.task_id or NO_TASK),
@@ -65,7 +65,7 @@ def as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
 
 
 def _message(dead: DeadPush) -> dict[str, Any]:
-    """What the push holds, or the bytes of what is none."""
+    """Return what the push holds, or the bytes of a message that is no push."""
     push = _decoded(dead)
     if push is None:
         return {"bytes_hex": dead.body.hex()}

@@ -1,4 +1,4 @@
-"""`dispatch`: delivers what is on the lanes, in one process or as the parent of several.
+"""`dispatch` delivers what is on the lanes, in one process or as the parent of several.
 
 Adds to the library's Dispatcher what a program needs: signals, logs, a metrics port.
 """
@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from pushlane.cli.flags import Flags, with_flags
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
-from pushlane.cli.workers import WorkerPool, run_crew
+from pushlane.cli.workers import WorkerPool, run_workers
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.lanes.backend import connect
@@ -78,8 +78,8 @@ def dispatch(
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     if workers > 1:
-        crew = WorkerPool(workers, chosen.given, metrics_host, metrics_port, drain, retry_timeouts)
-        raise typer.Exit(run_crew(crew))
+        pool = WorkerPool(workers, chosen.given, metrics_host, metrics_port, drain, retry_timeouts)
+        raise typer.Exit(run_workers(pool))
     registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
     uvloop.run(_dispatch(settings, registry, drain, retry_timeouts, with_parent))
 

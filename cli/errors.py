@@ -1,4 +1,4 @@
-"""How errors reach the person at the terminal: one line on stderr, and an exit code.
+"""Reports errors to the person at the terminal: one line on stderr, and an exit code.
 
 1 an error in the request, 2 wrong usage (typer's own), 3 a service does not answer, 130 Ctrl-C.
 Tracebacks are shown only with --debug.
@@ -43,7 +43,7 @@ def errors_told(debug: bool) -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """Say something that is not output."""
+    """Write a line to stderr, which is not output."""
     typer.echo(text, err=True)
 
 

@@ -1,4 +1,4 @@
-"""Commands that need more than the base installation say what to install when it is not there.
+"""Tells what to install when a command needs more than the base installation.
 
 Such a command imports its part of the pipeline inside this context, never at the top of its file.
 """
@@ -13,7 +13,7 @@ from pushlane.lanes.errors import BadInput
 
 @contextmanager
 def pipeline_extra() -> Iterator[None]:
-    """For imports of `pipeline`. Raises BadInput when a package of the extra is missing."""
+    """Import the pipeline inside this context. Raises BadInput when a package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`fanout`: makes a task of an audience that Spark reads, and prints its id."""
+"""`fanout` makes a task of an audience that Spark reads, and prints its id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
-from pushlane.cli.spark import Conf, Master, Memory
+from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.task_view import task_fields
 from pushlane.lanes.settings import Settings
 
@@ -70,9 +70,7 @@ def fanout(
     most: Most = None,
     dry_run: DryRun = False,
     frozen: Frozen = False,
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
 ) -> None:
     """Put the rows of an audience on a lane, each once, with Spark; print the task's id.
@@ -95,9 +93,9 @@ def fanout(
         most=most,
         dry_run=dry_run,
         frozen=frozen,
-        master=master or MASTER,
-        memory=memory or MEMORY,
-        spark_options=parse_pairs(conf or (), "--conf"),
+        master=spark.master or MASTER,
+        memory=spark.memory or MEMORY,
+        spark_options=spark.spark_options(),
     )
     result = _run(flags.settings(), request)
     _remark(result)

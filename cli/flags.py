@@ -1,4 +1,4 @@
-"""The options that every command takes: which backend to work with, and --debug.
+"""The options that every command takes, and groups of options as dataclasses.
 
 `with_flags` adds them to a command, so that none has to repeat them, and reports its errors.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Concatenate
+from typing import Annotated, Any, Concatenate, get_type_hints
 
 import typer
 
@@ -29,32 +29,59 @@ class Flags:
     given: dict[str, Any]
 
     def also(self, **more: Any) -> Flags:
-        """With the settings that only this command has a flag for."""
+        """Return these flags with settings that only this command has a flag for."""
         return Flags({**self.given, **more})
 
     def settings(self) -> Settings:
-        """All settings in force. Raises BadInput when a value cannot be used."""
+        """Return all settings in force. Raises BadInput when a value cannot be used."""
         return settings.load(self.given)
 
     def origins(self) -> dict[str, str]:
-        """Where each setting came from."""
+        """Return where each setting came from."""
         return settings.origins(self.settings(), self.given)
 
 
 def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[..., None]:
-    """The command for typer: takes the shared options, gives `Flags` as the first argument."""
+    """Return the command for typer, with the shared options; it gives `Flags` as first argument.
+
+    A parameter whose type is a dataclass stands for options of the names of its fields.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    own = list(signature.parameters.values())[1:]
+    groups = {each.name: each.annotation for each in own if _is_group(each)}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         debug = given.pop("debug")
         flags = Flags({name: given.pop(name) for name in _BACKEND})
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         with errors_told(debug):
             command(flags, **given)
 
-    signature = inspect.signature(command, eval_str=True)
-    own = list(signature.parameters.values())[1:]
-    run.__signature__ = signature.replace(parameters=[*own, *_parameters()])  # type: ignore[attr-defined]
+    single = [part for each in own for part in _parts(each)]
+    run.__signature__ = signature.replace(parameters=[*single, *_parameters()])  # type: ignore[attr-defined]
     return run
+
+
+def _is_group(parameter: inspect.Parameter) -> bool:
+    return is_dataclass(parameter.annotation)
+
+
+def _parts(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Return the parameter itself, or those that its dataclass stands for."""
+    if not _is_group(parameter):
+        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    kinds = get_type_hints(parameter.annotation, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=kinds[field.name],
+        )
+        for field in fields(parameter.annotation)
+    ]
 
 
 def _option(kind: Any, name: str, metavar: str, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""`forget`: remove tasks that have ended before their time is over."""
+"""`forget` removes tasks that have ended before their time is over."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def forget(
 
 
 def _confirm_forget(tasks: list[Task]) -> None:
-    """A key that is forgotten can be submitted again, and all of it is then sent again."""
+    """Ask the user, since a task whose key is forgotten can be submitted again."""
     what = f"task {tasks[0].id}" if len(tasks) == 1 else f"{len(tasks)} tasks"
     if not sys.stdin.isatty():
         raise UserError(
@@ -73,7 +73,7 @@ async def _forget_all(backend: Backend, tasks: list[Task]) -> None:
 
 
 async def _forget(backend: Backend, task: Task) -> None:
-    """Readers of its lanes leave within a second or two of its end."""
+    """Forget a task once the readers of its lanes have left, a second or two after its end."""
     for _ in range(_LEAVE_TRIES):
         if await backend.forget(task):
             return

@@ -1,4 +1,4 @@
-"""How log lines look: text for people, JSON for machines. They go to stderr.
+"""Sets up log lines on stderr: text for people, JSON for machines.
 
 Each carries an `action`, a stable word to search for, beside its message.
 """

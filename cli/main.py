@@ -1,4 +1,4 @@
-"""The `pushlane` program: knows which module holds which command, and loads only that one.
+"""The `pushlane` program, which knows the module of each command and loads only that one.
 
 It holds no command itself. A new group is a module with a `register(app)`, named in `_COMMANDS`
 with the commands that it registers.
@@ -49,7 +49,7 @@ _MODULES = {name: module for module, names in _COMMANDS.items() for name in name
 
 
 class _Commands(TyperGroup):
-    """Imports a command's module when the command is asked for, as `--help` does for all."""
+    """The group of commands; it imports a command's module when the command is asked for."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -66,14 +66,14 @@ class _Commands(TyperGroup):
 
 @functools.cache
 def commands_of(module: str) -> dict[str, Any]:
-    """The commands that a module of this package registers, by name."""
+    """Return the commands that a module of this package registers, by name."""
     app = _typer()
     importlib.import_module(f"pushlane.cli.{module}").register(app)
     return dict(typer.main.get_group(app).commands)
 
 
 def build() -> typer.Typer:
-    """The application with all its commands."""
+    """Return the application with all its commands."""
     return _typer(cls=_Commands)
 
 
@@ -92,7 +92,7 @@ def _typer(**options: Any) -> typer.Typer:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     build()(prog_name="pushlane")
 
 
@@ -113,4 +113,4 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Takes the options that stand before a command."""
+    """Take the options that stand before a command."""

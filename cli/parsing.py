@@ -1,4 +1,4 @@
-"""Words that stand for values on the command line: levels, states as shown, delivery modes.
+"""Reads words on the command line that stand for levels, states and delivery modes.
 
 Read here rather than by typer, so that a wrong one is answered with the nearest right one.
 """
@@ -17,39 +17,39 @@ STATES = (*(state.value for state in State), SCHEDULED)
 
 
 def parse_level(word: str) -> Level:
-    """Raises BadInput for a word that is no level."""
+    """Return the level of this word. Raises BadInput for a word that is no level."""
     return Level(_known(word, "level", [level.value for level in Level]))
 
 
 def parse_state(word: str) -> str:
-    """Raises BadInput for a word that is no state."""
+    """Return the state of this word. Raises BadInput for a word that is no state."""
     return _known(word, "state", STATES)
 
 
 def shown_state(task: Task, now_ms: int) -> str:
-    """Its state; a running task whose start is still to come is scheduled."""
+    """Return the task's state; a running task whose start is still to come is scheduled."""
     waits = task.state is State.RUNNING and task.is_scheduled(now_ms)
     return SCHEDULED if waits else task.state.value
 
 
 def parse_delivery(word: str) -> DeliveryMode:
-    """Raises BadInput for a word that is no delivery mode."""
+    """Return the delivery mode of this word. Raises BadInput for a word that is none."""
     return DeliveryMode(_known(word, "delivery", [mode.value for mode in DeliveryMode]))
 
 
 def parse_on_unknown(word: str) -> OnUnknown:
-    """Raises BadInput for a word that says nothing of unknown pushes."""
+    """Return the choice for unknown pushes. Raises BadInput for a word that is none."""
     return OnUnknown(_known(word, "on-unknown", [word.value for word in OnUnknown]))
 
 
 def parse_dedupe(word: str) -> Literal["recipient"]:
-    """Raises BadInput for what pushes cannot be compared by."""
+    """Return what pushes are compared by. Raises BadInput for a word that is not known."""
     _known(word, "dedupe", ["recipient"])
     return "recipient"
 
 
 def parse_pairs(given: Sequence[str], flag: str) -> dict[str, str]:
-    """Raises BadInput for what is not NAME=VALUE; of its value nothing is said."""
+    """Return the pairs. Raises BadInput for a text that is not NAME=VALUE, without its value."""
     pairs = [text.partition("=") for text in given]
     bad = next((name for name, equals, _ in pairs if not (name and equals)), None)
     if bad is not None:

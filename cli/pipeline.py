@@ -19,7 +19,7 @@ from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.pipeline_view import batch_line, status_fields, status_json
 from pushlane.cli.render import print_fields, print_json
-from pushlane.cli.spark import Conf, Master, Memory, session_options
+from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.cli.times import time_text
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
@@ -51,9 +51,7 @@ def run(
     once: Once = False,
     until_idle: UntilIdle = False,
     every: Every = "5s",
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     max_bodies: MaxBodies = 4_000,
 ) -> None:
     """Read the log of receipts into the store, batch by batch, each of them exactly once.
@@ -68,7 +66,7 @@ def run(
         once=once,
         until_idle=until_idle,
         every_s=parse_age(every) / 1000,
-        session=session_options(master, memory, conf),
+        session=spark.session(),
         most_bodies=max_bodies,
         on_batch=lambda done: note(batch_line(done)),
         on_note=note,
@@ -79,9 +77,7 @@ def run(
 
 def compact(
     flags: Flags,
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
 ) -> None:
     """Merge small files, roll up old counts, amend rows by clicks, remove what is too old.
@@ -90,7 +86,7 @@ def compact(
     """
     with pipeline_extra():
         from pushlane.pipeline.receipts.tidy import tidy
-    done = tidy(flags.settings(), session_options(master, memory, conf), note)
+    done = tidy(flags.settings(), spark.session(), note)
     if as_json:
         print_json(asdict(done))
     else:
@@ -100,9 +96,7 @@ def compact(
 def replay(
     flags: Flags,
     since: Since,
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     max_bodies: MaxBodies = 4_000,
     as_json: JsonFlag = False,
 ) -> None:
@@ -116,7 +110,7 @@ def replay(
         from pushlane.pipeline.receipts.rebuild import ReplayOptions, replay
     options = ReplayOptions(
         since_ms=parse_since(since, now_ms()),
-        session=session_options(master, memory, conf),
+        session=spark.session(),
         most_bodies=max_bodies,
         on_batch=lambda done: note(batch_line(done)),
         on_note=note,
@@ -144,7 +138,7 @@ def status(flags: Flags, as_json: JsonFlag = False) -> None:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """Set at SIGTERM and Ctrl-C; a second Ctrl-C interrupts."""
+    """Give an event that SIGTERM and Ctrl-C set; a second Ctrl-C interrupts."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: Any) -> None:

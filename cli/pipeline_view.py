@@ -1,4 +1,4 @@
-"""How the pipeline's batches and its status look on a terminal and as JSON."""
+"""Shows the pipeline's batches and its status on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GAPS = 8
 
 
 def batch_line(done: BatchDone) -> str:
-    """One line for a batch that was published."""
+    """Return one line for a batch that was published."""
     rate = done.receipts / max(done.seconds, 1e-3)
     parts = [
         f"batch {done.number}: {done.receipts:,} receipts in {done.seconds:.1f} s ({rate:,.0f}/s)",

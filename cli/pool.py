@@ -1,4 +1,4 @@
-"""`pool`: the lanes that low tasks share, what is left on each, and how many there are."""
+"""`pool` shows the lanes that low tasks share and what is left on each, and sets their number."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pool(
 
 
 async def _look(backend: Backend, size: int) -> list[dict[str, Any]]:
-    """Each lane of the pool, then those that unfinished tasks have from when it was larger.
+    """Return each lane of the pool, then those that unfinished tasks have from when it was larger.
 
     `left` counts messages: each is a bundle of a task's pushes.
     """

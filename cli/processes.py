@@ -1,4 +1,4 @@
-"""`processes` and `formats`: who is there, what each reads, and what may be written."""
+"""`processes` and `formats` show who dispatches, what each reads, and what may be written."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def formats(
 
 
 def resting_text(processes: Iterable[Process]) -> list[str]:
-    """A line for each thing that rests somewhere, as the process says that has noticed it first."""
+    """Return a line for each thing that rests, as told by the process that noticed it first."""
     earliest: dict[str, Resting] = {}
     for one in sorted((one for p in processes for one in p.resting), key=lambda o: o.since_ms):
         earliest.setdefault(one.what, one)
@@ -85,7 +85,7 @@ def resting_text(processes: Iterable[Process]) -> list[str]:
 
 
 def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
-    """A line for each process in which the lane is counted as slow."""
+    """Return a line for each process in which the lane is counted as slow."""
     return [
         f"counted as slow by {process.id} since {time_text(one.since_ms)}: its deliveries hold a "
         f"slot {one.times:g} times as long as others', so its turns come less often"

@@ -1,4 +1,4 @@
-"""The bar that a submit shows on a terminal, with rate and time left. It goes to stderr.
+"""The bar that a submit shows on stderr, with its rate and the time left.
 
 Where stderr is no terminal it shows nothing but notes.
 """

@@ -1,4 +1,4 @@
-"""`receipts add`: what devices said of pushes later goes into their receipts."""
+"""`receipts add` puts what devices report of pushes into their receipts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results look: a table for people, one JSON document for programs. Stdout holds nothing else.
+"""Prints results: a table for people, one JSON document for programs, and nothing else on stdout.
 
 Progress and remarks belong on stderr (`cli.errors.note`).
 """
@@ -21,7 +21,7 @@ _LEAST_ELASTIC = 6
 
 
 class Column:
-    """A heading, and how its cells behave when the terminal is narrow.
+    """A heading, and the behaviour of its cells when the terminal is narrow.
 
     The elastic column is cut with an ellipsis; one with `from_width` is left out below it.
     """
@@ -36,13 +36,13 @@ class Column:
 
 
 def print_json(value: Any) -> None:
-    """One document, with a line end."""
+    """Print one document, with a line end."""
     encoded = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
     typer.echo(encoded.decode())
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """The rows under their headings, no wider than the terminal; wide where there is none."""
+    """Print rows under their headings, no wider than the terminal, if there is one."""
     is_terminal = sys.stdout.isatty()
     total = shutil.get_terminal_size().columns if is_terminal else _PIPED_WIDTH
     shown = [column.from_width <= total for column in columns]
@@ -71,7 +71,7 @@ def _fitted(column: Column, text: str, width: int) -> str:
 
 
 def print_fields(fields: Iterable[tuple[str, str]]) -> None:
-    """Names and values, one pair a line; values are never cut."""
+    """Print names and values, one pair a line; values are never cut."""
     pairs = list(fields)
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
@@ -79,14 +79,14 @@ def print_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without characters that would control the terminal: a reason can be a stranger's words."""
+    """Return the text without control characters, since a reason can be a stranger's words."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
 def _widths(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], total: int, gap: int
 ) -> list[int]:
-    """What each needs, but elastic ones share what the others leave."""
+    """Return the width of each column; elastic ones share what the others leave."""
     needed = [
         max(len(column.heading), *(cell_len(row[place]) for row in rows), 0)
         for place, column in enumerate(columns)

@@ -1,4 +1,4 @@
-"""`replay` and `clone`: send again what a task has published, as a new task."""
+"""`replay` and `clone` send again what a task has published, as a new task."""
 
 from __future__ import annotations
 

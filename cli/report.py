@@ -1,4 +1,4 @@
-"""`report`: what was sent, delivered, dead and opened, how late and why, out of the receipts."""
+"""`report` shows from receipts what was sent, delivered, dead and opened, how late and why."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def report(
 
 @dataclass(frozen=True)
 class _Form:
-    """How the answer is to look."""
+    """The form in which the answer is shown."""
 
     as_csv: bool
     as_json: bool
@@ -128,7 +128,7 @@ class _Form:
 
     @property
     def is_table(self) -> bool:
-        """A table alone: of a breakdown that was asked for, or as CSV."""
+        """Whether only a table is shown: a breakdown that was asked for, or CSV."""
         return not (self.is_picture or self.as_json) and (self.by_alone or self.as_csv)
 
     @property
@@ -136,10 +136,10 @@ class _Form:
         return not (self.is_picture or self.as_json or self.as_csv)
 
     def most(self, on_terminal: int) -> int:
-        """How many rows: few for people, unless they say."""
+        """Return how many rows are shown: few for people, unless they say."""
         return self.limit or (_MOST if self.as_csv or self.as_json else on_terminal)
 
-    def wish(self) -> AnswerOptions:
+    def answer_options(self) -> AnswerOptions:
         from pushlane.pipeline.reports.query_runner import AnswerOptions
 
         return AnswerOptions(self.most(_MOST_SHOWN), self.recipients, self.latency)
@@ -147,7 +147,7 @@ class _Form:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the command line asks for, in its words."""
+    """The question as it is written on the command line."""
 
     task: str
     since: str
@@ -156,7 +156,7 @@ class _Asked:
     where: tuple[str, ...]
 
     def query(self, known: Task | None) -> tuple[Query, int | None]:
-        """The question, and the task's total where that is what was submitted."""
+        """Return the question, and the task's total where that is what was submitted."""
         from pushlane.pipeline.reports.conditions import Condition, parse_where
         from pushlane.pipeline.reports.dimensions import Dimension, parse_by
         from pushlane.pipeline.reports.query import Period, Query
@@ -181,7 +181,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Registered:
-    """What the registry says of the task that is asked for; nothing when it was not asked.
+    """The registry's answer on the task that is asked for; nothing when it was not asked.
 
     A task may be known to the store alone, once the registry has forgotten it.
     """
@@ -191,7 +191,7 @@ class _Registered:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Raises what to do about a task without receipts."""
+        """Raise, for a task without receipts, an error that says what to do."""
         try:
             yield
         except UnknownTask as error:
@@ -217,13 +217,13 @@ def _registered(settings: Settings, word: str) -> _Registered:
 
 
 def _report(settings: Settings, query: Query, submitted: int | None, form: _Form) -> None:
-    """The breakdown alone when one was asked for on a terminal or as CSV, else all of it."""
+    """Print only the breakdown when it was asked for on a terminal or as CSV, else all of it."""
     from pushlane.pipeline.reports import query_runner
     from pushlane.pipeline.store import store_root
 
-    root, wish = store_root(settings), form.wish()
+    root, options = store_root(settings), form.answer_options()
     if not form.is_table:
-        made, table = query_runner.report_of(root, query, wish, submitted)
+        made, table = query_runner.report_of(root, query, options, submitted)
         notes, counts = made.notes, made.counts
         _write_pictures(made, table, form)
         if form.as_json:
@@ -231,7 +231,7 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: _Form
         elif form.is_for_people and counts.rows:
             report_view.print_summary(made)
     else:
-        answer = query_runner.counts_of(root, query, wish)
+        answer = query_runner.counts_of(root, query, options)
         table, notes, counts = answer.table, answer.notes, answer.counts
     _print_table(table, form)
     _remark(counts, notes)
@@ -245,7 +245,7 @@ def _print_table(table: Table, form: _Form) -> None:
 
 
 def _remark(counts: CountRows, notes: list[str]) -> None:
-    """What is not in the table, on stderr."""
+    """Say on stderr what is not in the table."""
     more = counts.rows_in_all - len(counts.rows)
     if not counts.rows:
         note(f"no receipts of this kind in this period; {_HOW}")

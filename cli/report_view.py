@@ -1,4 +1,4 @@
-"""How a report looks on a terminal, as CSV and as JSON. Recipients are masked where they come from.
+"""Prints a report on a terminal, as CSV and as JSON. Recipients are masked at their source.
 
 Nothing here asks the store.
 """
@@ -43,7 +43,7 @@ _ROW_COLUMNS = {
 
 
 def print_counts(table: Table) -> None:
-    """The table on a terminal."""
+    """Print the table on a terminal."""
     columns = [
         Column(
             heading.upper().replace("_", " ") if place >= table.labels else heading.upper(),
@@ -56,14 +56,14 @@ def print_counts(table: Table) -> None:
 
 
 def print_csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """With a heading; what is not known is empty."""
+    """Print the table as CSV with a heading; what is not known is empty."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(headings)
     writer.writerows(rows)
 
 
 def print_csv_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Single receipts; their attributes as one text."""
+    """Print single receipts as CSV, their attributes as one text."""
     from pushlane.pipeline.reports.rows import COLUMNS
 
     texts = ({**row, "attributes": _attributes_text(row["attributes"])} for row in rows)
@@ -71,7 +71,7 @@ def print_csv_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def print_summary(report: Report) -> None:
-    """The figures above the table."""
+    """Print the figures above the table."""
     whole = report.funnel.submitted
     steps = [(name, f"{n:,}{_part(n, whole)}") for name, n in report.funnel.steps()]
     others = [
@@ -87,7 +87,7 @@ def print_summary(report: Report) -> None:
 
 
 def as_json(report: Report, table: Table) -> dict[str, Any]:
-    """All of a report but what only a picture shows."""
+    """Return all of a report except what only a picture shows."""
     period = report.query.period
     return {
         "title": report.title,
@@ -108,7 +108,7 @@ def as_json(report: Report, table: Table) -> dict[str, Any]:
 
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Single receipts on a terminal."""
+    """Print single receipts on a terminal."""
     shown = [_shown(row) for row in rows]
     cells = ([row[name] for name in _ROW_COLUMNS] for row in shown)
     print_table(list(_ROW_COLUMNS.values()), cells)
@@ -139,7 +139,7 @@ def _latency_cells(latency: Sequence[Lateness]) -> list[list[str]]:
 
 
 def duration_text(ms: float) -> str:
-    """As exact as a quantile of buckets is."""
+    """Return a duration as exact as a quantile of buckets is."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < _MINUTE_MS else f"{ms / _MINUTE_MS:.1f} min"

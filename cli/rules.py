@@ -7,6 +7,7 @@ command that needs it.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
-from pushlane.cli.spark import Conf, Master, Memory
+from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.task_transitions import now_ms
@@ -32,40 +33,72 @@ RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
 Target = Annotated[
     str, typer.Argument(metavar="NAME|FILE.toml", help="Its name, or a file that holds it.")
 ]
-Audience = Annotated[
-    str | None, typer.Option(metavar="PATH|TABLE", help="Who may get it: all that Spark reads.")
-]
-Format = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="parquet, csv, json, jdbc, …")
-]
-ReadOption = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
-]
-Where = Annotated[str | None, typer.Option(metavar="SQL", help="Rule over its columns.")]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH|TABLE[:COLUMN]", help="Leave out these recipients (repeatable)."),
-]
-SpecFile = Annotated[
-    Path | None,
-    typer.Option("--task-spec", metavar="TOML", help="The task; kept as it is now."),
-]
-Cron = Annotated[str | None, typer.Option(metavar="CRON", help="When, like '0 9 * * MON'.")]
-Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="Of its clock; UTC unless given.")]
-BudgetRun = Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a run.")]
-BudgetDay = Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a day.")]
-CatchUp = Annotated[
-    str | None,
-    typer.Option(metavar="latest|all|skip", help="Which missed runs are made up for."),
-]
-CatchUpFor = Annotated[
-    str | None, typer.Option(metavar="1d", help="How long ago they may have been missed.")
-]
 Replace = Annotated[bool, typer.Option("--replace", help="Change the rule of this name.")]
 Check = Annotated[bool, typer.Option("--check", help="Count its audience first, with Spark.")]
-Paused = Annotated[bool, typer.Option("--paused", help="Save it, and run it only by hand.")]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="Only the latest so many.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleFlags:
+    """The fields of a rule as flags; those that are not given keep what a file says."""
+
+    audience: Annotated[
+        str | None, typer.Option(metavar="PATH|TABLE", help="Who may get it: all that Spark reads.")
+    ] = None
+    format: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="parquet, csv, json, jdbc, …")
+    ] = None
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="For Spark's reader (repeatable)."),
+    ] = None
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="Rule over its columns.")] = None
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH|TABLE[:COLUMN]", help="Leave out these recipients (repeatable)."
+        ),
+    ] = None
+    task_spec: Annotated[
+        Path | None,
+        typer.Option("--task-spec", metavar="TOML", help="The task; kept as it is now."),
+    ] = None
+    cron: Annotated[str | None, typer.Option(metavar="CRON", help="When, like '0 9 * * MON'.")] = (
+        None
+    )
+    zone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Of its clock; UTC unless given.")
+    ] = None
+    budget_run: Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a run.")] = (
+        None
+    )
+    budget_day: Annotated[int | None, typer.Option(metavar="N", help="Most pushes of a day.")] = (
+        None
+    )
+    catch_up: Annotated[
+        str | None,
+        typer.Option(metavar="latest|all|skip", help="Which missed runs are made up for."),
+    ] = None
+    catch_up_for: Annotated[
+        str | None, typer.Option(metavar="1d", help="How long ago they may have been missed.")
+    ] = None
+    paused: Annotated[bool, typer.Option("--paused", help="Save it, and run it only by hand.")] = (
+        False
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that were given, by name.
+
+        Raises:
+            BadInput: an option of Spark's reader is not NAME=VALUE.
+        """
+        read = {
+            "options": parse_pairs(self.options, "--option") if self.options else None,
+            "task_spec": self.task_spec and str(self.task_spec),
+            "paused": self.paused or None,
+        }
+        fields = {**vars(self), **read}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def register(app: typer.Typer) -> None:
@@ -85,53 +118,23 @@ def register(app: typer.Typer) -> None:
 def add(
     flags: Flags,
     rule: Target,
-    audience: Audience = None,
-    format_: Format = None,
-    option: ReadOption = None,
-    where: Where = None,
-    exclude: Exclude = None,
-    task_spec: SpecFile = None,
-    cron: Cron = None,
-    zone: Zone = None,
-    budget_run: BudgetRun = None,
-    budget_day: BudgetDay = None,
-    catch_up: CatchUp = None,
-    catch_up_for: CatchUpFor = None,
-    paused: Paused = False,
+    fields: RuleFlags,
     replace: Replace = False,
     check: Check = False,
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
 ) -> None:
     """Save a rule: from options, or from a file whose fields they replace.
 
     It runs while `pushlane rules serve` does, for the first time when it is next due.
     """
-    given: dict[str, Any] = {
-        "audience": audience,
-        "format": format_,
-        "options": parse_pairs(option, "--option") if option else None,
-        "where": where,
-        "exclude": exclude,
-        "task_spec": task_spec and str(task_spec),
-        "cron": cron,
-        "zone": zone,
-        "budget_run": budget_run,
-        "budget_day": budget_day,
-        "catch_up": catch_up,
-        "catch_up_for": catch_up_for,
-        "paused": paused or None,
-    }
-    settings = flags.settings()
+    given, settings = fields.given(), flags.settings()
     with pipeline_extra():
         from pushlane.pipeline.rules.file import build_rule, read_options, read_rule_file
-    options = {name: value for name, value in given.items() if value is not None}
     base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
-    built = build_rule({**base, **read_options(options)}, settings, now_ms())
+    built = build_rule({**base, **read_options(given)}, settings, now_ms())
     if check:
-        rules_run.say_counts(settings, built, master, memory, conf)
+        rules_run.say_counts(settings, built, spark)
     page = on_backend(settings, lambda backend: _save(backend, built, replace))
     _tell(page, "saved", as_json)
 
@@ -226,17 +229,17 @@ async def _page(backend: Backend, name: str) -> Page:
 async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    book = RuleStore(backend.documents)
-    await (book.replace(rule) if replace else book.add(rule))
-    return await book.page(rule.name)
+    store = RuleStore(backend.documents)
+    await (store.replace(rule) if replace else store.add(rule))
+    return await store.page(rule.name)
 
 
 async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
     with pipeline_extra():
         from pushlane.pipeline.rules.rule_store import RuleStore
-    book = RuleStore(backend.documents)
-    await book.change(name, lambda rule: rule.held(paused, now_ms()))
-    return await book.page(name)
+    store = RuleStore(backend.documents)
+    await store.change(name, lambda rule: rule.held(paused, now_ms()))
+    return await store.page(name)
 
 
 def _tell(page: Page, verb: str, as_json: bool = False) -> None:

@@ -15,11 +15,11 @@ from pushlane.cli.errors import note
 from pushlane.cli.extras import pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.logs import set_up_logs
-from pushlane.cli.parsing import parse_pairs, pushes_text
+from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
 from pushlane.cli.signals import stop_on_signals
-from pushlane.cli.spark import Conf, Master, Memory
+from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
@@ -46,9 +46,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count what it would put on a lane now.")
     ] = False,
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a rule now, or again for a time when it was due, and print the task's id.
@@ -58,7 +56,7 @@ def run(
     settings = flags.settings()
     logging.getLogger("pushlane.rules").setLevel(logging.CRITICAL)  # its end is told as an error
     with SubmitBar() as bar:
-        expander = _expander(settings, master, memory, conf, bar)
+        expander = _expander(settings, spark, bar)
         if dry_run:
             _count(settings, expander, rule, as_json)
             return
@@ -71,9 +69,7 @@ def serve(
     once: Annotated[
         bool, typer.Option("--once", help="Carry out what is due now, and end.")
     ] = False,
-    master: Master = "",
-    memory: Memory = "",
-    conf: Conf = None,
+    spark: SparkFlags = DEFAULT_SPARK,
     log_format: Annotated[
         Literal["text", "json"] | None, typer.Option(help="How log lines look.")
     ] = None,
@@ -85,28 +81,24 @@ def serve(
     """
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
-    expander = _expander(settings, master, memory, conf, None)
+    expander = _expander(settings, spark, None)
     asyncio.run(_serve(settings, expander, once))
 
 
-def say_counts(
-    settings: Settings, rule: Rule, master: str, memory: str, conf: list[str] | None
-) -> None:
-    """What a run of the rule would put on a lane now. Raises BadInput when it could not."""
+def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> None:
+    """Say what a run of the rule would put on a lane now. Raises BadInput when it could not."""
     with SubmitBar() as bar:
-        counts = asyncio.run(_expander(settings, master, memory, conf, bar).count(rule))
+        counts = asyncio.run(_expander(settings, spark, bar).count(rule))
     note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
 
 
-def _expander(
-    settings: Settings, master: str, memory: str, conf: list[str] | None, bar: SubmitBar | None
-) -> SparkExpander:
+def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> SparkExpander:
     with pipeline_extra():
         from pushlane.pipeline.fanout.request import MEMORY
         from pushlane.pipeline.rules.expand import SparkExpander
         from pushlane.pipeline.session import MASTER
-    options = parse_pairs(conf, "--conf") if conf else {}
-    return SparkExpander(settings, master or MASTER, memory or MEMORY, options, bar)
+    options = spark.spark_options()
+    return SparkExpander(settings, spark.master or MASTER, spark.memory or MEMORY, options, bar)
 
 
 def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
@@ -127,13 +119,13 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
-        book, now = RuleStore(backend.documents), now_ms()
-        at_ms = await (ask_again(book, name, _at_ms(at), now) if at else ask_now(book, name, now))
+        store, now = RuleStore(backend.documents), now_ms()
+        at_ms = await (ask_again(store, name, _at_ms(at), now) if at else ask_now(store, name, now))
         wanted = RunId(name, at_ms)
         try:
             return await see_through(backend, wanted, expander, RealClock(), note)
         except asyncio.CancelledError:  # Ctrl-C
-            await give_up(book, wanted)
+            await give_up(store, wanted)
             note(f"what has begun goes on with: pushlane rules run {name} --at {iso_utc(at_ms)}")
             raise
 
@@ -178,10 +170,10 @@ def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
-    book, clock = RuleStore(backend.documents), RealClock()
-    runner = Runner(book, backend.registry, expander, clock.now_ms)
+    store, clock = RuleStore(backend.documents), RealClock()
+    runner = Runner(store, backend.registry, expander, clock.now_ms)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-    return RuleScheduler(book, runner, leader, clock)
+    return RuleScheduler(store, runner, leader, clock)
 
 
 def _at_ms(text: str) -> int:

@@ -1,4 +1,4 @@
-"""How rules and their runs look, as rows, fields and JSON."""
+"""Shows rules and their runs as rows, fields and JSON."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _last(page: Page) -> Run | None:
 
 
 def _state(page: Page) -> str:
-    """What is under way, or else how the last run ended."""
+    """Return what is under way, or else how the last run ended."""
     begun = next((run for run in page.history.open if run.has_begun), None)
     if begun:
         return begun.state.value
@@ -119,7 +119,7 @@ def _next(page: Page) -> list[int]:
 
 
 def changed_text(page: Page, verb: str) -> str:
-    """What a command on a rule has done, and when the rule runs next."""
+    """Return what a command on a rule has done, and when the rule runs next."""
     next_ms = next_due_ms(page.rule, page.history)
     due = f"; it runs next at {time_text(next_ms)}" if next_ms else "; it is paused"
     return f"rule {page.rule.name} is {verb}{due}"

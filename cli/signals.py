@@ -1,4 +1,4 @@
-"""When a process that runs on is told to stop: by a signal, or by its parent going away."""
+"""Stops a process that runs on: by a signal, or when its parent goes away."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pushlane.lanes.errors import PushlaneError
 
 
 def at_latest(stop: Callable[[], None], within_s: float, left: str) -> Callable[[], None]:
-    """Return `stop` with a clock: a process that has not ended so long after the call is ended.
+    """Return a `stop` that also ends the process if it has not ended by itself in this time.
 
-    What it waits for then, be it a broker that is away, would keep it for ever. `left` says what
+    A broker that is away, for instance, could keep it waiting for ever. `left` tells the user what
     becomes of its work.
     """
 
@@ -63,7 +63,7 @@ def stop_on_signals(
 
 
 def stop_with_stdin(stop: Callable[[], None]) -> None:
-    """Call `stop` when stdin ends: it is a pipe from the parent, which closes however that dies."""
+    """Call `stop` when stdin ends, a pipe that closes however the parent dies."""
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
 

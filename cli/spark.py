@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,18 +13,35 @@ from pushlane.cli.parsing import parse_pairs
 if TYPE_CHECKING:
     from pushlane.pipeline.receipts.job_context import SessionOptions
 
-Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")]
-Memory = Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class SparkFlags:
+    """The flags of a Spark session; empty where the command's own default holds."""
+
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Spark's master; this machine if unset.")
+    ] = ""
+    memory: Annotated[str, typer.Option(metavar="2g", help="Memory of Spark's driver.")] = ""
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="Spark's own settings (repeatable)."),
+    ] = None
+
+    def spark_options(self) -> dict[str, str]:
+        """Return Spark's own settings. Raises BadInput for one that is not NAME=VALUE."""
+        return parse_pairs(self.conf or (), "--conf")
+
+    def session(self) -> SessionOptions:
+        """Return the session for work on the store of receipts.
+
+        Raises:
+            BadInput: a setting is not NAME=VALUE, or the extra `pipeline` is not installed.
+        """
+        with pipeline_extra():
+            from pushlane.pipeline.receipts.job_context import DRIVER_MEMORY, SessionOptions
+            from pushlane.pipeline.session import MASTER
+        options = self.spark_options()
+        return SessionOptions(self.master or MASTER, self.memory or DRIVER_MEMORY, options)
 
 
-def session_options(master: str, memory: str, conf: list[str] | None) -> SessionOptions:
-    """For work on the store. Raises BadInput for a setting that is not NAME=VALUE."""
-    with pipeline_extra():
-        from pushlane.pipeline.receipts.job_context import DRIVER_MEMORY, SessionOptions
-        from pushlane.pipeline.session import MASTER
-    options = parse_pairs(conf or (), "--conf")
-    return SessionOptions(master or MASTER, memory or DRIVER_MEMORY, options)
+DEFAULT_SPARK = SparkFlags()

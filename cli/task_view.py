@@ -1,4 +1,4 @@
-"""A task with its progress, as `tasks` and `task show` present it."""
+"""Shows a task with its progress, as `tasks` and `task show` print it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STALLED_FOR_GOOD = "its submit stopped half-way, and cannot go on without a --k
 
 
 class TaskView(msgspec.Struct, frozen=True):
-    """The two halves that the registry keeps of a task, as they were at a time."""
+    """The two halves that the registry has of a task, the task and its progress, at one time."""
 
     task: Task
     progress: Progress
@@ -63,18 +63,18 @@ class TaskView(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int | None:
-        """Pushes not finished; None while the total is not known."""
+        """The pushes not finished; None while the total is not known."""
         return None if self.task.total is None else self.task.total - self.progress.finished
 
     @property
     def percent(self) -> float | None:
-        """Of the total, how much is finished; None while the total is not known."""
+        """The percentage of the total that is finished; None while the total is not known."""
         if self.task.total is None:
             return None
         return 100 * self.progress.finished / self.task.total if self.task.total else 100.0
 
     def as_json(self) -> dict[str, Any]:
-        """The task's fields and its counts."""
+        """Return the task's fields and its counts."""
         counts = msgspec.to_builtins(self.progress)
         del counts["task_id"]
         percent = None if self.percent is None else round(self.percent, 2)
@@ -83,7 +83,7 @@ class TaskView(msgspec.Struct, frozen=True):
         return {**fields, **counts, **shown}
 
     def as_row(self) -> list[str]:
-        """A cell for each of COLUMNS."""
+        """Return a cell for each of COLUMNS."""
         task, progress = self.task, self.progress
         return [
             task.id,
@@ -103,7 +103,7 @@ class TaskView(msgspec.Struct, frozen=True):
         ]
 
     def as_fields(self) -> list[tuple[str, str]]:
-        """What `task show` prints, one a line."""
+        """Return the names and values that `task show` prints, one pair a line."""
         task, progress = self.task, self.progress
         return [
             ("task", task.id),
@@ -155,20 +155,20 @@ def _delivery_text(task: Task) -> str:
 
 
 def task_fields(task: Task) -> dict[str, Any]:
-    """A task for programs: all but the fingerprint, and what is not known of it here."""
+    """Return the task's fields for programs, without its fingerprint and unknown fields."""
     fields: dict[str, Any] = msgspec.to_builtins(replace(task, unknown=msgspec.UNSET))
     del fields["fingerprint"]
     return fields
 
 
 async def view_of(backend: Backend, task: Task) -> TaskView:
-    """The task with its progress."""
+    """Return the task with its progress."""
     [view] = await views_of(backend, [task])
     return view
 
 
 async def views_of(backend: Backend, tasks: list[Task]) -> list[TaskView]:
-    """The tasks with their progress, in the same order."""
+    """Return the tasks with their progress, in the same order."""
     progress = await backend.registry.progress([task.id for task in tasks])
     at_ms = now_ms()
     return [
@@ -178,7 +178,7 @@ async def views_of(backend: Backend, tasks: list[Task]) -> list[TaskView]:
 
 
 async def _is_stalled(backend: Backend, task: Task, at_ms: int) -> bool:
-    """Whether its submit has stopped half-way: nobody holds the lease that a submit keeps."""
+    """Return whether its submit has stopped half-way, as nobody holds the submit's lease."""
     if task.total is not None or task.state.is_terminal:
         return False
     is_young = at_ms - task.created_at_ms < _JUST_BEGUN_MS

@@ -1,4 +1,4 @@
-"""Times as people read them: an age, or a time with its offset."""
+"""Formats times for people: an age, or a time with its offset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pushlane.producers.times import UNIT_S
 
 
 def age_text(since_ms: int, now_ms: int) -> str:
-    """In its largest unit: `5s`, `12m`, `3h`, `9d`; a dash for an unset time."""
+    """Return the age in its largest unit: `5s`, `12m`, `3h`, `9d`; a dash for an unset time."""
     if not since_ms:
         return "-"
     age_s = max(0, now_ms - since_ms) // 1000
@@ -19,7 +19,7 @@ def age_text(since_ms: int, now_ms: int) -> str:
 
 
 def time_text(at_ms: int) -> str:
-    """Local time to the second, with its offset; a dash for an unset time."""
+    """Return local time to the second, with its offset; a dash for an unset time."""
     if not at_ms:
         return "-"
     return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")

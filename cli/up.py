@@ -1,4 +1,4 @@
-"""`up` and `down`: a Pulsar and a Redis on this machine for development, by `cli.stack`."""
+"""`up` and `down` run a Pulsar and a Redis on this machine for development, by `cli.stack`."""
 
 from __future__ import annotations
 

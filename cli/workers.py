@@ -24,7 +24,7 @@ log = logging.getLogger("pushlane.workers")
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """How many workers there are, and what each is started with.
+    """The number of workers, and what each is started with.
 
     `settings` are those given by flags; None for one that was not.
     """
@@ -37,7 +37,7 @@ class WorkerPool:
     retry_timeouts: bool
 
     def command(self, index: int) -> list[str]:
-        """Settings travel in the environment: a command line shows passwords to everybody."""
+        """Return a worker's command, without settings, which a command line shows to everybody."""
         command = [sys.executable, "-P", "-m", "pushlane", "dispatch", "--with-parent"]
         if self.metrics_port is not None:
             port = str(self.metrics_port + index)
@@ -49,20 +49,20 @@ class WorkerPool:
         return command
 
     def environment(self) -> dict[str, str]:
-        """The parent's, with its flags, and with the folder that it was imported from."""
+        """Return the parent's environment, with its flags and the folder it was imported from."""
         flags = {f"PUSHLANE_{k.upper()}": str(v) for k, v in self.settings.items() if v is not None}
         paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def run_crew(crew: WorkerPool) -> int:
-    """Run until all have ended; the exit code of the whole."""
-    return asyncio.run(_Parent(crew).run())
+def run_workers(pool: WorkerPool) -> int:
+    """Run until all workers have ended; return the exit code of the whole."""
+    return asyncio.run(_Parent(pool).run())
 
 
 class _Parent:
-    def __init__(self, crew: WorkerPool) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
         self._workers: list[Process] = []
         self._stopping = False
         self._interrupted = False
@@ -71,17 +71,17 @@ class _Parent:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        for index in range(self._crew.count):
+        for index in range(self._pool.count):
             self._workers.append(await self._start(index))
-        ends = [asyncio.create_task(self._watch(i)) for i in range(self._crew.count)]
+        ends = [asyncio.create_task(self._watch(i)) for i in range(self._pool.count)]
         codes = await asyncio.gather(*ends)
         return next((code for code in codes if code), 0)
 
     async def _start(self, index: int) -> Process:
-        """In a session of its own, so that a Ctrl-C reaches only the parent."""
+        """Start a worker in a session of its own, so that a Ctrl-C reaches only the parent."""
         worker = await asyncio.create_subprocess_exec(
-            *self._crew.command(index),
-            env=self._crew.environment(),
+            *self._pool.command(index),
+            env=self._pool.environment(),
             stdin=PIPE,
             start_new_session=True,
         )
@@ -91,10 +91,10 @@ class _Parent:
         return worker
 
     async def _watch(self, index: int) -> int:
-        """Wait for a worker's end; 0 when it was due."""
+        """Wait for a worker's end; return its exit code, 0 when its end was due."""
         worker = self._workers[index]
         code = await worker.wait()
-        if code == 0 and (self._stopping or self._crew.drain):
+        if code == 0 and (self._stopping or self._pool.drain):
             return 0
         if self._stopping and code == -signal.SIGTERM:  # told before it had begun
             return 0

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
-from pushlane.producers.times import parse_expiry, parse_retention, parse_start
+from pushlane.producers.task_options import read_options, written_options
 
 _NOT_HERE = {
     "ordered_by": "an audience has no order; submit an ordered task from a file",
@@ -30,55 +29,25 @@ _NOT_HERE = {
 }
 
 
-class TaskSpec(BaseModel):
-    """What every push of a run has in common, and the columns that the rest comes from."""
+_FIELDS: dict[str, Any] = {
+    name: kind for name, kind in written_options().items() if name not in _NOT_HERE
+}
+_Options: Any = create_model(
+    "_Options", __config__=ConfigDict(frozen=True, extra="forbid"), **_FIELDS
+)
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    level: Level
-    recipient: str = "recipient"
-    title: str = ""
-    body: str = ""
-    data: tuple[str, ...] = ()
-    dedupe: Literal["", "recipient"] = ""
-    collapse: str = ""
-    attribute: tuple[str, ...] = ()
-    trace_id: str = ""
-    quota: int = 1
-    name: str = ""
-    key: str = ""
-    app: str = "default"
-    not_before: str = ""
-    delay: str = ""
-    expires: str = ""
-    not_before_column: str = ""
-    expires_column: str = ""
-    quiet: str = ""
-    zone: str = ""
-    zone_column: str = ""
-    retention: str = ""
-    max_attempts: int | None = None
-    delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
-    on_unknown: OnUnknown | None = None
-    bad_rows: Literal["stop", "skip"] = "stop"
+class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskOptions
+    """The options of every push of a run, by the names of submit's, as they are written."""
 
     def request(self, at_ms: int, key: str = "") -> SubmitRequest:
-        """What is asked for when a task is made of it at this time; it has no rows of its own.
+        """Return the request for a task that is made of it at this time; it has no rows of its own.
 
         Raises:
             BadInput: a time or duration that cannot be read, or has passed.
         """
-        read = {"key", "not_before", "delay", "expires", "retention", "attribute"}
-        given = self.model_dump(exclude=read)
-        return SubmitRequest(
-            source=(),
-            key=key or self.key,
-            attributes=self.attribute,
-            not_before_ms=parse_start(self.not_before, self.delay, at_ms),
-            expires_at_ms=parse_expiry(self.expires, at_ms) if self.expires else 0,
-            retention_s=parse_retention(self.retention) if self.retention else None,
-            **given,
-        )
+        written = {**self.model_dump(), **({"key": key} if key else {})}
+        return SubmitRequest(source=(), **read_options(written, at_ms))
 
     def check(self, settings: Settings, key: str = "") -> None:
         """Raises BadInput when no task could be made of it now, of this key."""

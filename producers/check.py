@@ -1,4 +1,4 @@
-"""The first pass over the rows: every one is made into a push as it will be, and counted.
+"""The first pass over the rows makes every one into a push as it will be, and counts them.
 
 Publishes nothing. So a file with a bad row is refused whole, and the total is known from the start.
 """
@@ -15,16 +15,16 @@ from pushlane.lanes.task import Task
 from pushlane.producers.chunks import chunk_size, chunks
 from pushlane.producers.encoder import Encoder, shown_columns
 from pushlane.producers.input import InputFile, OnProgress
-from pushlane.producers.prefetch import ahead
+from pushlane.producers.prefetch import prefetched
 from pushlane.producers.rejects import RejectsFile, Stop
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.rows import RowSource
-from pushlane.producers.task_builder import describe, feed
+from pushlane.producers.task_builder import describe, hash_file
 
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows that can all be published as they were checked, unless the file changes.
+    """Rows of which every one can be published as it was checked, unless the file changes.
 
     `rejects` is None when no row was bad.
     """
@@ -52,7 +52,7 @@ async def check_rows(
     accepted = 0
     try:
         passes = chunks(source, encoder.wanted, encoder.for_task(task), chunk_size(1), bad.add)
-        async with ahead(passes) as checked:
+        async with prefetched(passes) as checked:
             async for chunk in checked:
                 accepted += len(chunk)
                 tell(SubmitProgress(SubmitStage.CHECKING, accepted))
@@ -64,9 +64,9 @@ async def check_rows(
 
 
 async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:
-    """A hash of all that a repeat of the same submit must have in common."""
+    """Return a hash of all that a repeat of the same submit must have in common."""
     digest = hashlib.sha256(describe(request, settings))
-    async with ahead(feed(digest, file.path)) as blocks:
+    async with prefetched(hash_file(digest, file.path)) as blocks:
         async for _ in blocks:
             pass
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The accepted rows of a source as pushes, in chunks of a fixed size, numbered in file order.
+"""Turns the accepted rows of a source into pushes: chunks of a fixed size, in file order.
 
 Reading twice gives the same chunks: the first time to check every row, the second to publish.
 """
@@ -17,7 +17,7 @@ Chunk = list[bytes]
 
 
 def chunk_size(batch: int) -> int:
-    """About 4,096 rows, in whole bundles."""
+    """Return about 4,096 rows, rounded down to whole bundles."""
     return max(1, _CHUNK_ROWS // batch) * batch
 
 
@@ -28,7 +28,7 @@ def chunks(
     size: int,
     on_bad: Callable[[int, BadRow], None],
 ) -> Generator[Chunk, None, None]:
-    """Encoded rows, seq by seq from 1; bad ones go to `on_bad` and take no seq.
+    """Yield encoded rows, numbered from 1; bad ones go to `on_bad` and take no number.
 
     Raises:
         BadInput: the file cannot be read on.

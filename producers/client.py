@@ -1,4 +1,4 @@
-"""Tasks from somebody's own program: submit them, look at them, change them.
+"""The client by which an application submits tasks, looks at them and changes them.
 
 A thin face over the backend for one event loop. It never delivers: that is the dispatcher's.
 """
@@ -25,7 +25,7 @@ from pushlane.producers.submit import submit
 
 
 class Client:
-    """Open while it is entered: `async with Client() as client: ...`.
+    """A connection to a backend, open while it is entered: `async with Client() as client: ...`.
 
     Settings are those of `PUSHLANE_*` and `pushlane.toml` unless given. Every method raises
     `Unreachable` when a service does not answer, and `UnknownTask` for an id that is no task's.
@@ -61,20 +61,20 @@ class Client:
         return await submit(self._open, self._settings, request, on_progress)
 
     async def tasks(self, states: Sequence[State] = ()) -> list[Task]:
-        """Tasks in these states (all when none is named), oldest first."""
+        """Return the tasks in these states (all when none is named), oldest first."""
         return await listed(self._open.registry, states)
 
     async def task(self, task_id: str) -> Task:
         return await self._open.registry.get(task_id)
 
     async def progress(self, task_id: str) -> Progress:
-        """How many of the task's pushes have ended, and in which way."""
+        """Return how many of the task's pushes have ended, and in which way."""
         task = await self._open.registry.get(task_id)
         [progress] = await self._open.registry.progress([task.id])
         return settled(task, progress)
 
     async def set_quota(self, task_id: str, quota: int) -> Task:
-        """How many pushes it sends in its turn, from now on.
+        """Set how many pushes the task sends in its turn, from now on.
 
         Raises:
             InvalidChange: the quota is out of range, or the task is finished or shares a lane.
@@ -82,7 +82,7 @@ class Client:
         return await self._open.registry.change(task_id, task_transitions.set_quota(quota))
 
     async def weights(self) -> Weights:
-        """How the levels share the sink."""
+        """Return the weights by which the levels share the sink."""
         return await self._open.registry.weights()
 
     async def set_levels(self, weights: Weights | str) -> None:
@@ -91,35 +91,35 @@ class Client:
         await self._open.registry.set_weights(parsed)
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
-        """Hold it; its pushes wait. Raises InvalidChange when it is finished."""
+        """Hold the task back; its pushes wait. Raises InvalidChange when it is finished."""
         return await self._open.pause(task_id, reason)
 
     async def resume(self, task_id: str) -> Task:
-        """Raises InvalidChange when it is not paused."""
+        """Let a paused task go on. Raises InvalidChange when it is not paused."""
         return await self._open.registry.change(task_id, task_transitions.resume)
 
     async def cancel(self, task_id: str) -> Task:
-        """End it; what it has not sent is never sent. Raises InvalidChange when it is done."""
+        """End the task and drop what it has not sent. Raises InvalidChange when it is done."""
         return await self._open.registry.change(task_id, task_transitions.cancel)
 
     async def promote(self, task_id: str, level: Level) -> Task:
-        """To another level, with its backlog. Raises InvalidChange when it is finished."""
+        """Move the task and its backlog to another level. Raises InvalidChange when finished."""
         return await self._open.promote(task_id, level)
 
     async def demote(self, task_id: str, level: Level) -> Task:
-        """To a lower level, with its backlog. Raises InvalidChange when it is finished."""
+        """Move the task and its backlog to a lower level. Raises InvalidChange when finished."""
         return await self._open.registry.change(task_id, task_transitions.demote(level))
 
     async def processes(self) -> list[Process]:
-        """What is known of the live dispatchers, in the order of their starts."""
+        """Return what is known of the live dispatchers, in the order of their starts."""
         return await self._open.presence.list()
 
     async def clone(self, task_id: str) -> ReplayedTask:
-        """All its pushes in a new task. Raises InvalidChange when not all are retained."""
+        """Send all its pushes in a new task. Raises InvalidChange when not all are retained."""
         return await clone(self._open, self._settings, task_id)
 
     async def replay(self, task_id: str, since_ms: int) -> ReplayedTask:
-        """What it published since then (Unix ms) in a new task.
+        """Send again, in a new task, the pushes that it has published since then (Unix ms).
 
         Raises:
             InvalidChange: not all of that is retained, or there is none.
@@ -127,7 +127,7 @@ class Client:
         return await replay(self._open, self._settings, task_id, since_ms)
 
     async def record_events(self, events: Iterable[PushEvent]) -> int:
-        """Add what devices say of pushes later to their receipts; how many. Each counts once.
+        """Add what devices report to receipts; return how many events. Each counts once.
 
         Raises:
             UnknownTask: no task of an event's id is kept. Those before it may be recorded.

@@ -1,4 +1,4 @@
-"""One push of an application as the bytes that travel, once its seq is known.
+"""Encodes one push of an application, once its seq is known.
 
 What a dispatcher could not read is refused here, before it takes a seq.
 """
@@ -16,7 +16,7 @@ from pushlane.producers.outbox.buffer import Encode
 
 
 class Content(NamedTuple):
-    """What an application says of a push; an expiry is Unix milliseconds, 0 for never."""
+    """The fields of a push as an application gives them; an expiry of 0 ms means never."""
 
     recipient: str
     title: str
@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
 
 def encoder(task_id: str, content: Content) -> Encode:
-    """From the seq to the bytes. That raises BadInput for what cannot travel.
+    """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
 
     Raises:
         BadInput: there is no recipient, data that is no mapping, or labels out of bounds.

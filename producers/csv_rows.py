@@ -1,4 +1,4 @@
-"""Rows of a CSV file with a header: comma separated, double quotes, UTF-8 with or without a BOM."""
+"""Reads rows of a CSV file with a header: commas, double quotes, UTF-8 with or without a BOM."""
 
 from __future__ import annotations
 

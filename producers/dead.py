@@ -1,4 +1,4 @@
-"""Dead pushes: finds them on the dead-letter lanes by task, reason and age, and purges them.
+"""Finds dead pushes on the dead-letter lanes by task, reason and age, and purges them.
 
 A lane is looked through, not drained: what is not removed stays. One process at a time does so.
 Nothing here looks into a push; whoever asks for one decodes its body.
@@ -30,7 +30,7 @@ NO_TASK = "-"
 
 
 class DeadLetter(NamedTuple):
-    """A dead push in hand."""
+    """A dead push, and the message on the lane that holds it."""
 
     taken: Taken
     dead: DeadPush
@@ -38,7 +38,7 @@ class DeadLetter(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which dead pushes are meant: all that fit each part that is given.
+    """The choice of dead pushes: those that fit every part that is given.
 
     `task` is an id, `-` for messages that are no push. `reason` is a part of the reason, in any
     case. `pushes` are ids like TASK-SEQ. Times are Unix milliseconds. A `limit` of 0 is none.
@@ -61,20 +61,20 @@ class Selection:
         )
 
     def takes_lane(self, lane: str) -> bool:
-        """Whether any that are meant can be there."""
+        """Return whether a dead push of this selection can be on the lane."""
         tasks = {self.task} if self.task else {task_of_push(push) for push in self.pushes}
         return lane == DEAD_LANE or not tasks or lane in map(dead_lane, tasks)
 
 
 def push_id(dead: DeadPush) -> str:
-    """Its id; a message that is no push has one by the time of its death."""
+    """Return its id; a message that is no push has one by the time of its death."""
     if not dead.task_id:
         return f"malformed-{dead.died_at_ms}"
     return f"{dead.task_id}-{dead.seq}"
 
 
 def task_of_push(push: str) -> str:
-    """The task in a push's id.
+    """Return the task in a push's id.
 
     Raises:
         BadInput: it is no id of a push.
@@ -87,7 +87,7 @@ def task_of_push(push: str) -> str:
 
 @dataclass
 class FoundDead:
-    """What a search has found, and the lanes that it could not look through to the end."""
+    """The result of a search, and the lanes that it could not look through to the end."""
 
     letters: list[DeadLetter] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
@@ -104,17 +104,17 @@ class DeadLane:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there may be more than what could be looked at."""
+        """Whether the lane may have more pushes than could be looked at."""
         return self._browser.is_full
 
     async def pages(self, selection: Selection) -> AsyncIterator[list[DeadLetter]]:
-        """What is meant, page by page, oldest first, as far as it can be looked at once."""
+        """Yield the selected pushes page by page, oldest first, as far as they can be looked at."""
         while page := await self._browser.page():
             letters = [DeadLetter(taken, dead) for taken in page if (dead := self._read(taken))]
             yield [letter for letter in letters if selection.takes(letter.dead)]
 
     def _read(self, taken: Taken) -> DeadPush | None:
-        """None for one in a format that is not known: it stays, whatever is meant."""
+        """Return the dead push; None for an unknown format, of which every message stays."""
         try:
             return decode_dead(taken.body)
         except MalformedPush as error:
@@ -127,7 +127,7 @@ class DeadLane:
 
 
 class DeadLetters:
-    """The dead-letter lanes of a backend. `most_held` bounds what a look at one holds at once."""
+    """The dead-letter lanes of a backend; a look at one holds at most `most_held` messages."""
 
     def __init__(self, backend: Backend, most_held: int = MOST_HELD) -> None:
         self._backend = backend
@@ -140,25 +140,25 @@ class DeadLetters:
             TaskConflict: another one does, and goes on.
         """
         busy = "another command looks through the dead pushes; wait for it to end, then try again"
-        hold = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
-        return await hold.run(work, lambda: None)
+        guard = LeaseGuard(self._backend.lease, DEAD_LEASE, busy, asyncio.sleep)
+        return await guard.run(work, lambda: None)
 
     async def find(self, selection: Selection) -> FoundDead:
-        """The dead pushes that are meant; see `alone` for what it raises."""
+        """Return the selected dead pushes; see `alone` for what it raises."""
         return await self.alone(lambda: self._find(selection))
 
     async def purge(self, selection: Selection) -> int:
-        """Remove the dead pushes that are meant, for good; returns how many."""
+        """Remove the selected dead pushes for good; return how many there were."""
         return await self.alone(lambda: self._purge(selection))
 
     async def lanes(self, selection: Selection) -> list[str]:
-        """The dead-letter lanes on which something can be that is meant."""
+        """Return the dead-letter lanes on which a selected push can be."""
         names = await self._backend.broker.lanes()
         return [name for name in names if is_dead(name) and selection.takes_lane(name)]
 
     @asynccontextmanager
     async def look(self, lane: str) -> AsyncIterator[DeadLane]:
-        """Look through one lane; what is not removed is there as before in the end."""
+        """Look through one lane; in the end, what is not removed is there as before."""
         async with Browser(self._backend.broker, lane, self._most_held) as browser:
             yield DeadLane(browser)
 

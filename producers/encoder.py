@@ -5,6 +5,8 @@ The same task and row give the same bytes every time, so that a repeated publish
 
 from __future__ import annotations
 
+import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,60 +14,56 @@ from pushlane.lanes.errors import BadInput, OversizedPush
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
-from pushlane.producers.key_chain import Predecessors
 from pushlane.producers.labels import Labels, read_labels
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Wanted
+from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
 
+_BUCKETS = 1 << 20
+
 EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
+_PushMaker = Callable[[int, str, Sequence[Any], RowTimes, Labels, int], Push]
 
 _MAX_SHOWN = 40
 
 
 class Encoder:
-    """A request's templates and columns, checked against what a source has.
+    """The templates and columns of a task's options, checked against what a source has.
 
     Raises:
         BadInput: a column or a template field that is not there, or a broken template.
     """
 
-    def __init__(self, request: SubmitRequest, source: RowSource) -> None:
-        self._request = request
-        self._title = Template(request.title)
-        self._body = Template(request.body)
-        self._collapse = Template(request.collapse)
-        ordered_by = (request.ordered_by,) if request.ordered_by else ()
+    def __init__(self, options: TaskOptions, source: RowSource) -> None:
+        self._options = options
+        self._title = Template(options.title)
+        self._body = Template(options.body)
+        self._collapse = Template(options.collapse)
+        ordered_by = (options.ordered_by,) if options.ordered_by else ()
         templates = (self._title, self._body, self._collapse)
         in_templates = (field for template in templates for field in template.fields)
-        times = time_columns(request).values()
-        fields = (request.recipient, *in_templates, *ordered_by, *times)
+        times = time_columns(options).values()
+        fields = (options.recipient, *in_templates, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
-        trace_id = (request.trace_id,) if request.trace_id else ()
-        extra = dict.fromkeys((*request.data, *request.attributes, *trace_id))
+        trace_id = (options.trace_id,) if options.trace_id else ()
+        extra = dict.fromkeys((*options.data, *options.attributes, *trace_id))
         optional = tuple(field for field in extra if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
 
     def for_task(self, task: Task) -> EncodeRow:
-        """A function from seq and values to the bytes, or to why there are none."""
+        """Return a function from seq and values to the push's bytes, or to why there are none."""
         names = self.wanted.names
-        title, body = self._title.compile(names), self._body.compile(names)
-        collapse = self._collapse.compile(names)
-        data_of = _data_picker(names, self._request.data)
-        key_of = _key_picker(names, self._request.ordered_by)
+        times_of = read_times(self._options, names)
+        labels_of = read_labels(self._options, names)
+        key_of = _key_picker(names, self._options.ordered_by)
+        push_of = self._push_maker(task)
+        no_recipient = _no_recipient(self._options.recipient)
         last = Predecessors()
-        times_of = read_times(self._request, names)
-        labels_of = read_labels(self._request, names)
-        no_recipient = _no_recipient(self._request.recipient)
-        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
-            recipient = values[0]
-            if recipient.__class__ is not str:
-                recipient = _recipient_text(recipient)
-            recipient = recipient.strip()
+            recipient = _recipient_text(values[0])
             if not recipient:
                 return no_recipient
             times = times_of(values) if times_of else _NO_TIMES
@@ -76,23 +74,8 @@ class Encoder:
                 return labels
             try:
                 key = key_of(values)
-                push = Push(
-                    task_id,
-                    seq,
-                    recipient,
-                    title(values),
-                    body(values),
-                    data_of(values),
-                    times.expires_at_ms or expires_at_ms,
-                    submitted_at_ms,
-                    after_seq=last.of(key) if key else 0,
-                    collapse=collapse(values),
-                    not_before_ms=times.not_before_ms,
-                    zone=times.zone,
-                    attributes=labels.attributes,
-                    trace_id=labels.trace_id,
-                )
-                packed = encode(push)
+                after_seq = last.of(key) if key else 0
+                packed = encode(push_of(seq, recipient, values, times, labels, after_seq))
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
@@ -103,24 +86,59 @@ class Encoder:
 
         return encode_row
 
+    def _push_maker(self, task: Task) -> _PushMaker:
+        """Return a function that renders the templates of a row whose other parts are read."""
+        names = self.wanted.names
+        title, body = self._title.compile(names), self._body.compile(names)
+        collapse = self._collapse.compile(names)
+        data_of = _data_picker(names, self._options.data)
+        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
+
+        def push_of(
+            seq: int,
+            recipient: str,
+            values: Sequence[Any],
+            times: RowTimes,
+            labels: Labels,
+            after_seq: int,
+        ) -> Push:
+            return Push(
+                task_id,
+                seq,
+                recipient,
+                title(values),
+                body(values),
+                data_of(values),
+                times.expires_at_ms or expires_at_ms,
+                submitted_at_ms,
+                after_seq=after_seq,
+                collapse=collapse(values),
+                not_before_ms=times.not_before_ms,
+                zone=times.zone,
+                attributes=labels.attributes,
+                trace_id=labels.trace_id,
+            )
+
+        return push_of
+
     @property
     def collapses(self) -> bool:
         """Whether its pushes may replace others that wait."""
-        return bool(self._request.collapse)
+        return bool(self._options.collapse)
 
     def _require(self, source: RowSource) -> None:
         if not source.fixed:
             return
         used = {
-            "recipient": (self._request.recipient,),
+            "recipient": (self._options.recipient,),
             "title template": self._title.fields,
             "body template": self._body.fields,
             "collapse template": self._collapse.fields,
-            "data": self._request.data,
-            "attribute": self._request.attributes,
-            "trace id": (self._request.trace_id,) if self._request.trace_id else (),
-            "key of the order": (self._request.ordered_by,) if self._request.ordered_by else (),
-            **{role: (column,) for role, column in time_columns(self._request).items()},
+            "data": self._options.data,
+            "attribute": self._options.attributes,
+            "trace id": (self._options.trace_id,) if self._options.trace_id else (),
+            "key of the order": (self._options.ordered_by,) if self._options.ordered_by else (),
+            **{role: (column,) for role, column in time_columns(self._options).items()},
         }
         for role, fields in used.items():
             for field in fields:
@@ -135,7 +153,7 @@ class Encoder:
 
 
 def shown_columns(source: RowSource) -> str:
-    """The columns for a message. A first line that holds data, not names, is not shown."""
+    """Return the columns for a message; a first line that holds data, not names, is not shown."""
     if any("@" in name or sum(map(str.isdigit, name)) > 5 for name in source.columns):
         return "(not shown: the first line looks like data; is the header line missing?)"
     shown = ", ".join(source.columns[:_MAX_SHOWN]) or "(none)"
@@ -160,13 +178,15 @@ def _oversized(size: int) -> BadRow:
 
 
 def _recipient_text(value: Any) -> str:
-    """A number can be a recipient (a phone number, a user id); a fraction or an object cannot."""
+    """Return a text, or a whole number such as a phone number; empty for other values."""
+    if value.__class__ is str:
+        return value.strip()
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
 
 
 def _key_picker(names: Sequence[str], ordered_by: str) -> Callable[[Sequence[Any]], str]:
-    """What a row is ordered by; nothing for a row that waits for no other."""
+    """Return a function from a row to the key that it is ordered by, which may be empty."""
     if not ordered_by:
         return lambda values: ""
     place = names.index(ordered_by)
@@ -180,3 +200,29 @@ def _data_picker(
         return lambda values: None
     places = [(field, names.index(field)) for field in dict.fromkeys(data)]
     return lambda values: {field: values[place] for field, place in places}
+
+
+class Predecessors:
+    """Remembers the last seq of each key, for tasks that are sent in order; it takes 4 MiB.
+
+    It holds buckets, not keys, so that its size does not depend on how many keys there are. Keys
+    of one bucket share a chain, which only means that their pushes wait for each other. The same
+    rows give the same chains, so that a submit that is resumed makes the same bytes.
+    """
+
+    def __init__(self) -> None:
+        self._last = array("I")
+
+    def of(self, key: str) -> int:
+        """Return the last seq of this key so far, 0 when it has none."""
+        return self._last[_bucket(key)] if self._last else 0
+
+    def add(self, key: str, seq: int) -> None:
+        """Note the seq as the last one of this key."""
+        if not self._last:
+            self._last = array("I", bytes(4 * _BUCKETS))
+        self._last[_bucket(key)] = seq
+
+
+def _bucket(key: str) -> int:
+    return zlib.crc32(key.encode()) % _BUCKETS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from pushlane.lanes.errors import BadInput
-from pushlane.producers.prefetch import ahead
+from pushlane.producers.prefetch import prefetched
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
 from pushlane.producers.sources import format_of
 from pushlane.producers.temp_copy import copy_rows, copy_stream, spool_file, standard_input
@@ -29,15 +29,13 @@ class InputFile:
     name: str
 
     def signature(self) -> tuple[int, int, int]:
-        """Changes when the file does."""
+        """Return numbers that change when the file does."""
         found = self.path.stat()
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A named pipe, whether or not somebody writes to it yet: `open` would wait for that, deaf to
-    Ctrl-C, and copying waits as well.
-    """
+    """Open a named pipe at once, for `open` waits for a writer, deaf to Ctrl-C; copying waits."""
     pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     os.set_blocking(pipe.fileno(), True)
     return pipe
@@ -45,7 +43,7 @@ def _opened(path: Path) -> BinaryIO:
 
 @asynccontextmanager
 async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[InputFile]:
-    """The request's own file, or a temporary copy of its stream or rows.
+    """Give the request's own file, or a temporary copy of its stream or rows.
 
     Raises:
         BadInput: the format is not known, or the copy cannot be made.
@@ -70,7 +68,7 @@ async def as_file(request: SubmitRequest, tell: OnProgress) -> AsyncIterator[Inp
             copying, kind = copy_stream(stream, file), format_of(_STDIN, request.format)
         else:
             copying, kind = copy_rows(cast("Iterable[Any]", given), file), "jsonl"
-        async with ahead(copying) as copied:
+        async with prefetched(copying) as copied:
             async for _ in copied:
                 tell(SubmitProgress(SubmitStage.READING))
         yield InputFile(Path(file.name), kind, "standard input" if is_stream else "the rows given")

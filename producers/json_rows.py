@@ -1,4 +1,4 @@
-"""Rows of a JSON Lines file: one object a line. Rows may differ in the fields they have."""
+"""Reads rows of a JSON Lines file, one object a line, which may differ in their fields."""
 
 from __future__ import annotations
 

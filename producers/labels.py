@@ -1,4 +1,4 @@
-"""What a push carries for reports alone: attributes by name, and the id of a trace. Bounded.
+"""The bounded labels of a push for reports alone: attributes by name, and the id of a trace.
 
 They become columns of its receipts. A reason names what is wrong, never what a row holds.
 """
@@ -15,8 +15,8 @@ from pushlane.lanes.push import (
     MAX_ATTRIBUTES,
     MAX_TRACE_ID,
 )
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
+from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import text_of
 
 
@@ -28,12 +28,12 @@ class Labels(NamedTuple):
 Read = Callable[[Sequence[Any]], Labels | BadRow]
 
 
-def read_labels(request: SubmitRequest, names: Sequence[str]) -> Read | None:
-    """A function from the values of a row, aligned to `names`, to its labels; None without any."""
-    if not request.attributes and not request.trace_id:
+def read_labels(options: TaskOptions, names: Sequence[str]) -> Read | None:
+    """Return a function from a row's values, in the order of `names`, to its labels, if any."""
+    if not options.attributes and not options.trace_id:
         return None
-    places = [(name, names.index(name)) for name in dict.fromkeys(request.attributes)]
-    trace_at = names.index(request.trace_id) if request.trace_id else None
+    places = [(name, names.index(name)) for name in dict.fromkeys(options.attributes)]
+    trace_at = names.index(options.trace_id) if options.trace_id else None
 
     def read(values: Sequence[Any]) -> Labels | BadRow:
         attributes = {name: text_of(values[place]).strip() for name, place in places}
@@ -47,7 +47,7 @@ def read_labels(request: SubmitRequest, names: Sequence[str]) -> Read | None:
 
 
 def checked(attributes: Mapping[str, str] | None, trace_id: str) -> Labels:
-    """What an application gave with a push.
+    """Return the labels that an application gave with a push.
 
     Raises:
         BadInput: not texts, too many of them, or too long.
@@ -76,7 +76,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _wrong(attributes: Mapping[str, str], trace_id: str) -> str:
-    """What of these cannot travel, if anything. A trace id may become a header's value."""
+    """Describe what of these cannot travel, if anything. A trace id may become a header's value."""
     for name, text in attributes.items():
         if len(text) > MAX_ATTRIBUTE_VALUE:
             return f"an attribute {name!r} of over {MAX_ATTRIBUTE_VALUE} characters"

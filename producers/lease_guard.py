@@ -22,7 +22,7 @@ _STEP_S = TTL_S / 5
 
 
 class LeaseGuard:
-    """One holder of one lease. `busy` is what a user reads when another one keeps it.
+    """One holder of one lease; `busy` is the error for a user while another one has it.
 
     A `holder` that is given keeps the lease through a kill and a new start. One that several
     processes share is not let go of at the end of one's work (`lapses`): it runs out by itself.
@@ -48,21 +48,21 @@ class LeaseGuard:
     async def run(
         self, work: Callable[[], Coroutine[Any, Any, Result]], on_wait: Callable[[], None]
     ) -> Result:
-        """Do the work while holding the lease.
+        """Do the work while holding the lease; stop it when the lease is lost.
 
         Raises:
             TaskConflict: another holder is alive.
         """
         await self._acquire(on_wait)
         working = asyncio.create_task(work(), name=self._name)
-        keeping = asyncio.create_task(self._keep(), name=f"{self._name}-lease")
+        renewing = asyncio.create_task(self._renew(), name=f"{self._name}-lease")
         try:
-            await asyncio.wait({working, keeping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                keeping.result()
+                renewing.result()
             return await working
         finally:
-            await _stop(working, keeping)
+            await _stop(working, renewing)
             if not self._lapses:
                 with suppress(Unreachable):  # it ends by itself
                     await self._lease.release(self._name, self._holder)
@@ -77,7 +77,7 @@ class LeaseGuard:
             await self._sleep(_STEP_S)
             waited_s += _STEP_S
 
-    async def _keep(self) -> None:
+    async def _renew(self) -> None:
         while True:
             await self._sleep(_STEP_S)
             with suppress(Unreachable):  # tried again; a lease that ends meanwhile shows then

@@ -1,4 +1,4 @@
-"""A submit while the services are away: the whole task goes into a spool, to be sent from there.
+"""Submits while the services are away: the whole task goes into a spool, to be sent from there.
 
 The rows are checked as ever. It never reaches for a service.
 """
@@ -19,17 +19,17 @@ from pushlane.lanes.task import Task
 from pushlane.producers.check import CheckedRows, check_rows, fingerprint
 from pushlane.producers.chunks import chunks
 from pushlane.producers.input import OnProgress, as_file
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import Header, SpoolFolder
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.sources import open_source
 from pushlane.producers.task_builder import new_task
 
 
-async def hand_in(
+async def submit_offline(
     settings: Settings, request: SubmitRequest, spool: Path, tell: OnProgress
 ) -> SubmitResult:
-    """Put a task into the spool, whole or not at all. With a key, once.
+    """Put a task into the spool, whole or not at all, and with a key only once.
 
     Raises:
         BadInput: the request or its rows cannot be used, or the spool not as a folder.
@@ -51,7 +51,7 @@ async def hand_in(
 
 
 def _earlier(folder: SpoolFolder, task: Task) -> Task | None:
-    """The task of the same key that the spool has already."""
+    """Return the task that the spool already has of the same key."""
     for stream in folder.streams:
         if task.key and stream.task.key == task.key:
             if stream.task.fingerprint != task.fingerprint:

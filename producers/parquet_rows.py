@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, a record batch at a time, and of it only the columns that are used."""
+"""Reads rows of a Parquet file batch by batch, and only the columns that are used."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ class ParquetRows:
 
 
 def _is_the_disks(error: Exception) -> bool:
-    """Arrow raises an OSError without a number for content that it cannot decode."""
+    """Return whether the disk failed; Arrow's own OSError, for bad content, has no number."""
     return isinstance(error, OSError) and error.errno is not None

@@ -15,16 +15,16 @@ _END: Any = object()
 
 
 @asynccontextmanager
-async def ahead(items: Generator[Item, None, None]) -> AsyncIterator[AsyncIterator[Item]]:
-    """The items. Leaving the context waits for the one being made, then closes the iterator."""
-    coming = _Ahead(items)
+async def prefetched(items: Generator[Item, None, None]) -> AsyncIterator[AsyncIterator[Item]]:
+    """Give the items. Leaving waits for the one that is being made, then closes the iterator."""
+    coming = _Prefetched(items)
     try:
         yield coming
     finally:
         await coming.close()
 
 
-class _Ahead(AsyncIterator[Item]):
+class _Prefetched(AsyncIterator[Item]):
     def __init__(self, items: Generator[Item, None, None]) -> None:
         self._items = items
         self._coming = self._make_next()

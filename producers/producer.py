@@ -1,4 +1,4 @@
-"""Pushes from an application's own code, one at a time, as they happen.
+"""The producer by which an application sends pushes one at a time, as they happen.
 
 Calls return at once: pushes are numbered, buffered, spooled if there is a spool, and sent by a
 thread of the producer's own. It never delivers anything.
@@ -27,12 +27,12 @@ from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder,
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
 from pushlane.producers.outbox.store import MemoryStore
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
+from pushlane.producers.task_options import TaskOptions
 
 
 class Producer:
-    """Feeds a task of its own; open while it is entered: `with Producer("orders") as producer:`.
+    """Sends pushes in a task of its own, while it is entered: `with Producer("orders") as it:`.
 
     `async with` is the same for an event loop, with `apush` and `aflush`. Without a spool the task
     is sealed at the end. With one, a folder for this producer alone, pushes outlive the process,
@@ -61,8 +61,7 @@ class Producer:
         self._options = options or ProducerOptions()
         self._spool = Path(spool) if spool is not None else None
         self._name = name
-        self._request = SubmitRequest(
-            source=[],
+        self._task_options = TaskOptions(
             level=_level(level),
             name=name,
             app=app,
@@ -78,7 +77,7 @@ class Producer:
         self._pid = 0
 
     def open(self) -> Producer:
-        """Begin; the broker need not be there yet.
+        """Open the producer; the broker need not be there yet.
 
         Raises:
             TaskConflict: the spool is used by another producer.
@@ -104,7 +103,8 @@ class Producer:
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
     ) -> str:
-        """Accept a push for sending; its id. From any thread; waits at most `max_block_s`.
+        """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
+        most.
 
         Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never. Attributes (at
         most 16, of 256 characters) and trace id are not for the recipient, but for reports.
@@ -128,7 +128,7 @@ class Producer:
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
     ) -> str:
-        """The same for an event loop, which goes on meanwhile."""
+        """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
         content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
         encode = encoder(self.task_id, content)
         if self._running.buffer.is_full:
@@ -136,7 +136,7 @@ class Producer:
         return self._put(encode, 0.0)
 
     def flush(self, timeout_s: float = 30.0) -> bool:
-        """Whether all that was pushed before is on its lane, waiting for that at most so long.
+        """Wait until all that was pushed before is on its lane; return whether it is, in that time.
 
         Raises:
             PushlaneError: the producer is not open, or has failed; says why.
@@ -144,7 +144,7 @@ class Producer:
         return self._running.flush(timeout_s)
 
     async def aflush(self, timeout_s: float = 30.0) -> bool:
-        """The same for an event loop, which goes on meanwhile."""
+        """Flush as `flush` does, for an event loop, which goes on meanwhile."""
         return await asyncio.to_thread(self.flush, timeout_s)
 
     def close(self, *, seal: bool | None = None, timeout_s: float = 30.0) -> None:
@@ -167,7 +167,7 @@ class Producer:
         self._refuse_lost(background)
 
     def stats(self) -> ProducerStats:
-        """How it is now. Cheap, from any thread."""
+        """Return its counts as they are now. This is cheap, and any thread may call it."""
         background, buffer = self._running, self._running.buffer
         streams = list(self._folder.streams) if self._folder else []
         return ProducerStats(
@@ -187,12 +187,12 @@ class Producer:
         )
 
     def collector(self) -> Collector:
-        """Its stats for a Prometheus registry: `REGISTRY.register(producer.collector())`."""
+        """Return its stats for a Prometheus registry: `REGISTRY.register(producer.collector())`."""
         return ProducerCollector(self._name, self.stats)
 
     @property
     def task_id(self) -> str:
-        """The task that it feeds."""
+        """The id of the task that its pushes go to."""
         if self._stream is None:
             raise PushlaneError(_NOT_OPEN)
         return self._stream.task.id
@@ -234,7 +234,7 @@ class Producer:
         return f"{self.task_id}-{self._running.buffer.put(encode, block_s)}"
 
     def _new_task(self) -> Task:
-        return replace(new_task(self._request, self._settings), is_fed=True)
+        return replace(new_task(self._task_options, self._settings), is_fed=True)
 
     def _in_memory(self) -> Stream:
         return Stream(Header(self._new_task(), self._batch), MemoryStore())
@@ -255,7 +255,7 @@ class Producer:
         return found or folder.begin(Header(self._new_task(), self._batch))
 
     def _goes_on(self, stream: SpooledStream) -> bool:
-        """Whether it is open, and was begun with the same options."""
+        """Return whether the stream is open, and was begun with the same options."""
         return not stream.header.is_sealed and (
             _options_of(stream.task) == _options_of(self._new_task())
             and stream.header.batch == self._batch

@@ -1,4 +1,4 @@
-"""The one way to put a task's pushes on its lane: open it, publish, seal.
+"""The one way to put a task's pushes on its lane: open the lane, publish, seal the task.
 
 Each step can be repeated, and none may go on for a task that has ended. Who does so holds the
 task's lease; what makes the pushes, and what a crash leaves of them, is each caller's
@@ -23,12 +23,11 @@ _SUBMIT_AGAIN = "to send the rest, submit it under a new key"
 
 
 class Ended(TaskConflict):
-    """The task has ended before all of it was published: nothing more of it is."""
+    """The task has ended before all of it was published; the rest is never sent."""
 
 
 class Publication:
-    """One task that is being published, on the lane that it began on, wherever it has moved since:
-    only there does the broker know what it has already.
+    """A task that is published to its first lane, wherever it moved: the broker dedupes only there.
 
     `collapses` says that its pushes may replace others. `hidden`: dispatchers leave it alone until
     it is sealed. `advice` is what to do should it end meanwhile.
@@ -52,7 +51,7 @@ class Publication:
         self._advice = advice
 
     async def open(self) -> Task:
-        """The task, once its lane keeps what is published. Raises Ended."""
+        """Open the lane, so that it keeps what is published, and return the task. Raises Ended."""
         await self.refuse_ended()
         await self.open_lane()
         if self._hidden:
@@ -64,7 +63,7 @@ class Publication:
         await self._backend.broker.open_lane(self.lane, keep=keep)
 
     async def publish(self, bodies: Sequence[bytes], name: str, known: int = 0) -> None:
-        """Return once all are durable, in bundles. Of what `name` publishes twice one is kept.
+        """Publish the bodies in bundles, durably; of what `name` publishes twice one is kept.
 
         The first `known` are on the lane, or finished, already.
 
@@ -78,7 +77,7 @@ class Publication:
             await announce(self._backend, self._task, bodies[:known])
 
     async def publish_packed(self, bundles: Sequence[Packed], name: str) -> None:
-        """The same of bundles that were packed before, always the same ones."""
+        """Publish bundles that were packed before; a repeat must give the same ones."""
         await self.refuse_ended()
         messages = [bundle.message for bundle in bundles]
         source = Source(name, [bundle.last_seq for bundle in bundles])
@@ -94,7 +93,7 @@ class Publication:
         self.published += sum(bundle.pushes for bundle in bundles)
 
     async def seal(self, total: int) -> Task:
-        """The task, that is all there now.
+        """Seal the task, all of which is published now, and return it.
 
         Raises:
             Ended: the task has, since the last publish.
@@ -114,7 +113,7 @@ class Publication:
 
 
 async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> None:
-    """Only what is on the lane may replace what waits there: else both could be lost."""
+    """Announce collapse keys of pushes that are on the lane; earlier, both pushes could be lost."""
     pushes = map(decode, bodies)
     marks = [collapse_mark(task.app, push) for push in pushes if push.collapse]
     if marks:
@@ -122,7 +121,7 @@ async def announce(backend: Backend, task: Task, bodies: Sequence[bytes]) -> Non
 
 
 def refuse_ended(task: Task, advice: str = _SUBMIT_AGAIN, published: int = 0) -> None:
-    """Raises Ended when the task has, without being sealed."""
+    """Raises Ended when the task has ended without being sealed."""
     if task.state.is_terminal and task.total is None:
         after = f", after {published} pushes" if published else ""
         raise Ended(f"task {task.id} is {task.state}{after}: the rest is never sent; {advice}")

@@ -1,4 +1,4 @@
-"""The second pass over the rows: publishes them chunk by chunk, always in the same chunks.
+"""The second pass over the rows publishes them chunk by chunk, always in the same chunks.
 
 A chunk published twice is kept once by the broker. Never goes on for a task that has ended.
 """
@@ -17,11 +17,11 @@ from pushlane.producers.check import CheckedRows
 from pushlane.producers.chunks import Chunk, chunks
 from pushlane.producers.input import OnProgress
 from pushlane.producers.lease_guard import Sleep
-from pushlane.producers.prefetch import ahead
+from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import Publication
 from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 
 Result = TypeVar("Result")
 
@@ -54,7 +54,7 @@ class RowsPublisher:
         self.published = 0
 
     async def run(self, size: int) -> Task:
-        """The sealed task. `size` is the rows of a chunk.
+        """Publish chunks of `size` rows, and return the sealed task.
 
         Raises:
             BadInput: the file changed since it was checked; the task is cancelled.
@@ -67,28 +67,28 @@ class RowsPublisher:
             self._refuse_changed()
         except BadInput as error:
             raise await self._give_up(error) from error
-        return await self._patiently(lambda: self._publication.seal(self.published))
+        return await self._retried(lambda: self._publication.seal(self.published))
 
     async def _reached(self) -> int:
-        """The last seq that was published, by an earlier run."""
+        """Return the last seq that an earlier run has published."""
         self._say("the broker may have forgotten this submit: reading its lane")
         stretch = range(1, self._rows.accepted + 1)
-        [last] = await self._patiently(lambda: reached(self._backend, self._task, [stretch]))
+        [last] = await self._retried(lambda: reached(self._backend, self._task, [stretch]))
         return last
 
     async def _publish_all(self, size: int, last: int) -> None:
         source, encoder = self._rows.source, self._rows.encoder
         encode_row = encoder.for_task(self._task)
         again = chunks(source, encoder.wanted, encode_row, size, lambda number, bad: None)
-        async with ahead(again) as coming:
+        async with prefetched(again) as coming:
             async for chunk in coming:
                 known = min(max(0, last - self.published), len(chunk))
-                await self._patiently(partial(self._send, chunk, known))
+                await self._retried(partial(self._send, chunk, known))
                 self.published += len(chunk)
                 self._say()
 
     async def _send(self, chunk: Chunk, known: int) -> None:
-        """The first `known` of the chunk are on a lane, or finished."""
+        """Publish a chunk, of which the first `known` are on a lane, or finished, already."""
         await self._publication.publish(chunk, f"submit-{self._task.id}", known)
 
     def _refuse_changed(self) -> None:
@@ -98,16 +98,14 @@ class RowsPublisher:
 
     async def _give_up(self, error: BadInput) -> BadInput:
         task_id = self._task.id
-        await self._patiently(
-            lambda: self._backend.registry.change(task_id, task_transitions.cancel)
-        )
+        await self._retried(lambda: self._backend.registry.change(task_id, task_transitions.cancel))
         return type(error)(
             f"{error}. Task {task_id} is cancelled; {self.published} of its pushes had been "
             "published. Submit the whole file under a new key"
         )
 
-    async def _patiently(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await patiently(action, self._say, self._sleep)
+    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
+        return await until_reachable(action, self._say, self._sleep)
 
     def _say(self, note: str = "") -> None:
         total, task_id = self._rows.accepted, self._task.id

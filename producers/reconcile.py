@@ -18,7 +18,7 @@ _ASK_AT_ONCE = 10_000
 
 
 async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> list[int]:
-    """The last seq of each stretch that was published; the one before its first if none was.
+    """Return the last published seq of each stretch, or the one before its first if none was.
 
     A stretch holds the seqs of one producer. No publish of the task may be under way.
 
@@ -45,7 +45,7 @@ async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> l
 
 
 def _lanes(task: Task) -> list[str]:
-    """Wherever a push of the task may wait."""
+    """Return every lane on which a push of the task may wait."""
     lanes = dict.fromkeys((task.first_lane, task.lane, own_lane(task.id)))
     return [name for lane in lanes for name in (lane, later_lane(lane))]
 

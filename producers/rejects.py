@@ -1,4 +1,4 @@
-"""What happens to rows that cannot be used: the submit stops, or each is listed in a file.
+"""Deals with rows that cannot be used: the submit stops, or a file lists each of them.
 
 A listed row is its number and the reason, never what the row holds.
 """

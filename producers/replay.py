@@ -1,4 +1,4 @@
-"""Sends again what a task has published: into a new task, with seqs of its own.
+"""Sends again what a task has published, in a new task with seqs of its own.
 
 Reads the task's first lane, where all its pushes were published, acked or not. Nothing is made
 unless all that is asked for is still there. The new task always has a lane of its own.
@@ -27,14 +27,14 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.chunks import chunk_size
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.publish import Publication
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 
 Result = TypeVar("Result")
 Begun = Callable[[Task], None]
 
 
 def _untold(new: Task) -> None:
-    """Nobody wants to know of the new task before it is complete."""
+    """Do nothing: the caller need not know of the new task before it is complete."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class ReplayedTask:
 
 
 class Seqs:
-    """The new seq of each old one: 4 bytes an old seq, however many there are."""
+    """Maps old seqs to new ones; it takes 4 bytes for each old seq."""
 
     def __init__(self) -> None:
         self._new = array("I")
         self.count = 0
 
     def add(self, old: int) -> int | None:
-        """Its new seq; None when it had one already, as a push that was published again."""
+        """Return the new seq; None when the old one has one, as a push that was published twice."""
         if old >= len(self._new):
             self._new.extend([0] * (old + 1 - len(self._new)))
         if self._new[old]:
@@ -63,14 +63,14 @@ class Seqs:
         return self.count
 
     def of(self, old: int) -> int:
-        """0 for one that is not in the replay."""
+        """Return the new seq, 0 when the old one is not in the replay."""
         return self._new[old] if old < len(self._new) else 0
 
 
 async def clone(
     backend: Backend, settings: Settings, task_id: str, *, begun: Begun = _untold
 ) -> ReplayedTask:
-    """All pushes of a task, in a new task of the same options.
+    """Send all pushes of a task again, in a new task of the same options.
 
     Raises:
         InvalidChange: not all of them are retained, or it is still being submitted.
@@ -93,7 +93,7 @@ async def replay(
     begun: Begun = _untold,
     sleep: Sleep = asyncio.sleep,
 ) -> ReplayedTask:
-    """The pushes of a task that were published since then, in a new task of the same options.
+    """Send again, in a new task of the same options, what a task has published since then.
 
     `begun` is told of the new task before any push is on its lane.
 
@@ -119,11 +119,11 @@ class _Replay:
         new = await self._backend.add(_heir(old), self._settings)
         self._begun(new)
         busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
-        hold = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
-        return await hold.run(lambda: self._publish(old, new, since_ms), lambda: None)
+        guard = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
+        return await guard.run(lambda: self._publish(old, new, since_ms), lambda: None)
 
     async def _refuse_untold(self, old: Task, since_ms: int) -> None:
-        """See first that all of it is there: a replay that lacks some would not show it."""
+        """Refuse unless all of it is retained, since a replay would not show what it lacks."""
         retained_ms = await self._backend.broker.retained_since_ms(_home(old))
         if retained_ms is None:
             raise InvalidChange(_nothing_retained(old))
@@ -146,16 +146,16 @@ class _Replay:
 
     async def _publish(self, old: Task, new: Task, since_ms: int) -> ReplayedTask:
         publication = Publication(self._backend, new, collapses=True, advice=_AGAIN)
-        await self._patiently(publication.open)
+        await self._retried(publication.open)
         published = 0
         async for pushes in self._chunks(old, new, since_ms):
             bodies = list(map(encode, pushes))
-            await self._patiently(partial(publication.publish, bodies, f"submit-{new.id}"))
+            await self._retried(partial(publication.publish, bodies, f"submit-{new.id}"))
             published += len(pushes)
-        return ReplayedTask(await self._patiently(partial(publication.seal, published)), published)
+        return ReplayedTask(await self._retried(partial(publication.seal, published)), published)
 
     async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
-        """Whole bundles, so that a chunk that is sent again has the same ones."""
+        """Yield whole bundles, so that a chunk that is sent again has the same ones."""
         seqs = Seqs()
         chunk: list[Push] = []
         size = chunk_size(self._settings.batch)
@@ -170,7 +170,7 @@ class _Replay:
             yield chunk
 
     async def _pushes(self, old: Task, since_ms: int) -> AsyncIterator[Push]:
-        """Those of the task, of all that its first lane has; a shared one has others too."""
+        """Yield the task's pushes out of its first lane, which may have those of others too."""
         async for messages in self._backend.broker.replay(_home(old), since_ms):
             for body in (body for message in messages for body in bodies_of(message)):
                 try:
@@ -180,8 +180,8 @@ class _Replay:
                 if push.task_id == old.id:
                     yield push
 
-    async def _patiently(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await patiently(action, lambda note: None, self._sleep)
+    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
+        return await until_reachable(action, lambda note: None, self._sleep)
 
 
 def _home(task: Task) -> str:
@@ -189,7 +189,7 @@ def _home(task: Task) -> str:
 
 
 def _heir(old: Task) -> Task:
-    """A task of the same options that has sent nothing yet, and never expires."""
+    """Return a task of the same options that has sent nothing yet, and never expires."""
     task_id = new_task_id()
     lane = own_lane(task_id)
     return replace(
@@ -215,7 +215,7 @@ def _heir(old: Task) -> Task:
 
 
 def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
-    """A first attempt of the new task. An expiry that was the old task's alone goes with it."""
+    """Return the push as a first attempt of the new task, without an expiry of the old task."""
     own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
     return replace(
         push,

@@ -1,4 +1,4 @@
-"""Retries dead pushes: they go on in a new task, and only then are they off the dead-letter lane.
+"""Retries dead pushes in a new task, and only then takes them off the dead-letter lane.
 
 A dead push was counted as dead in its own task, which may have ended, so it is a new task's push:
 that keeps the counts of both exact. Dispatchers leave the new task alone until it is sealed. What
@@ -42,7 +42,7 @@ _RETRY_AGAIN = "retry the dead pushes again"
 
 @dataclass(frozen=True)
 class Retried:
-    """`count` dead pushes of a task: where they go on, or why they cannot."""
+    """The retry of `count` dead pushes of a task: the task they go on in, or why they cannot."""
 
     task_id: str
     count: int
@@ -51,7 +51,7 @@ class Retried:
 
 
 class DeadRetry:
-    """Retries what is meant: a new task for each task that has dead pushes on a lane."""
+    """Retries selected pushes: a new task for each task that has dead pushes on a lane."""
 
     def __init__(self, backend: Backend, settings: Settings, letters: DeadLetters) -> None:
         self._backend = backend
@@ -60,7 +60,9 @@ class DeadRetry:
         self._gone_on: set[_Id] = set()
 
     async def run(self, selection: Selection) -> list[Retried]:
-        """Raises TaskConflict when another command looks through the dead pushes."""
+        """Retry the selected pushes. Raises TaskConflict when another command works on
+        dead ones.
+        """
         return await self._letters.alone(lambda: self._run(selection))
 
     async def _run(self, selection: Selection) -> list[Retried]:
@@ -81,7 +83,7 @@ class DeadRetry:
         return results
 
     async def _finish_earlier(self, marks: Browser) -> None:
-        """What a crash cut off: remove what already goes on, cancel what was not sealed."""
+        """Finish what a crash cut off: remove pushes that go on, cancel tasks not sealed."""
         for taken, mark in await _all_marks(marks):
             if await self._is_sealed(mark.retried_as):
                 gone_on = {(mark.task_id, seq, died_at_ms) for seq, died_at_ms in mark.pushes}
@@ -91,7 +93,7 @@ class DeadRetry:
             await marks.remove([taken])
 
     async def _is_sealed(self, task_id: str) -> bool:
-        """A task that is not sealed is cancelled: it was never begun."""
+        """Return whether the task is sealed; cancel one that is not, since it was never begun."""
         try:
             task = await self._backend.registry.get(task_id)
         except UnknownTask:
@@ -101,7 +103,7 @@ class DeadRetry:
         return task.total is not None
 
     async def _remove(self, task_id: str, gone_on: set[_Id]) -> bool:
-        """Remove these from the lanes of their task. Whether all of each lane could be seen."""
+        """Remove these from their task's lanes; return whether all of each lane could be seen."""
         is_whole = True
         selection = Selection(task=task_id)
         for name in await self._letters.lanes(selection):
@@ -112,7 +114,7 @@ class DeadRetry:
         return is_whole
 
     async def _retry_lane(self, name: str, selection: Selection, most: int) -> list[Retried]:
-        """At most so many of the lane; all of them, in several tasks if need be, for 0."""
+        """Retry at most so many pushes of the lane; for 0 all, in several tasks if need be."""
         results: list[Retried] = []
         async with self._letters.look(name) as lane:
             while letters := await self._collect(lane, selection, most):
@@ -123,7 +125,7 @@ class DeadRetry:
         return results
 
     async def _collect(self, lane: DeadLane, selection: Selection, most: int) -> list[DeadLetter]:
-        """What is meant and does not go on already, as far as it can be held at once."""
+        """Return the selected pushes that do not go on already, as far as they can be held."""
         found: list[DeadLetter] = []
         async for letters in lane.pages(selection):
             gone_on = [letter.taken for letter in letters if _id(letter) in self._gone_on]
@@ -173,7 +175,7 @@ class DeadRetry:
 
 
 async def _all_marks(marks: Browser) -> list[tuple[Taken, RetryMark]]:
-    """Those that have not been shown yet."""
+    """Return the marks that have not been shown yet."""
     found: list[tuple[Taken, RetryMark]] = []
     while page := await marks.page():
         found += [(taken, decode_mark(taken.body)) for taken in page]
@@ -192,7 +194,7 @@ def _by_task(letters: Sequence[DeadLetter]) -> dict[str, list[DeadLetter]]:
 
 
 def _new_task(old: Task) -> Task:
-    """With the level and options of the old one, on a lane that is read once it is sealed."""
+    """Return a task with the old one's options, on a lane that is read once it is sealed."""
     task_id = new_task_id()
     return Task(
         id=task_id,
@@ -215,7 +217,7 @@ def _new_task(old: Task) -> Task:
 
 
 def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
-    """The pushes, each once, numbered anew in their order, as if never tried."""
+    """Encode the pushes, each once, numbered anew in their order, as if never tried."""
     bodies = {letter.dead.seq: letter.dead.body for letter in letters}
     by_seq = {seq: decode(body) for seq, body in bodies.items()}
     numbers = {seq: number for number, seq in enumerate(sorted(by_seq), start=1)}

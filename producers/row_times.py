@@ -1,4 +1,4 @@
-"""When the push of a row may go: its start, its expiry and its recipient's zone, from columns.
+"""Reads from columns when a row's push may go: its start, its expiry and its recipient's zone.
 
 Read from the row alone, never from the time of the submit, so that a repeat makes the same pushes.
 A reason names columns; of what they hold it shows only what looks like a zone.
@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pushlane.lanes.suggestions import nearest
 from pushlane.lanes.zones import UTC, find_zone, known_zone
-from pushlane.producers.request import SubmitRequest
 from pushlane.producers.rows import BadRow
-from pushlane.producers.when import LAST_MS
+from pushlane.producers.task_options import TaskOptions
+from pushlane.producers.times import LAST_MS
 
 _FIRST_MS = 978_307_200_000  # the year 2001: a number below it is no time in seconds
 _SECONDS = re.compile(r"\d+(\.\d+)?")
@@ -34,23 +34,23 @@ class RowTimes(NamedTuple):
 Read = Callable[[Sequence[Any]], RowTimes | BadRow]
 
 
-def read_times(request: SubmitRequest, names: Sequence[str]) -> Read | None:
-    """A function from the values of a row, aligned to `names`, to its times; None without any."""
-    columns = time_columns(request)
+def read_times(options: TaskOptions, names: Sequence[str]) -> Read | None:
+    """Return a function from a row's values, in the order of `names`, to its times, if any."""
+    columns = time_columns(options)
     if not columns:
         return None
     at = {column: names.index(column) for column in columns.values()}
-    zone_of = _zone_reader(request.zone_column, request.zone)
+    zone_of = _zone_reader(options.zone_column, options.zone)
 
     def read(values: Sequence[Any]) -> RowTimes | BadRow:
         def value(column: str) -> Any:
             return values[at[column]] if column else None
 
-        zone = zone_of(value(request.zone_column))
+        zone = zone_of(value(options.zone_column))
         if isinstance(zone, BadRow):
             return zone
         times = []
-        for column in (request.not_before_column, request.expires_column):
+        for column in (options.not_before_column, options.expires_column):
             at_ms = moment_ms(value(column), zone)
             if at_ms is None:
                 return _no_time(column)
@@ -58,23 +58,23 @@ def read_times(request: SubmitRequest, names: Sequence[str]) -> Read | None:
         start_ms, expires_at_ms = times
         if expires_at_ms and expires_at_ms <= start_ms:
             return _EXPIRES_FIRST
-        return RowTimes(start_ms, expires_at_ms, zone.key if value(request.zone_column) else "")
+        return RowTimes(start_ms, expires_at_ms, zone.key if value(options.zone_column) else "")
 
     return read
 
 
-def time_columns(request: SubmitRequest) -> dict[str, str]:
-    """Which columns the request reads times from, by what they hold."""
+def time_columns(options: TaskOptions) -> dict[str, str]:
+    """Return the columns that times are read from, by what they hold."""
     columns = {
-        "start": request.not_before_column,
-        "expiry": request.expires_column,
-        "time zone": request.zone_column,
+        "start": options.not_before_column,
+        "expiry": options.expires_column,
+        "time zone": options.zone_column,
     }
     return {role: column for role, column in columns.items() if column}
 
 
 def moment_ms(value: Any, zone: ZoneInfo) -> int | None:
-    """A time as Unix milliseconds, 0 for no value, None when it cannot be read.
+    """Return a time as Unix milliseconds, 0 for no value, None when it cannot be read.
 
     ISO text, Unix seconds, or what Parquet holds. Without a zone of its own it is in `zone`.
     """
@@ -103,7 +103,7 @@ def _seconds(value: Any, zone: ZoneInfo) -> float:
 
 
 def _zone_reader(column: str, default: str) -> Callable[[Any], ZoneInfo | BadRow]:
-    """From what a row holds as its zone to the zone."""
+    """Return a function from what a row holds as its zone to the zone."""
     otherwise = find_zone(default) if default else UTC
     known: dict[str, ZoneInfo] = {}
     hints = 0

@@ -1,4 +1,4 @@
-"""What a source yields: numbered rows, and rows that cannot be used with the reason.
+"""The values that sources yield: numbered rows, and reasons for rows that cannot be used.
 
 A reason names fields and places, never what a row holds.
 """
@@ -14,7 +14,7 @@ from pushlane.lanes.errors import BadInput
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """Why a row cannot be used. `error` is what a submit that stops at bad rows raises."""
+    """The reason why a row cannot be used; a submit that stops at bad rows raises `error`."""
 
     reason: str
     error: type[BadInput] = BadInput
@@ -31,7 +31,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the values of a row are aligned to."""
+        """The fields in the order of a row's values."""
         return self.required + self.optional
 
 
@@ -47,7 +47,7 @@ class RowSource(Protocol):
     fixed: bool
 
     def rows(self, wanted: Wanted) -> Iterator[Row]:
-        """Every row from the first on, its values aligned to `wanted.names`.
+        """Yield every row from the first on, its values in the order of `wanted.names`.
 
         Raises:
             BadInput: the file cannot be read on.

@@ -1,4 +1,4 @@
-"""Opens files of rows: which format a file has, and whether it can be read at all.
+"""Opens files of rows: finds out a file's format, and refuses one that cannot be read.
 
 Never holds a whole file in memory; the formats themselves are read in csv_rows, json_rows and
 parquet_rows.
@@ -37,7 +37,7 @@ _EXTENSIONS = {
 
 
 def format_of(path: Path, given: str | None) -> str:
-    """The format asked for, else the one that the file's extension tells.
+    """Return the format asked for, else the one that the file's extension tells.
 
     Raises:
         BadInput: neither names a known format; lists those there are.
@@ -54,7 +54,7 @@ def format_of(path: Path, given: str | None) -> str:
 
 
 def open_source(path: Path, kind: str, name: str = "") -> RowSource:
-    """The rows of a file. `name` is what messages call it.
+    """Open the rows of a file, which messages call `name`.
 
     Raises:
         BadInput: missing, a folder, unreadable, empty or not of this format.

@@ -78,7 +78,7 @@ class _Submit:
             task = replace(task, fingerprint=found)
         kept = await self._backend.add(task, self._settings)
         _refuse_other(task, kept)
-        result = await self._hold(kept).run(
+        result = await self._lease_guard(kept).run(
             lambda: self._publish(kept.id, rows), lambda: self._tell(_waiting(kept))
         )
         return with_other(result, resumed=kept.id != task.id and not result.already_done)
@@ -100,7 +100,7 @@ class _Submit:
         is_kept = self._settings.capabilities.remembers_sources
         return 0 if is_kept else now_ms() - round(self._settings.dedup_window_s * 1000)
 
-    def _hold(self, task: Task) -> LeaseGuard:
+    def _lease_guard(self, task: Task) -> LeaseGuard:
         busy = (
             f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
             "run this again to see that it is complete"

@@ -25,7 +25,7 @@ _ROWS = 4_096
 
 @contextmanager
 def spool_file() -> Iterator[IO[bytes]]:
-    """An empty file with a name, gone after use."""
+    """Give an empty file with a name, which is removed after use."""
     with tempfile.NamedTemporaryFile(prefix="pushlane-", suffix=".spool") as file:
         yield file
 
@@ -35,7 +35,7 @@ def standard_input() -> BinaryIO:
 
 
 def copy_stream(stream: BinaryIO, file: IO[bytes]) -> Generator[int, None, None]:
-    """Copy block by block; yields the bytes so far, also while there is nothing to read.
+    """Copy block by block; yield the bytes so far, also while there is nothing to read.
 
     So a Ctrl-C is heeded while somebody types, or while a pipe is silent.
     """
@@ -53,7 +53,7 @@ def copy_stream(stream: BinaryIO, file: IO[bytes]) -> Generator[int, None, None]
 
 
 def _has_input(stream: BinaryIO) -> bool:
-    """Whether a read would not block, asked for a moment; True for what is not a file of the OS."""
+    """Wait a moment for input; return whether there is some, True for what is no file of the OS."""
     try:
         readable, _, _ = select.select([stream], [], [], _PATIENCE_S)
     except (OSError, ValueError):
@@ -62,14 +62,14 @@ def _has_input(stream: BinaryIO) -> bool:
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """What is there, where the stream can say so: a full block could be long in coming."""
+    """Read what is there, if the stream can say so, since a full block could be long in coming."""
     if isinstance(stream, io.BufferedReader):
         return stream.read1(_BLOCK_BYTES)
     return stream.read(_BLOCK_BYTES)
 
 
 def copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[int, None, None]:
-    """Copy as JSON Lines; yields the rows so far.
+    """Copy rows as JSON Lines; yield how many were copied so far.
 
     Raises:
         BadInput: a row is not a mapping, or holds what JSON cannot.

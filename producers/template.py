@@ -31,7 +31,7 @@ class Template:
         self.fields = tuple(dict.fromkeys(names))
 
     def compile(self, columns: Sequence[str]) -> Render:
-        """A function from a row, aligned to these columns, to the text."""
+        """Return a function from a row, whose values are in this order, to the text."""
         literals = "".join(
             literal.replace("%", "%%") + ("" if field is None else "%s")
             for literal, field in self.parts
@@ -47,7 +47,7 @@ class Template:
 
 
 def text_of(value: Any) -> str:
-    """A value as it reads in a push: nothing for null, JSON for what JSON spells differently."""
+    """Return a value as it reads in a push: empty for null, JSON where its spelling differs."""
     if value.__class__ is str:
         return value
     if value is None:

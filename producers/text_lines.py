@@ -11,7 +11,7 @@ MAX_LINE = 1 << 20
 
 
 def bounded_lines(readline: Callable[[int], AnyStr], name: str) -> Iterator[AnyStr]:
-    """The lines of a file, by its `readline`.
+    """Yield the lines of a file, read by its `readline`.
 
     Raises:
         BadInput: a line is longer than 1 MiB.

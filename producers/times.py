@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from pushlane.lanes.errors import BadInput
 
 UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+LAST_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 _DURATION = re.compile(r"(\d{1,9}[dhms])+")
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 
 
 def parse_expiry(text: str, now_ms: int) -> int:
-    """When that is: a duration from now on (`90s`, `1h30m`, `2d`), or an ISO time.
+    """Return when a task expires: a duration from now on (`90s`, `1h30m`, `2d`), or an ISO time.
 
     An ISO time without a zone is local.
 
@@ -33,7 +34,7 @@ def parse_expiry(text: str, now_ms: int) -> int:
 
 
 def parse_age(text: str) -> int:
-    """How long that is, in milliseconds.
+    """Return the length of a duration in milliseconds.
 
     Raises:
         BadInput: it is no duration.
@@ -45,7 +46,7 @@ def parse_age(text: str) -> int:
 
 
 def parse_start(not_before: str, delay: str, now_ms: int) -> int:
-    """When a task starts: at a time of day or an ISO time, or after a duration; 0 for at once.
+    """Return when a task starts: at a time of day or ISO time, or after a duration; 0 for now.
 
     A time of day is the next one, and local, as is an ISO time without a zone.
 
@@ -63,7 +64,7 @@ def parse_start(not_before: str, delay: str, now_ms: int) -> int:
 
 
 def parse_since(text: str, now_ms: int) -> int:
-    """When that was: a duration ago, or an ISO time, which is local without a zone.
+    """Return a time in the past: a duration ago, or an ISO time, which is local without a zone.
 
     Raises:
         BadInput: neither of them, or a time to come.
@@ -81,7 +82,7 @@ def parse_since(text: str, now_ms: int) -> int:
 
 
 def parse_retention(text: str) -> float:
-    """Seconds; 0 keeps nothing. Raises BadInput for what is no duration."""
+    """Return a duration in seconds; 0 keeps nothing. Raises BadInput for what is no duration."""
     length_ms = 0 if text == "0" else _duration_ms(text)
     if length_ms is None:
         raise BadInput(f"retention {text!r} is not a duration like 90s, 2h or 7d, nor 0 for none")
@@ -101,7 +102,7 @@ def _start_ms(text: str, now_ms: int) -> int:
 
 
 def _next_ms(time_of_day: str, now_ms: int) -> int:
-    """Today or tomorrow, when the local clock shows this."""
+    """Return the next time, today or tomorrow, at which the local clock shows this."""
     hour, minute = map(int, time_of_day.split(":"))
     at = datetime.fromtimestamp(now_ms / 1000).replace(
         hour=hour, minute=minute, second=0, microsecond=0

@@ -1,4 +1,4 @@
-"""`pushlane demo`: the main job in one command, on the embedded default, by the receiver's log."""
+"""`pushlane demo` shows the main job in one command, and judges it by the receiver's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receiver's log says, followed while it grows."""
+"""Follows a receiver's log of arrivals while it grows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Follower:
         self.counts: Counter[str] = Counter()
 
     def read(self) -> Sequence[ArrivalLine]:
-        """The arrivals since the last call."""
+        """Return the arrivals since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as log:

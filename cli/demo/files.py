@@ -1,4 +1,4 @@
-"""The demo's audiences: made up, written as the Parquet and CSV files that a user would bring."""
+"""Makes up the demo's audiences, as the Parquet and CSV files that a user would bring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws who got the sink when: the demo's picture of share over time."""
+"""Draws the demo's picture: the share of the sink that each task got over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLOURS = {Level.HIGH: "#c0392b", Level.MEDIUM: "#2471a3", Level.LOW: "#7f8c8d"
 
 
 def draw(played: Played, path: Path) -> bool:
-    """Write the plot; False when matplotlib is not installed (the extra `plot`)."""
+    """Write the plot; return False when matplotlib is not installed (the extra `plot`)."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

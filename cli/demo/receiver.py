@@ -88,7 +88,7 @@ async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
 
 @contextmanager
 def running(log: Path, delay_ms: float, *, honour: bool = False, refuse: int = 0) -> Iterator[str]:
-    """A receiver in a process of its own; gives the URL to post to."""
+    """Run a receiver in a process of its own; give the URL to post to."""
     command = [sys.executable, "-m", "pushlane.cli.demo.receiver", str(log), str(delay_ms)]
     command += ["--refuse", str(refuse)]
     command += ["--honour"] if honour else []

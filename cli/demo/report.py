@@ -82,7 +82,9 @@ def _shares(arrivals: Sequence[ArrivalLine]) -> dict[str, float]:
 
 
 def _quota_shares(played: Played, arrivals: Sequence[ArrivalLine]) -> tuple[float, float]:
-    """The part of the medium level that went to the task whose quota changed."""
+    """Return the part of the medium level that the task with the new quota had, before
+    and after.
+    """
     mediums = {played.tasks[c.name].id for c in BACKLOG if c.level is Level.MEDIUM}
     before: Counter[bool] = Counter()
     after: Counter[bool] = Counter()
@@ -98,7 +100,7 @@ def _part(counts: Counter[bool]) -> float:
 
 
 def _account(played: Played, arrivals: Sequence[ArrivalLine]) -> tuple[int, int]:
-    """How many pushes never arrived anywhere, and how many arrivals were repeats."""
+    """Return how many pushes never arrived anywhere, and how many arrivals were repeats."""
     distinct = {(arrival.task, arrival.seq) for arrival in arrivals}
     submitted = sum(task.total or 0 for task in played.tasks.values())
     return submitted - len(distinct), len(arrivals) - len(distinct)

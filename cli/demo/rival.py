@@ -1,4 +1,4 @@
-"""The rival that the demo measures: one queue a level, first in first out, on the same broker.
+"""The rival that the demo measures: one first-in-first-out queue a level, on the same broker.
 
 It is our own dispatcher with the tasks of a level on one lane, so that nothing else differs.
 """
@@ -42,7 +42,7 @@ class Queues:
 
 
 async def write_queues(backend: Backend) -> Queues:
-    """The demo's backlog, a queue a level."""
+    """Write the demo's backlog, a queue a level."""
     queues = Queues(backend)
     for campaign in BACKLOG:
         await queues.add(campaign)

@@ -1,4 +1,4 @@
-"""What the demo plays: a backlog, a late urgent task, a quota changed on the way, then a rival.
+"""Plays the demo: a backlog, a late urgent task, a quota changed on the way, then a rival.
 
 Everything goes through what a user would use: files, submit, `pushlane dispatch` as a process, a
 webhook. The figures come from the receiver's log alone.
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Played:
-    """What happened, by the receivers' logs. Times are Unix seconds."""
+    """The events of a demo by the receivers' logs, in Unix seconds."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     started_at: float = 0.0
@@ -60,7 +60,7 @@ Show = Callable[[Played, str], None]
 
 
 async def play(folder: Path, say: Say, show: Show) -> Played:
-    """The whole demo in `folder`; `show` is called a few times a second while pushes flow."""
+    """Play the whole demo in `folder`; call `show` a few times a second while pushes flow."""
     played = Played()
     say("writing the audiences: Parquet and CSV files")
     write_all(folder)
@@ -96,7 +96,7 @@ async def _ours(folder: Path, settings: Settings, played: Played, say: Say, show
 async def _watch(
     backend: Backend, settings: Settings, folder: Path, played: Played, show: Show
 ) -> None:
-    """Follow the webhook's log; the late task and the new quota come at their times."""
+    """Follow the webhook's log; submit the late task and set the new quota at their times."""
     webhook = played.webhook
     assert webhook is not None
     played.started_at = webhook.arrivals[0].at_s if webhook.arrivals else time.time()
@@ -129,7 +129,7 @@ async def _submit(
 
 
 async def _rival(folder: Path, settings: Settings, played: Played, say: Say, show: Show) -> None:
-    """The same work on one queue a level: until the late task is through, or the time is up."""
+    """Do the same work on one queue a level, until the late task is through or the time is up."""
     say("now the same work with one queue a level, first in first out")
     log = folder / "rival.jsonl"
     played.rival = rival = Follower(log)
@@ -159,7 +159,7 @@ async def _first_arrival(follower: Follower, process: asyncio.subprocess.Process
 
 
 async def _wait(process: asyncio.subprocess.Process, most_s: float) -> None:
-    """Until the process ends or the time is up."""
+    """Wait until the process ends or the time is up."""
     try:
         async with asyncio.timeout(most_s):
             await process.wait()
@@ -171,7 +171,7 @@ async def _wait(process: asyncio.subprocess.Process, most_s: float) -> None:
 async def _dispatcher(
     settings: Settings, sink: str, *more: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`pushlane dispatch` as a user would run it; stopped gently in the end."""
+    """Run `pushlane dispatch` as a user would, and stop it gently in the end."""
     command = ["-m", "pushlane", "dispatch", "--sink", sink, "--slots", str(settings.slots), *more]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--data-dir", str(settings.data_dir), "--broker", "embedded"

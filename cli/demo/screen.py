@@ -1,4 +1,4 @@
-"""What the demo shows while it plays, and the report in the end."""
+"""Shows the demo on the terminal while it plays, and the report in the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Screen:
             self._live.update(Group(self._tasks(played), Text(self._event(played))), refresh=True)
 
     def _tasks(self, played: Played) -> Table:
-        """Every task with what the webhook got in the last two seconds."""
+        """Return a table of the tasks, with what the webhook got in the last two seconds."""
         table = Table(title="What the webhook receives", title_justify="left")
         for heading in ("task", "level", "quota", "pushes", "delivered", "last 2 s", "of the sink"):
             table.add_column(heading, justify="left" if heading in ("task", "level") else "right")
@@ -102,7 +102,7 @@ def _counts(follower: Follower | None) -> Counter[str]:
 
 
 def _recent(follower: Follower | None) -> Counter[str]:
-    """Arrivals a task in the last two seconds."""
+    """Return the arrivals of each task in the last two seconds."""
     counts: Counter[str] = Counter()
     now = time.time()
     arrivals: list[ArrivalLine] = follower.arrivals if follower is not None else []

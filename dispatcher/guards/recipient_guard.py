@@ -15,7 +15,7 @@ from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import DUPLICATE, SUPERSEDED, Stats
-from pushlane.lanes.ports import RecipientWindows, RecipientTurn
+from pushlane.lanes.ports import RecipientTurn, RecipientWindows
 from pushlane.lanes.push import Kind, Outcome
 from pushlane.lanes.recipient_window import Mark, collapse_mark, dedupe_mark
 from pushlane.lanes.settings import Settings

@@ -36,7 +36,7 @@ from pushlane.producers.input import OnProgress
 from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
 from pushlane.producers.request import SubmitProgress, SubmitStage
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 from pushlane.producers.task_builder import new_task
 
 _LOOK_S = 0.5
@@ -206,7 +206,7 @@ class _FanOut:
                 "command again, and it goes on"
             )
         publication = Publication(self._backend, manifest.task)
-        task = await patiently(
+        task = await until_reachable(
             lambda: publication.seal(manifest.counts.total),
             lambda trouble: self._say(manifest.task, trouble),
             asyncio.sleep,

@@ -20,9 +20,9 @@ from pushlane.lanes.errors import BadInput, TaskConflict
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
-from pushlane.producers.prefetch import ahead
+from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import Ended, Publication
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 
 _CHUNK_PUSHES = 131_072
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -89,7 +89,7 @@ class PartWriter:
             TaskConflict: the task has ended, or another writer keeps the partition.
             BadInput: seqs that do not follow each other.
         """
-        async with connect(self._settings) as backend, ahead(chunks(bundles)) as coming:
+        async with connect(self._settings) as backend, prefetched(chunks(bundles)) as coming:
             if not self._holder:
                 return await self._send_all(backend, coming)
             busy = f"task {self._task_id} is published by another; wait for its end"
@@ -110,12 +110,14 @@ class PartWriter:
 
     async def _publication(self, backend: Backend) -> Publication:
         find = partial(backend.registry.get, self._task_id)
-        task = await patiently(find, lambda trouble: None, self._sleep)
+        task = await until_reachable(find, lambda trouble: None, self._sleep)
         return Publication(backend, task, collapses=self._collapses)
 
     async def _send(self, publication: Publication, chunk: Chunk, name: str) -> None:
         publish = partial(publication.publish_packed, chunk, name)
-        await patiently(lambda: _when_free(publish, self._sleep), lambda trouble: None, self._sleep)
+        await until_reachable(
+            lambda: _when_free(publish, self._sleep), lambda trouble: None, self._sleep
+        )
 
     def _reach(self, begun_with: int, last_seq: int) -> None:
         if self._progress is None:

@@ -1,3 +1,3 @@
-"""What devices say of pushes later, displayed or clicked: read, checked, put with the receipts."""
+"""Reads what devices report of pushes (displayed, clicked), and puts it with the receipts."""
 
 from __future__ import annotations

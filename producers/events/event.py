@@ -1,4 +1,4 @@
-"""One thing that a device said of a push, and how it stands on a line of JSON.
+"""One event that a device reported of a push, and its form on a line of JSON.
 
 A line names its push as `push_id`, or as `task_id` and `seq`. Messages name places and ids, never
 what an attribute holds.
@@ -19,7 +19,7 @@ from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.zones import UTC
 from pushlane.producers.labels import checked
 from pushlane.producers.row_times import moment_ms
-from pushlane.producers.when import LAST_MS
+from pushlane.producers.times import LAST_MS
 
 _FIRST_MS = 978_307_200_000  # the year 2001: as seconds it would be the year 32971
 _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
@@ -27,7 +27,7 @@ _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
 
 @dataclass(frozen=True)
 class PushEvent:
-    """`push_id` is TASK-SEQ; `at_ms` is when it happened, in Unix milliseconds.
+    """An event of the push `push_id` (TASK-SEQ), which happened at `at_ms` (Unix milliseconds).
 
     Raises:
         BadInput: no such push can be, or the event, time or attributes are out of bounds.
@@ -66,7 +66,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def parse_event(line: bytes) -> PushEvent:
-    """Raises BadInput: the line is no event; says why."""
+    """Return the event on a line. Raises BadInput, with the reason, when there is none."""
     try:
         found = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -93,7 +93,7 @@ def _push_id(found: dict[str, Any]) -> str:
 
 
 def _at_ms(at: Any) -> int:
-    """A number from 2001 on in milliseconds is one; a smaller one is in seconds."""
+    """Read a time. Numbers from 2001 on as milliseconds are that; smaller ones are seconds."""
     if isinstance(at, int | float) and not isinstance(at, bool) and _FIRST_MS <= at <= LAST_MS:
         return int(at)
     at_ms = moment_ms(at, UTC)

@@ -1,4 +1,4 @@
-"""Events from lines of JSON: each line is recorded, or refused with its number and why.
+"""Records events from lines of JSON, or refuses a line with its number and the reason.
 
 Memory is flat in the number of lines. What comes before a line that stops it all is recorded, and
 counts once when it is sent again.
@@ -20,7 +20,7 @@ from pushlane.producers.text_lines import bounded_lines
 
 @dataclass(frozen=True)
 class Recorded:
-    """How many events were recorded, and how many lines were left out."""
+    """The numbers of events that were recorded and of lines that were left out."""
 
     recorded: int
     rejected: int
@@ -33,7 +33,7 @@ Refused = Callable[[int, str], None]
 async def record_lines(
     backend: Backend, settings: Settings, stream: BinaryIO, name: str, refused: Refused | None
 ) -> Recorded:
-    """Record every line of the stream; a bad one stops it unless `refused` is to hear of it.
+    """Record every line of the stream; a bad one stops it unless `refused` is given to be told.
 
     Raises:
         BadInput: a line is no event of a push that there is; says which line and why.

@@ -42,7 +42,7 @@ class Recorder:
         self.recorded = 0
 
     async def add(self, event: PushEvent) -> None:
-        """Take it, and write a batch when enough are there.
+        """Take an event, and write a batch when there are enough of them.
 
         Raises:
             UnknownTask: no task of this id is kept; names the nearest.
@@ -56,7 +56,7 @@ class Recorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits."""
+        """Write the events that wait for a batch to be full."""
         if not self._waiting:
             return
         if self._weights is None:
@@ -106,7 +106,7 @@ class Recorder:
 
 
 async def record_events(backend: Backend, settings: Settings, events: Iterable[PushEvent]) -> int:
-    """How many were recorded: all of them.
+    """Record all the events; return how many there were.
 
     Raises:
         UnknownTask: no task of an event's id is kept. Those before it may be recorded.

@@ -1,4 +1,4 @@
-"""The thread that keeps and sends what an application pushes, so that no caller waits for it.
+"""Spools and sends in a thread what an application pushes, so that no caller waits for it.
 
 It has an event loop of its own, and one more thread for the disk. If a part of it dies, the
 producer says so at the next push.
@@ -15,12 +15,12 @@ from typing import ParamSpec, TypeVar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.buffer import Buffer
 from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder, Stream
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spooler import Spooler
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended
 
 log = logging.getLogger("pushlane.producer")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class OutboxThread:
-    """Feeds `stream` from the buffer until it is closed, and before it what `folder` has of others.
+    """Sends what `folder` has of earlier tasks, then `stream` from the buffer until it is closed.
 
     Counts what it sends. Its methods are for any thread.
     """
@@ -59,7 +59,7 @@ class OutboxThread:
         self._news = asyncio.Event()
         self._is_closing = False
         self._gave_up = False
-        self._is_kept = False
+        self._is_spooled = False
         self._failure: BaseException | None = None
         self._sending: asyncio.Task[None] | None = None
         self.sent = 0
@@ -70,7 +70,7 @@ class OutboxThread:
         self._thread.start()
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether all that was pushed before is on its lane, after at most that time."""
+        """Return whether all that was pushed before is on its lane, after at most that time."""
         last_seq = self.buffer.flush()
         with self._moved:
             self._moved.wait_for(lambda: self._failure or self._is_sent(last_seq), timeout_s)
@@ -78,7 +78,7 @@ class OutboxThread:
         return self._is_sent(last_seq)
 
     def close(self, timeout_s: float) -> None:
-        """Send all there is in this time, and end. Keeps the rest, as far as it fits."""
+        """Send all there is in this time, then end; the rest is kept as far as it fits."""
         self._is_closing = True
         self.buffer.flush()
         self._thread.join(timeout_s)
@@ -141,19 +141,19 @@ class OutboxThread:
         self.on_idle()
 
     async def _main(self) -> None:
-        keeper = self._keeper()
+        spooler = self._spooler()
         self._sending = asyncio.create_task(self._send_all(), name="the sender")
-        keeping = asyncio.create_task(self._keep(keeper), name="the keeper")
+        spooling = asyncio.create_task(self._spool(spooler), name="the spooler")
         try:
-            await asyncio.wait({self._sending, keeping}, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait({self._sending, spooling}, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self._give_up()
-            ends = await asyncio.gather(self._sending, keeping, return_exceptions=True)
+            ends = await asyncio.gather(self._sending, spooling, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
 
-    def _keeper(self) -> Spooler:
+    def _spooler(self) -> Spooler:
         store, folder = self._stream.store, self._folder
 
         def most_bytes() -> int:
@@ -164,9 +164,9 @@ class OutboxThread:
             self.buffer, store, self._options, self._work, most_bytes, self._woken, self._news
         )
 
-    async def _keep(self, keeper: Spooler) -> None:
-        await keeper.run(lambda: self._is_closing, lambda: self._gave_up)
-        self._is_kept = True
+    async def _spool(self, spooler: Spooler) -> None:
+        await spooler.run(lambda: self._is_closing, lambda: self._gave_up)
+        self._is_spooled = True
         self._news.set()
 
     async def _send_all(self) -> None:
@@ -174,10 +174,10 @@ class OutboxThread:
             for stream in list(self._folder.streams):
                 if stream is not self._stream:
                     await self._send_other(self._folder, stream)
-        await self._send(self._stream, lambda: self._is_kept)
+        await self._send(self._stream, lambda: self._is_spooled)
 
     async def _send(self, stream: Stream, is_over: Callable[[], bool]) -> None:
-        """Send it, and forget it if it is sealed."""
+        """Send the stream, and remove it if it is sealed."""
         sender = Sender(self._settings, stream, self._work, self, is_over, self._news)
         try:
             await sender.run()
@@ -189,7 +189,7 @@ class OutboxThread:
             await self._work(self._folder.remove, stream)
 
     async def _send_other(self, folder: SpoolFolder, stream: SpooledStream) -> None:
-        """Send an earlier task. What keeps it from being sent keeps no other."""
+        """Send an earlier task; an error of one task does not stop the others."""
         try:
             await self._send(stream, lambda: True)
         except (TaskConflict, UnknownFormat) as error:
@@ -198,7 +198,7 @@ class OutboxThread:
                 await self._work(folder.remove, stream)
 
     def _give_up(self) -> None:
-        """Send no more; keep what was pushed, as far as it fits."""
+        """Send no more, but spool what was pushed, as far as it fits."""
         self._is_closing = self._gave_up = True
         self._woken.set()
         if self._sending:

@@ -1,4 +1,4 @@
-"""Pushes that were accepted a moment ago: numbered, in memory, and cut into batches.
+"""Holds accepted pushes in memory, numbers them, and cuts them into batches.
 
 Any thread may put; one cuts. A put waits for room as long as it was told, and never for a disk or
 a network.
@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 from pushlane.lanes.errors import BufferFull, PushlaneError
 from pushlane.lanes.push import MAX_SEQ
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.options import ProducerOptions
+from pushlane.producers.outbox.store import Batch
 
 Encode = Callable[[int], bytes]
 
 
 class Buffer:
-    """`wake` is called, from any thread, when there may be something to cut."""
+    """Holds pushes until they are cut; it calls `wake`, from any thread, when a cut may be due."""
 
     def __init__(
         self, options: ProducerOptions, batch_size: int, next_seq: int, wake: Callable[[], None]
@@ -43,7 +43,7 @@ class Buffer:
 
     @property
     def last_seq(self) -> int:
-        """Of what was accepted."""
+        """The seq of the latest push that was accepted."""
         return self._next_seq - 1
 
     @property
@@ -51,7 +51,7 @@ class Buffer:
         return self.bytes >= self._options.max_buffer_bytes
 
     def put(self, encode: Encode, block_s: float) -> int:
-        """The seq that it was accepted with.
+        """Accept a push; return the seq that it was given.
 
         Raises:
             BufferFull: there was no room in that time.
@@ -67,7 +67,7 @@ class Buffer:
             return seq
 
     def cut(self) -> list[Batch]:
-        """Every batch that is full or due."""
+        """Return every batch that is full or due."""
         with self._room:
             if self._is_due():
                 self._close_batch()
@@ -75,7 +75,7 @@ class Buffer:
             return batches
 
     def due_in_s(self) -> float | None:
-        """Until the next cut gives something; None while there is nothing."""
+        """Return the seconds until the next cut gives a batch; None while there is nothing."""
         with self._room:
             if self._cut or self._is_due():
                 return 0.0
@@ -84,21 +84,21 @@ class Buffer:
             return max(0.0, self._opened_at + self._options.linger_s - time.monotonic())
 
     def release(self, batches: Sequence[Batch]) -> None:
-        """They are kept elsewhere: there is room for others."""
+        """Make room: these batches are kept elsewhere now."""
         with self._room:
             self.count -= sum(len(batch.bodies) for batch in batches)
             self.bytes -= sum(batch.size for batch in batches)
             self._room.notify_all()
 
     def flush(self) -> int:
-        """Let nothing that is here linger; the last seq of it."""
+        """Make all that is here due at once; return the last seq of it."""
         with self._room:
             self._flush_to = self.last_seq
         self._wake()
         return self._flush_to
 
     def refuse(self, error: PushlaneError) -> None:
-        """Accept nothing more. The first reason counts."""
+        """Accept nothing more; puts raise this error, the first of several."""
         with self._room:
             self._refusal = self._refusal or error
             self._room.notify_all()

@@ -1,4 +1,4 @@
-"""A spool's folder: one process has it at a time, and every task in it has a folder of its own.
+"""A spool's folder, which one process has at a time, with a folder for every task in it.
 
 A task's folder appears and goes whole, by its name. It never looks into batches.
 """
@@ -19,11 +19,10 @@ from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFo
 from pushlane.lanes.file_lock import FileLock
 from pushlane.lanes.task import Task
 from pushlane.producers.outbox import records
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.options import MAX_SPOOL_BYTES
 from pushlane.producers.outbox.segment import CORRUPT
 from pushlane.producers.outbox.spool import SEGMENT_BYTES, Spool
-from pushlane.producers.outbox.store import BatchStore
+from pushlane.producers.outbox.store import Batch, BatchStore
 
 log = logging.getLogger("pushlane.producer")
 
@@ -37,7 +36,7 @@ _GOING = ".going"
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a spool knows of its task: the task as it was made, and the size of a broker's batch.
+    """The stored description of a spooled task: the task as it was made, and its batch size.
 
     `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
     that pushes may replace others that wait. `format` is of what the folder holds.
@@ -73,7 +72,7 @@ class SpooledStream(Stream):
 
 
 class SpoolFolder:
-    """Open until closed; for at most so many bytes. `corrupt` names the files that were set aside.
+    """The spool in a folder, open until closed. `corrupt` names the files that were set aside.
 
     What a newer version has spooled is said, and left as it is for a process of that version.
 
@@ -99,7 +98,7 @@ class SpoolFolder:
 
     @property
     def bytes(self) -> int:
-        """What its files take; what was set aside does not count."""
+        """The bytes that its files take, without those that were set aside."""
         return sum(stream.spool.bytes for stream in tuple(self.streams))
 
     @property
@@ -110,7 +109,7 @@ class SpoolFolder:
         return sum(stream.spool.bytes for stream in self.streams if stream.spool is not store)
 
     def begin(self, header: Header, batches: Iterable[Batch] = ()) -> SpooledStream:
-        """A new stream with these batches. It is there whole or not at all, after a power cut too.
+        """Begin a stream with these batches, whole or not at all, even through a power cut.
 
         Raises:
             StorageFull: there is no room for the batches.
@@ -130,12 +129,12 @@ class SpoolFolder:
         return stream
 
     def seal(self, stream: Stream) -> None:
-        """Nothing more comes to it."""
+        """Note durably that nothing more comes to the stream."""
         stream.header = replace(stream.header, is_sealed=True)
         write_durably(self._of(stream) / _HEADER, msgspec.json.encode(stream.header))
 
     def remove(self, stream: Stream) -> None:
-        """It is sealed, or ended: forget it."""
+        """Remove a stream that is sealed, or whose task has ended."""
         [spool] = [one.spool for one in self.streams if one is stream]
         self.streams = [one for one in self.streams if one is not stream]
         spool.finish()
@@ -162,13 +161,13 @@ class SpoolFolder:
         return self.path / stream.task.id
 
     def _tidy(self) -> None:
-        """Take away what a kill has left half made, or half removed."""
+        """Remove what a kill has left half made or half removed."""
         for suffix in (_COMING, _GOING):
             for folder in self.path.glob(f"*{suffix}"):
                 shutil.rmtree(folder)
 
     def _folders(self) -> list[Path]:
-        """Oldest first: the ids of tasks sort by time."""
+        """Return the folders of tasks, oldest first, as the ids of tasks sort by time."""
         found = (path.parent for path in self.path.glob(f"*/{_HEADER}"))
         return sorted(folder for folder in found if folder.suffix != CORRUPT)
 
@@ -203,7 +202,7 @@ class SpoolFolder:
 
 
 def _header(folder: Path) -> Header:
-    """Raises UnknownFormat for one of a newer version, DecodeError for what is none at all."""
+    """Read a header. Raises UnknownFormat for a newer version's, DecodeError for a damaged one."""
     content = (folder / _HEADER).read_bytes()
     try:
         header = msgspec.json.decode(content, type=Header)
@@ -216,7 +215,7 @@ def _header(folder: Path) -> Header:
 
 
 def _locked(path: Path) -> FileLock:
-    """The kernel lets go of it when the process dies, however it does."""
+    """Take the folder's lock; the kernel lets go of it when the process dies."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(path / _LOCK)

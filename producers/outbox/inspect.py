@@ -15,9 +15,9 @@ from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder
 from pushlane.producers.outbox.sender import Sender
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended
 
 Tell = Callable[[str], None]
@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Spooled:
-    """What a spool has of one task. `is_sealed`: nothing more comes to the task.
+    """The state of one task in a spool; if `is_sealed`, nothing more comes to it.
 
     `waiting` pushes are not sent yet.
     """
@@ -38,7 +38,7 @@ class Spooled:
 
 @dataclass(frozen=True)
 class SpoolSent:
-    """What was sent of a task.
+    """The result of sending one task from a spool.
 
     `ended` says why the rest is dropped, if it is, and `refused` why it is left in the spool.
     """
@@ -52,7 +52,7 @@ class SpoolSent:
 
 
 def look(path: Path) -> list[Spooled]:
-    """What is in the spool, oldest task first. Raises BadInput when there is none."""
+    """Return what is in the spool, oldest task first. Raises BadInput when there is no spool."""
     with _opened(path) as folder:
         return [
             Spooled(stream.task, stream.spool.waiting, stream.spool.bytes, stream.header.is_sealed)
@@ -61,7 +61,7 @@ def look(path: Path) -> list[Spooled]:
 
 
 async def send(settings: Settings, path: Path, *, seal: bool, tell: Tell) -> list[SpoolSent]:
-    """Send all of it, and seal the tasks to which nothing more comes; with `seal`, all of them.
+    """Send all of the spool, and seal the tasks that are complete; with `seal`, all of them.
 
     A service that is lost on the way is waited for.
 
@@ -108,7 +108,7 @@ class _Watcher:
         self.sent += sum(len(batch.bodies) for batch in batches)
 
     def on_idle(self) -> None:
-        """Nobody waits for that."""
+        """Do nothing, since nobody waits for that."""
 
     def on_trouble(self, trouble: str) -> None:
         if trouble and not self._trouble:

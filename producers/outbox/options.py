@@ -1,4 +1,4 @@
-"""What a producer may hold, and for how long: every bound of it in one place."""
+"""The bounds of a producer: how much it may hold, and for how long."""
 
 from __future__ import annotations
 

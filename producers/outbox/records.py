@@ -1,4 +1,4 @@
-"""How a batch stands in a spool's file: a head that says how long it is, then the bodies.
+"""The records of a spool's file: a head, which says how long a batch is, then its bodies.
 
 Head and bodies have a checksum each. So a flipped byte is noticed wherever it is, and told from a
 record that a kill has cut short: that one has a good head, or not all of one. Every later format
@@ -15,7 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.producers.outbox.batch import Batch
+from pushlane.lanes.segment_log import marks
+from pushlane.producers.outbox.store import Batch
 
 FORMAT = 1
 _NAME = b"PLR"
@@ -30,14 +31,14 @@ _decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
 class Good(NamedTuple):
-    """A batch, and where the next record begins."""
+    """A batch that was read, and where the next record begins."""
 
     batch: Batch
     end: int
 
 
 class Bad(NamedTuple):
-    """Bytes that are no record any more, up to `end`.
+    """A damaged stretch, whose bytes up to `end` are no record any more.
 
     `next_seq` is over every seq that they can have held.
     """
@@ -47,7 +48,7 @@ class Bad(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """From `start` on there is the beginning of a record and no more."""
+    """The beginning of a record, from `start` on, after which there is nothing."""
 
     start: int
 
@@ -63,7 +64,7 @@ def pack(batch: Batch) -> bytes:
 
 
 def scan(data: bytes, next_seq: int = 1) -> Iterator[Found]:
-    """What is in these bytes, whose first seq is `next_seq`; a Torn is the last.
+    """Yield what is in these bytes, whose first seq is `next_seq`; a Torn is the last.
 
     Raises UnknownFormat at a record of a later format.
     """
@@ -92,7 +93,7 @@ def _record(data: bytes, start: int, next_seq: int) -> Found:
 
 
 def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
-    """Its fields, if its checksum holds."""
+    """Return the fields of the head that is here, if its checksum holds."""
     packed = data[start : start + _HEAD.size]
     checksum = data[start + _HEAD.size : start + HEAD_BYTES]
     if len(checksum) < _SUM.size or _SUM.unpack(checksum)[0] != zlib.crc32(packed):
@@ -105,7 +106,7 @@ def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
 
 
 def _no_head(data: bytes, start: int, next_seq: int) -> Found:
-    """Cut short by a kill, left as zeros by a power cut, or changed by something else."""
+    """Judge bytes without a head: cut short by a kill, zeros left by a power cut, or damaged."""
     if len(data) - start < HEAD_BYTES or not data[start:].strip(b"\0"):
         return Torn(start)
     end = _next_head(data, start + 1)
@@ -113,9 +114,5 @@ def _no_head(data: bytes, start: int, next_seq: int) -> Found:
 
 
 def _next_head(data: bytes, start: int) -> int:
-    """Where the next good head is, or the end."""
-    while (start := data.find(_NAME, start)) >= 0:
-        if _head(data, start):
-            return start
-        start += 1
-    return len(data)
+    """Return where the next good head is, or the end of the bytes."""
+    return next((mark for mark in marks(data, _NAME, start) if _head(data, mark)), len(data))

@@ -1,20 +1,29 @@
-"""One file of a spool: records from a first seq on, appended until it is large enough."""
+"""The files of a spool: segments, which hold its records, and the cursor, which says what is sent.
+
+A segment takes records from a first seq on until it is large enough.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 import sys
+import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 from pushlane.lanes.durable import sync
-from pushlane.producers.outbox.files import write_all
+from pushlane.lanes.segment_log import append, write_all
 
 SUFFIX = ".segment"
 CORRUPT = ".corrupt"
 
+_FIELDS = struct.Struct("<QQ")
+_SUM = struct.Struct("<I")
+
 
 class SpoolSegment:
-    """An open file. `size` is the bytes that are whole; `is_bad` once a record in it is not."""
+    """An open file of records; `size` counts its whole bytes, `is_bad` says that one is damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,7 +34,7 @@ class SpoolSegment:
 
     @classmethod
     def create(cls, folder: Path, first_seq: int) -> SpoolSegment:
-        """A new one; its name outlives a power cut, and with it the seqs before."""
+        """Create a segment; its name outlives a power cut, and with it the seqs before it."""
         segment = cls(folder / f"{first_seq:010}{SUFFIX}")
         sync(folder)
         return segment
@@ -35,13 +44,8 @@ class SpoolSegment:
         return int(self.path.name.removesuffix(SUFFIX))
 
     def append(self, content: bytes) -> None:
-        """All of it or nothing: what an error left is cut off again."""
-        try:
-            write_all(self._handle, content, self.size)
-        except OSError:
-            self.cut(self.size)
-            raise
-        self.size += len(content)
+        """Append all of it or nothing. Raises OSError when the disk does not take it."""
+        self.size = append(self._handle, content, self.size)
 
     def read(self, start: int, most_bytes: int = sys.maxsize) -> bytes:
         return os.pread(self._handle, min(most_bytes, self.size - start), start)
@@ -54,6 +58,42 @@ class SpoolSegment:
         if self._synced != self.size:
             os.fsync(self._handle)
             self._synced = self.size
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+class SentSoFar(NamedTuple):
+    """The last acked seq of a spool, and how many of its pushes were published."""
+
+    acked_seq: int
+    published: int
+
+
+class Cursor:
+    """The file that says how far a spool was sent.
+
+    It is written in place at every ack and synced only before segments are deleted. An older one,
+    after a power cut, leads to batches that are sent again, of which the broker keeps one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> SentSoFar:
+        """Return how far the spool was sent; zeros when there is no cursor that can be read."""
+        content = os.pread(self._handle, _FIELDS.size + _SUM.size, 0)
+        packed, checksum = content[: _FIELDS.size], content[_FIELDS.size :]
+        if len(checksum) < _SUM.size or _SUM.unpack(checksum)[0] != zlib.crc32(packed):
+            return SentSoFar(0, 0)
+        return SentSoFar(*_FIELDS.unpack(packed))
+
+    def write(self, sent: SentSoFar) -> None:
+        packed = _FIELDS.pack(*sent)
+        write_all(self._handle, packed + _SUM.pack(zlib.crc32(packed)), 0)
+
+    def sync(self) -> None:
+        os.fsync(self._handle)
 
     def close(self) -> None:
         os.close(self._handle)

@@ -1,4 +1,4 @@
-"""Sends the batches of one stream: register the task, open its lane, publish, and seal in the end.
+"""Sends the batches of one stream: registers the task, opens its lane, publishes, and seals.
 
 A service that is away is waited for. A batch is forgotten only once the broker has it, and one
 that is sent again is the same one, so that it is kept once.
@@ -15,16 +15,16 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed, packed
-from pushlane.lanes.errors import StorageFull, TaskConflict, UnknownLane, UnknownTask, Unreachable
+from pushlane.lanes.errors import TaskConflict, UnknownLane, UnknownTask, Unreachable
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.lease_guard import LeaseGuard
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import Stream
+from pushlane.producers.outbox.store import Batch
 from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
-from pushlane.producers.retry import patiently
+from pushlane.producers.retry import until_reachable
 
 log = logging.getLogger("pushlane.producer")
 
@@ -35,19 +35,19 @@ _OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
 class Watcher(Protocol):
-    """Is told how it goes."""
+    """Follows a sender's work; the sender calls its methods."""
 
     def on_sent(self, batches: Sequence[Batch]) -> None: ...
 
     def on_idle(self) -> None:
-        """All that is kept is sent."""
+        """Take note that all that is kept is sent."""
 
     def on_trouble(self, trouble: str) -> None:
-        """A try failed; empty when one succeeded."""
+        """Take note that a try failed, with the reason; empty when one succeeded."""
 
 
 class SendWorker(Protocol):
-    """Calls a store, on the one thread that may."""
+    """Calls a store's method on the one thread that may."""
 
     def __call__(
         self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -55,7 +55,7 @@ class SendWorker(Protocol):
 
 
 class Sender:
-    """Sends one stream. `is_over` says that nothing more will be kept; `news` that something was.
+    """Sends one stream; `is_over` tells that no more batches come, and `news` that one came.
 
     A stream whose header is sealed then is sealed in the registry.
     """
@@ -77,40 +77,40 @@ class Sender:
         self._news = news
 
     async def run(self) -> None:
-        """Return when it is over and all is sent.
+        """Send until it is over and nothing is left.
 
         Raises:
             Ended: the task has ended.
             TaskConflict: another process feeds it.
         """
         async with AsyncExitStack() as exits:
-            backend = await self._patiently(
+            backend = await self._retried(
                 lambda: exits.enter_async_context(connect(self._settings))
             )
-            await self._patiently(
-                lambda: self._hold(backend).run(lambda: self._feed(backend), lambda: None)
+            await self._retried(
+                lambda: self._lease_guard(backend).run(lambda: self._send(backend), lambda: None)
             )
 
-    async def _feed(self, backend: Backend) -> None:
-        task = await self._patiently(partial(self._open, backend))
+    async def _send(self, backend: Backend) -> None:
+        task = await self._retried(partial(self._open, backend))
         if task.total is not None:  # it was sealed, and then the process was killed
             return
         publication = self._publication(backend, task)
-        sent = 0 if task.bundle else await self._patiently(partial(self._reached, backend, task))
+        sent = 0 if task.bundle else await self._retried(partial(self._reached, backend, task))
         while batches := await self._coming():
             bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
-            await self._patiently(partial(self._publish, publication, bundles))
+            await self._retried(partial(self._publish, publication, bundles))
             if self._stream.header.collapses:  # it was killed, maybe, before it announced these
                 known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
-                await self._patiently(partial(announce, backend, task, known))
+                await self._retried(partial(announce, backend, task, known))
             for batch in batches:
                 await self._work(self._stream.store.ack, batch)
             self._watcher.on_sent(batches)
         if self._stream.header.is_sealed:
-            await self._patiently(partial(publication.seal, self._stream.store.published))
+            await self._retried(partial(publication.seal, self._stream.store.published))
 
     async def _coming(self) -> list[Batch]:
-        """The next batches, as soon as there are any; none when it is over."""
+        """Return the next batches as soon as there are any; none when it is over."""
         while True:
             self._news.clear()
             is_over = self._is_over()  # asked first: what was kept before it is then found
@@ -139,7 +139,7 @@ class Sender:
         return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
 
     async def _reached(self, backend: Backend, task: Task) -> int:
-        """The last seq that an older version has published of what the spool has."""
+        """Return the last seq of the spool that an older version has published already."""
         store = self._stream.store
         stretch = range(store.acked_seq + 1, store.next_seq)
         if self._settings.capabilities.remembers_sources or not stretch:
@@ -159,7 +159,7 @@ class Sender:
             raise Unreachable(str(error)) from error
 
     def _refuse_other(self, known: Task) -> None:
-        """The key of a task in the spool may have been used meanwhile."""
+        """Refuse a task whose key was used by another one while it was in the spool."""
         task = self._stream.task
         if known.id == task.id:
             return
@@ -174,7 +174,7 @@ class Sender:
             "rows under another key"
         )
 
-    def _hold(self, backend: Backend) -> LeaseGuard:
+    def _lease_guard(self, backend: Backend) -> LeaseGuard:
         task_id = self._stream.task.id
         busy = (
             f"task {task_id} is fed by another process, which may have a copy of this spool; end "
@@ -183,20 +183,14 @@ class Sender:
         lease = submit_lease(task_id)
         return LeaseGuard(backend.lease, lease, busy, asyncio.sleep, self._stream.holder)
 
-    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(partial(self._tried, action), self._tell, asyncio.sleep)
-
-    async def _tried(self, action: Callable[[], Awaitable[T]]) -> T:
-        try:
-            result = await action()
-        except StorageFull as error:  # others may free space
-            self._watcher.on_trouble(str(error))
-            raise Unreachable(str(error)) from error
-        except Unreachable as error:
-            self._watcher.on_trouble(str(error))
-            raise
-        self._watcher.on_trouble("")
-        return result
+    async def _retried(self, action: Callable[[], Awaitable[T]]) -> T:
+        return await until_reachable(
+            action,
+            self._tell,
+            asyncio.sleep,
+            on_try=self._watcher.on_trouble,
+            waits_for_space=True,
+        )
 
     def _tell(self, note: str) -> None:
         task = self._stream.task
@@ -210,10 +204,10 @@ class Sender:
 
 
 def _bundles(batch: Batch, most: int, sent: int) -> list[Packed]:
-    """Always the same ones of a batch, but for its pushes up to the seq `sent`: these are there."""
+    """Return the bundles of a batch, always the same ones, without pushes up to the seq `sent`."""
     return list(packed(batch.bodies[_known(batch, sent) :], max(1, most)))
 
 
 def _known(batch: Batch, sent: int) -> int:
-    """How many of its pushes are there."""
+    """Return how many of the batch's pushes are on the lane already."""
     return max(0, sent - batch.first_seq + 1)

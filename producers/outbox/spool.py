@@ -1,4 +1,4 @@
-"""The batches of one task on disk, in files that are written once, sent in order and deleted.
+"""Keeps the batches of one task on disk, in files that are written once, sent in order and deleted.
 
 A batch that was sent was durable here first: so no seq is given out twice, whatever happens. What a
 kill has cut short at the end is cut off; a file with a changed byte is set aside, and what can
@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.producers.outbox.batch import Batch
-from pushlane.producers.outbox.cursor import Cursor, SentSoFar
 from pushlane.producers.outbox.records import HEAD_BYTES, Bad, Good, Torn, pack, scan
-from pushlane.producers.outbox.segment import SUFFIX, SpoolSegment
-from pushlane.producers.outbox.store import READ_BYTES, BatchStore
+from pushlane.producers.outbox.segment import SUFFIX, Cursor, SentSoFar, SpoolSegment
+from pushlane.producers.outbox.store import READ_BYTES, Batch, BatchStore
 
 log = logging.getLogger("pushlane.producer")
 
@@ -27,7 +25,7 @@ SetAside = Callable[[Path], Path]
 
 
 class Spool(BatchStore):
-    """The spool of one task, in a folder of its own. Nobody else may have it open.
+    """The spool of one task, in a folder of its own that nobody else may have open.
 
     `set_aside` moves a corrupt file away, and says where to. `lost` counts the seqs that corrupt
     records have taken, since it was opened. A file is ended when it has `segment_bytes`. Raises
@@ -54,12 +52,12 @@ class Spool(BatchStore):
 
     @property
     def bytes(self) -> int:
-        """What its files take."""
+        """The bytes that its files take."""
         return sum(segment.size for segment in tuple(self._segments))
 
     @property
     def waiting(self) -> int:
-        """Pushes not sent yet; those in corrupt records are among them until they are met."""
+        """The number of pushes not sent yet; those in corrupt records count until they are met."""
         return max(0, self.next_seq - 1 - self.acked_seq)
 
     def append(self, batches: Sequence[Batch], most_bytes: int) -> int:
@@ -108,7 +106,7 @@ class Spool(BatchStore):
             segment.sync()
 
     def finish(self) -> None:
-        """All is sent: close it, and set aside what is corrupt."""
+        """Close the spool, which is all sent, and set aside its corrupt files."""
         self.close()
         for segment in self._segments:
             if segment.is_bad:
@@ -122,12 +120,12 @@ class Spool(BatchStore):
             segment.close()
 
     def _pass(self, seq: int) -> None:
-        """The next to be acked is this seq; those before it that were not are lost."""
+        """Move on to this seq, the next to be acked; earlier ones that were not acked are lost."""
         self.lost += seq - 1 - self.acked_seq
         self.acked_seq = seq - 1
 
     def _restore(self) -> None:
-        """Where it stopped: what is sent, and which seq is the next."""
+        """Read where it stopped: how far it was sent, and which seq is the next."""
         for segment in self._segments:
             next(scan(segment.read(0, HEAD_BYTES)), None)
         sent = self._cursor.read()
@@ -153,7 +151,7 @@ class Spool(BatchStore):
         return self._segments[-1]
 
     def _fetch(self) -> None:
-        """Read on until something is there, or nothing is left."""
+        """Read on until there is a batch, or nothing is left."""
         while not self._fetched:
             segment = self._segments[0]
             if self._offset < segment.size:
@@ -177,7 +175,7 @@ class Spool(BatchStore):
                 return
 
     def _skip(self, segment: SpoolSegment, base: int, found: Bad | Torn) -> None:
-        """Past what is no record. Only the last file of a killed process may end in a torn one."""
+        """Go past bytes that are no record. Only the last file of a killed process may end torn."""
         end = segment.size if isinstance(found, Torn) else base + found.end
         log.error(
             "%s holds %d bytes that are no record any more, from byte %d on: what they held is "
@@ -191,7 +189,7 @@ class Spool(BatchStore):
         self._offset = end
 
     def _drop(self, segment: SpoolSegment) -> None:
-        """All of it is sent. That is made durable first, since the file cannot tell it any more."""
+        """Delete a segment that is all sent, after the cursor that says so is made durable."""
         self._cursor.sync()
         segment.close()
         self._offset = 0

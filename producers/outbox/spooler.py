@@ -1,4 +1,4 @@
-"""Takes batches out of the buffer as they become due, and keeps them until they are sent."""
+"""Takes batches out of the buffer as they become due, and puts them into a store."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.buffer import Buffer
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import SendWorker
-from pushlane.producers.outbox.store import BatchStore
+from pushlane.producers.outbox.store import Batch, BatchStore
 
 _AGAIN_S = 0.5
 
 
 class Spooler:
-    """Keeps what comes in a store, which may grow to `most_bytes`.
+    """Puts the buffer's batches into a store, which may grow to `most_bytes`.
 
     `woken` is set when there may be something to do; it sets `news` when something was kept.
     """
@@ -43,7 +42,7 @@ class Spooler:
         self._unsynced_since: float | None = None
 
     async def run(self, is_closing: Callable[[], bool], gave_up: Callable[[], bool]) -> None:
-        """Return when it is closing and all is kept, or all that fits when it gave up."""
+        """Work until it is closing and all is kept, or, once it gave up, all that fits."""
         while not (is_closing() and self.is_empty) and not gave_up():
             await self._wait()
             await self.keep()
@@ -55,7 +54,7 @@ class Spooler:
         return not self._batches and self._buffer.due_in_s() is None
 
     async def keep(self) -> None:
-        """Keep all that is due, as far as it fits."""
+        """Put all that is due into the store, as far as it fits."""
         self._batches += self._buffer.cut()
         if not self._batches:
             return
@@ -64,7 +63,7 @@ class Spooler:
             self._kept(kept)
 
     async def _append(self) -> tuple[int, str]:
-        """How many were kept, and why not all."""
+        """Append to the store; return how many batches fitted, and why not all did."""
         try:
             kept = await self._work(self._store.append, self._batches, self._most_bytes())
         except OSError as error:
@@ -94,7 +93,7 @@ class Spooler:
         return max(0.0, self._unsynced_since + self._options.fsync_every_s - time.monotonic())
 
     async def _wait(self) -> None:
-        """Until it is woken, or something is due."""
+        """Wait until it is woken, or a batch or a sync is due."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._due_in_s()):
                 await self._woken.wait()

@@ -1,4 +1,4 @@
-"""What a producer counts: one sample at a time, for the application and for Prometheus."""
+"""The counts of a producer, for the application and for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 @dataclass(frozen=True)
 class ProducerStats:
-    """A producer as it is now; counts are since it was opened.
+    """The state of a producer now; its counts are since it was opened.
 
     `buffered` pushes are in memory, `spooled` ones on disk; both are not sent yet. `refused`
     counts pushes that raised BufferFull, `lost` those in corrupt records of the spool (at most so

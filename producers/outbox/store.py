@@ -1,4 +1,4 @@
-"""Where batches are kept until they are sent: the port, and its adapter in memory.
+"""The port for batches that are kept until they are sent, and its adapter in memory.
 
 The other adapter is `producers.outbox.spool`. Calls come from one thread at a time.
 """
@@ -7,15 +7,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
-
-from pushlane.producers.outbox.batch import Batch
+from typing import NamedTuple, Protocol
 
 READ_BYTES = 4 * 1024 * 1024
 
 
+class Batch(NamedTuple):
+    """The bodies of consecutive seqs from `first_seq` on. Its borders never change."""
+
+    first_seq: int
+    bodies: list[bytes]
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.bodies) - 1
+
+    @property
+    def size(self) -> int:
+        """The bytes of its bodies."""
+        return sum(map(len, self.bodies))
+
+
 class BatchStore(Protocol):
-    """Batches in order, each whole, until they are acked.
+    """Keeps batches in order, each of them whole, until they are acked.
 
     `next_seq` is that of the next batch. `published` counts the pushes that were ever acked,
     `acked_seq` is the last of them. `holds_room` says whether what it holds is still in memory.
@@ -27,16 +41,16 @@ class BatchStore(Protocol):
     holds_room: bool
 
     def append(self, batches: Sequence[Batch], most_bytes: int) -> int:
-        """Keep them; how many fitted. Raises OSError when the disk does not take them."""
+        """Keep the batches; return how many fitted. Raises OSError when the disk fails."""
 
     def next(self) -> list[Batch]:
-        """The first that are not acked, some 4 MiB of them; the same ones until they are acked.
+        """Return the first batches not acked, about 4 MiB; the same ones until they are acked.
 
         All of them are durable, as far as the store can make them so.
         """
 
     def ack(self, batch: Batch) -> None:
-        """The first batch is on its lane: it need not be kept."""
+        """Forget the first batch, which is on its lane."""
 
     def sync(self) -> None:
         """Make durable what is kept."""
@@ -69,14 +83,14 @@ class MemoryStore(BatchStore):
         self.published += len(batch.bodies)
 
     def sync(self) -> None:
-        """There is nothing that could be."""
+        """Do nothing, since memory cannot be made durable."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing, since there is nothing to release."""
 
 
 def first_bytes(batches: deque[Batch]) -> list[Batch]:
-    """The first batches, up to about READ_BYTES."""
+    """Return the first batches, up to about READ_BYTES."""
     some: list[Batch] = []
     size = 0
     for batch in batches:

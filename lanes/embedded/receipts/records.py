@@ -1,4 +1,4 @@
-"""The form of a segment: bodies one after the other, each with its length, its time and a checksum.
+"""The records of a segment: each body with its length, its time and a checksum.
 
 A segment's file name is its place in the partition, so that a position is one number that only
 grows. A record that a crash left half written is told from a damaged one: nothing comes after it.
@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from pushlane.lanes.segment_log import marks
 
 _MAGIC = b"plr1"
 _HEAD = struct.Struct("<4sIIQ")
@@ -109,12 +111,10 @@ def _is_whole(content: bytes) -> bool:
 def _next_whole(file: int, offset: int, size: int) -> int | None:
     """Return where the next whole record begins."""
     content = os.pread(file, max(0, size - offset), offset)
-    found = content.find(_MAGIC)
-    while found >= 0:
-        record = _record_at(file, offset + found, size)
+    for mark in marks(content, _MAGIC):
+        record = _record_at(file, offset + mark, size)
         if record is not None and _is_whole_at(file, record):
             return record.start
-        found = content.find(_MAGIC, found + 1)
     return None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from pushlane.lanes.embedded.receipts.records import LogSegment, is_torn, whole_until
+from pushlane.lanes.segment_log import append
 
 
 class Tail:
@@ -45,17 +45,8 @@ class Tail:
 
     def append(self, content: bytes) -> None:
         """Return once the content is on the disk; what was written of it is cut off if it fails."""
-        offset = self.end - self.base
-        try:
-            written = 0
-            while written < len(content):
-                written += os.pwrite(self.file, memoryview(content)[written:], offset + written)
-            os.fdatasync(self.file)
-        except OSError:
-            with suppress(OSError):  # the next one to append looks at it again
-                os.ftruncate(self.file, offset)
-            raise
-        self.end += len(content)
+        size = self.end - self.base
+        self.end = self.base + append(self.file, content, size, durably=True)
 
     def close(self) -> None:
         os.close(self.file)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 import pushlane.cli.submit
+from pushlane.cli.task_options import TaskFlags
 from pushlane.lanes.errors import Unreachable
 from pushlane.producers.request import SubmitProgress, SubmitStage
+from pushlane.producers.task_options import written_options
 from tests.command import Command
 
 ROWS = "recipient,name\na,Ann\nb,Bo\n"
@@ -192,3 +196,7 @@ def test_a_promise_that_cannot_be_meant_is_refused(
 
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert said in ran.stderr
+
+
+def test_every_option_of_a_task_has_a_flag() -> None:
+    assert [field.name for field in fields(TaskFlags)] == list(written_options())

@@ -11,7 +11,7 @@ from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Level, Task
-from pushlane.producers.key_chain import Predecessors
+from pushlane.producers.encoder import Predecessors
 from tests.unit.dispatcher.support import message_of
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), ordered=True)

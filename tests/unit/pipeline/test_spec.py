@@ -9,6 +9,7 @@ import pytest
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import DeliveryMode, Level
+from pushlane.pipeline.fanout.request import FanoutRequest
 from pushlane.pipeline.spec import load_spec, parse_spec
 
 NOW_MS = 1_800_000_000_000
@@ -92,3 +93,13 @@ def test_a_spec_is_checked_as_a_submit_is(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match="quota 3 cannot be given to a low task"):
         spec.check(Settings(data_dir=tmp_path))
+
+
+def test_the_key_of_a_fan_out_is_the_one_that_earlier_versions_made() -> None:
+    options = {"level": "high", "title": "Hi {n}", "attribute": ["city"], "expires": "2h"}
+
+    plain = FanoutRequest(audience="users", spec=parse_spec({"level": "high"}, "here"))
+    given = FanoutRequest(audience="users", spec=parse_spec({**options, "delivery": "once"}, "x"))
+
+    assert plain.task_key == "fanout-c677d544c496cc8f"
+    assert given.task_key == "fanout-2e54be53e84367b2"

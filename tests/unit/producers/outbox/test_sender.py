@@ -22,9 +22,9 @@ from pushlane.lanes.push import Kind, Push, decode, encode
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, Task
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder
 from pushlane.producers.outbox.sender import Sender
+from pushlane.producers.outbox.store import Batch
 from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.task import Level, Task
-from pushlane.producers.outbox.batch import Batch
 from pushlane.producers.outbox.folder import Header, SpoolFolder
 from pushlane.producers.outbox.records import Bad, Good, Torn, pack, scan
 from pushlane.producers.outbox.spool import Spool
+from pushlane.producers.outbox.store import Batch
 
 ROOM = 1_000_000
 
@@ -253,7 +253,7 @@ def test_a_disk_that_is_full_leaves_no_half_record(tmp_path: Path, monkeypatch) 
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("pushlane.producers.outbox.segment.write_all", half)
+            patch.setattr("pushlane.lanes.segment_log.write_all", half)
             with pytest.raises(OSError, match="No space"):
                 spool.append(BATCHES[2:], ROOM)
         spool.append(BATCHES[2:], ROOM)

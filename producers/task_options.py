@@ -1,0 +1,102 @@
+"""The options of a task, declared once: submit, the producer, the CLI and task specs all use them.
+
+A new option is a field here, a flag in `cli.task_options`, and the place where it acts; task specs
+have it by themselves. `producers.validate` refuses values that cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal, get_type_hints
+
+from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
+from pushlane.producers.times import parse_expiry, parse_retention, parse_start
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Everything that a task is asked to be, apart from its rows.
+
+    `recipient` names the column of recipients; `title` and `body` are templates. `data` names
+    columns that go along in `Push.data`. Rows with the same value in the column `ordered_by` are
+    sent one after another. `dedupe` leaves out later rows of a recipient. `collapse` is a template:
+    of an app's pushes to a recipient for which it gives the same text, only the newest that waits
+    is sent. `attributes` and `trace_id` name columns that go into receipts alone, by which reports
+    can tell pushes apart.
+
+    `not_before_ms` is when the task starts, 0 for now; an `expires_at_ms` of 0 means never. The
+    columns of start and expiry are for single pushes. In the hours `quiet` (like 22:00-08:00)
+    recipients are left alone, by the clock of `zone_column`, else of `zone`, else UTC. The lane is
+    kept for `retention_s` after the task's end, the settings' own time unless given; a low task
+    that is given one has a lane of its own. `max_attempts` is the settings' own unless given.
+
+    `delivery` is what is promised of each push (docs/guarantees.md), and `on_unknown` what becomes
+    of a `once` push of which nobody can tell whether it arrived: it is sent again unless given.
+    `bad_rows` says whether a row that cannot be used stops the submit or is skipped.
+    """
+
+    # The key of a fan-out hashes the fields in this order, so it stays as it is.
+    level: Level
+    recipient: str = "recipient"
+    title: str = ""
+    body: str = ""
+    data: tuple[str, ...] = ()
+    ordered_by: str = ""
+    dedupe: Literal["", "recipient"] = ""
+    collapse: str = ""
+    attributes: tuple[str, ...] = ()
+    trace_id: str = ""
+    quota: int = 1
+    name: str = ""
+    key: str = ""
+    app: str = "default"
+    not_before_ms: int = 0
+    expires_at_ms: int = 0
+    not_before_column: str = ""
+    expires_column: str = ""
+    quiet: str = ""
+    zone: str = ""
+    zone_column: str = ""
+    retention_s: float | None = None
+    max_attempts: int | None = None
+    delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
+    on_unknown: OnUnknown | None = None
+    bad_rows: Literal["stop", "skip"] = "stop"
+
+
+_WRITTEN_AS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "attributes": {"attribute": (tuple[str, ...], ())},
+    "not_before_ms": {"not_before": (str, ""), "delay": (str, "")},
+    "expires_at_ms": {"expires": (str, "")},
+    "retention_s": {"retention": (str, "")},
+}
+"""The options that people write in another form, by field: names, types and defaults of that."""
+
+
+def written_options() -> dict[str, tuple[Any, Any]]:
+    """Return the options as people write them, by name: type and default, `...` for none."""
+    kinds = get_type_hints(TaskOptions)
+    written: dict[str, tuple[Any, Any]] = {}
+    for field in fields(TaskOptions):
+        default = ... if field.default is MISSING else field.default
+        written |= _WRITTEN_AS.get(field.name, {field.name: (kinds[field.name], default)})
+    return written
+
+
+def read_options(written: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """Return the fields of TaskOptions from options as people write them, all of them given.
+
+    Raises:
+        BadInput: a time or duration that cannot be read, or has passed.
+    """
+    given = dict(written)
+    start = parse_start(given.pop("not_before"), given.pop("delay"), now_ms)
+    expires, retention = given.pop("expires"), given.pop("retention")
+    return {
+        "attributes": tuple(given.pop("attribute")),
+        "not_before_ms": start,
+        "expires_at_ms": parse_expiry(expires, now_ms) if expires else 0,
+        "retention_s": parse_retention(retention) if retention else None,
+        **given,
+    }

@@ -1,0 +1,148 @@
+"""Refuses options of a task that cannot be meant, and says which and what to give instead.
+
+The times here are those of a whole task; those of single rows are read in `row_times`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.quiet import parse_quiet
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown
+from pushlane.lanes.zones import find_zone
+from pushlane.producers.labels import check_names
+from pushlane.producers.task_options import TaskOptions
+from pushlane.producers.times import LAST_MS
+
+_LONGEST_LABEL = 200
+LONGEST_RETENTION_S = 366 * 86_400
+
+
+def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: int) -> None:
+    """Refuse options of which no task can be made; `attempts` are those that hold for the task.
+
+    Raises:
+        BadInput: a name, key, app, quota, time or number of attempts that cannot be.
+    """
+    _validate_label("name", options.name)
+    _validate_label("key", options.key)
+    _validate_label("app", options.app)
+    if not options.app:
+        raise BadInput("app is empty; name who sends, or leave it out")
+    _validate_quota(options)
+    check_names(options.attributes)
+    if not 1 <= attempts <= MAX_ATTEMPTS:
+        raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
+    _validate_times(options, now_ms)
+    _validate_retention(options, settings)
+    _validate_delivery(options)
+    _validate_together(options)
+
+
+def _validate_label(what: str, text: str) -> None:
+    """Refuse long labels and control characters, since terminals and tables show them."""
+    if len(text) > _LONGEST_LABEL:
+        raise BadInput(f"{what} has {len(text)} characters; use at most {_LONGEST_LABEL}")
+    if not text.isprintable() or text != text.strip():
+        raise BadInput(
+            f"{what} {text[:40]!r} holds control characters, or begins or ends with a space; "
+            "use plain text"
+        )
+
+
+def _validate_quota(options: TaskOptions) -> None:
+    if not 1 <= options.quota <= MAX_QUOTA:
+        raise BadInput(f"quota {options.quota} is not from 1 to {MAX_QUOTA}")
+    if options.level is Level.LOW and options.quota != 1:
+        raise BadInput(
+            f"quota {options.quota} cannot be given to a low task: it shares a pool lane, which "
+            "has no quota of its own; submit it as medium or high, or promote it later"
+        )
+
+
+def _validate_retention(options: TaskOptions, settings: Settings) -> None:
+    kept_s = options.retention_s
+    if kept_s is None:
+        return
+    if not 0 <= kept_s <= LONGEST_RETENTION_S:
+        raise BadInput(f"retention {kept_s:g} s is not from 0 to {LONGEST_RETENTION_S} s (a year)")
+    if not settings.capabilities.retains_freely and kept_s > settings.retention_s:
+        raise BadInput(
+            f"retention {kept_s:g} s is longer than the {settings.retention_s:g} s for which "
+            "Pulsar keeps what is acked; raise retention_s in the settings of every process"
+        )
+
+
+def _validate_together(options: TaskOptions) -> None:
+    if options.dedupe not in ("", "recipient"):
+        raise BadInput(f"dedupe {options.dedupe!r} is not known; use 'recipient', or leave it out")
+    if options.ordered_by and options.collapse:
+        raise BadInput(
+            f"ordered by {options.ordered_by!r} and collapse {options.collapse!r} contradict each "
+            "other: an ordered task sends every push, a collapse key only the newest; leave one out"
+        )
+
+
+def _validate_delivery(options: TaskOptions) -> None:
+    _validate_word("delivery", options.delivery, DeliveryMode)
+    if options.on_unknown is None:
+        return
+    _validate_word("on_unknown", options.on_unknown, OnUnknown)
+    if options.delivery != DeliveryMode.ONCE:
+        raise BadInput(
+            f"on_unknown {options.on_unknown} cannot be given with delivery {options.delivery}: "
+            "it says what becomes of pushes of delivery `once` alone; leave one of the two out"
+        )
+
+
+def _validate_word(what: str, word: str, kind: type[StrEnum]) -> None:
+    known = [member.value for member in kind]
+    if word not in known:
+        raise BadInput(
+            f"unknown {what} {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
+        )
+
+
+def _validate_times(options: TaskOptions, now_ms: int) -> None:
+    """Refuse times that have passed or are in the wrong order, and bad hours and zones."""
+    _validate_hours(options)
+    start_ms, expires_at_ms = options.not_before_ms, options.expires_at_ms
+    if start_ms and start_ms <= now_ms:
+        raise BadInput(
+            f"the start is {_ago(start_ms, now_ms)} in the past; leave it out to start now (a task "
+            "submitted with this key before keeps its start)"
+        )
+    if start_ms > LAST_MS:
+        raise BadInput("the start is after the year 3000; pause the task instead")
+    if expires_at_ms and expires_at_ms <= now_ms:
+        raise BadInput(
+            f"the expiry is {_ago(expires_at_ms, now_ms)} in the past: nothing would be sent"
+        )
+    if expires_at_ms > LAST_MS:
+        raise BadInput("the expiry is after the year 3000; leave it out for one that never comes")
+    if expires_at_ms and expires_at_ms <= start_ms:
+        early_s = (start_ms - expires_at_ms) / 1000
+        raise BadInput(
+            f"the task would expire {early_s:.0f} s before it starts: nothing would be sent; give "
+            "a later expiry or an earlier start"
+        )
+
+
+def _validate_hours(options: TaskOptions) -> None:
+    if options.quiet:
+        parse_quiet(options.quiet)
+    if options.zone:
+        find_zone(options.zone)
+    uses = (options.quiet, options.not_before_column, options.expires_column)
+    if (options.zone or options.zone_column) and not any(uses):
+        raise BadInput(
+            "a time zone says nothing without quiet hours or a column of times; add --quiet "
+            "22:00-08:00, --not-before-column or --expires-column, or leave the zone out"
+        )
+
+
+def _ago(at_ms: int, now_ms: int) -> str:
+    return f"{(now_ms - at_ms) / 1000:.0f} s"
