@@ -173,7 +173,7 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.alerts.alert_service import serve
+        from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
 
     async def work(backend: Backend) -> int:

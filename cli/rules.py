@@ -126,7 +126,7 @@ def add(
     }
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.rules.file import build_rule, read_options, read_rule_file
+        from pushlane.pipeline.rules.rule_file import build_rule, read_options, read_rule_file
     options = {name: value for name, value in given.items() if value is not None}
     base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
     built = build_rule({**base, **read_options(options)}, settings, now_ms())

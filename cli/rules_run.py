@@ -120,10 +120,9 @@ def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
-    from pushlane.pipeline.rules.clock import RealClock
     from pushlane.pipeline.rules.history import iso_utc
     from pushlane.pipeline.rules.manual_runs import ask_again, ask_now, give_up, see_through
-    from pushlane.pipeline.rules.rule_scheduler import RunId
+    from pushlane.pipeline.rules.rule_scheduler import RealClock, RunId
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
@@ -173,8 +172,7 @@ async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> Non
 
 def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
-    from pushlane.pipeline.rules.clock import RealClock
-    from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
+    from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 

@@ -7,7 +7,7 @@ from typing import Any
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column
 from pushlane.cli.times import time_text
-from pushlane.pipeline.rules.due import next_due_ms
+from pushlane.pipeline.rules.due_runs import next_due_ms
 from pushlane.pipeline.rules.history import Run, iso_utc, run_key
 from pushlane.pipeline.rules.rule_store import Page
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -20,6 +21,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
+from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.interrupt import interrupt_waits
 from pushlane.pipeline.traces import without_data
@@ -164,3 +166,46 @@ def _start(conf: SparkConf) -> Jvm:
 def _shown(options: Mapping[str, str]) -> list[tuple[str, str]]:
     """Those that may stand on a command line, where every user of the machine can read them."""
     return [(name, value) for name, value in options.items() if not _SECRET.search(name)]
+
+
+_LEAST = 17
+_DEADLINE_S = 30.0
+_HOW_TO_GET_IT = (
+    f"install a Java runtime, version {_LEAST} or newer (Debian: apt-get install "
+    "default-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one"
+)
+
+
+def require_java() -> None:
+    """Raises BadInput when there is no Java that Spark can run on, with how to get one."""
+    java = _java()
+    if not java:
+        raise BadInput(f"Spark needs Java, and there is none: {_HOW_TO_GET_IT}")
+    found = _major_version(java)
+    if not found:
+        raise BadInput(f"{java} does not say a version of Java: {_HOW_TO_GET_IT}")
+    if found < _LEAST:
+        raise BadInput(f"Java {found} ({java}) is too old for Spark: {_HOW_TO_GET_IT}")
+
+
+def _java() -> str:
+    """JAVA_HOME's, without a look at PATH, as Spark has it; PATH's when that is not set."""
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return shutil.which("java") or ""
+    inside = Path(home, "bin", "java")
+    if not os.access(inside, os.X_OK):
+        raise BadInput(f"JAVA_HOME is {home}, and there is no Java in it: {_HOW_TO_GET_IT}")
+    return str(inside)
+
+
+def _major_version(java: str) -> int:
+    """0 when it says none."""
+    try:
+        ran = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=_DEADLINE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)', ran.stderr)
+    return int(found[1]) if found else 0

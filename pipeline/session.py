@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
-from pushlane.pipeline.java import require_java
-from pushlane.pipeline.jvm import Jvm, jvm
+from pushlane.pipeline.jvm import Jvm, jvm, require_java
 
 MASTER = "local[*]"
 _TRIES = 4  # of a task, as on a cluster: this machine's own masters try once

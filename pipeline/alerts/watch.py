@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import PushlaneError, Unreachable
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
 from pushlane.pipeline.alerts.alert_store import AlertStore, Known
+from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.firing import AlertMessage
-from pushlane.pipeline.alerts.measure import Measured, measure
+from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
 from pushlane.pipeline.reports.counts import Key
 
 Tell = Callable[[str, AlertMessage], Awaitable[str]]
@@ -77,3 +81,45 @@ class Watch:
                 return told, "another process looks after this alert as well"
             known = kept
         return told, ""
+
+
+async def serve(
+    backend: Backend,
+    root: Path,
+    every_s: float | None,
+    stop: asyncio.Event,
+    on_looks: Callable[[list[Look]], None],
+    on_problem: Callable[[str], None],
+) -> int:
+    """How many rules went wrong in the last look; with `every_s` of None there is only one.
+
+    A backend that does not answer is asked again the next time.
+
+    Raises:
+        Unreachable: it does not answer the only look.
+    """
+    async with Webhook() as webhook:
+        watch = Watch(
+            AlertStore(backend.documents),
+            root,
+            webhook.tell,
+            lambda: lag_of(backend.receipts, root),
+        )
+        while True:
+            problems = 0
+            try:
+                looks = await watch.look(now_ms())
+                on_looks(looks)
+                problems = sum(bool(look.problem) for look in looks)
+            except Unreachable as error:
+                if every_s is None:
+                    raise
+                on_problem(str(error))
+            if every_s is None or await _stopped(stop, every_s):
+                return problems
+
+
+async def _stopped(stop: asyncio.Event, within_s: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), within_s)
+    return stop.is_set()

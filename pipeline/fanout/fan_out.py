@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout.publishing import publish
-from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.sessions import Sessions, sessions
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
@@ -35,6 +34,7 @@ from pushlane.pipeline.fanout.stage import (
 from pushlane.producers.input import OnProgress
 from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
+from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.retry import patiently
 from pushlane.producers.task_builder import new_task
@@ -290,3 +290,38 @@ def _last_seqs(manifest: StageManifest, frozen: Frozen) -> Iterator[tuple[Part, 
     for part in manifest.parts:
         found = reached.get(part.first_seq)
         yield part, max(starts[part.first_seq] - 1, found.seq if found else 0)
+
+
+def forgotten(manifest: StageManifest, frozen: Frozen, settings: Settings) -> list[Part]:
+    """Parts that were begun, so long ago that the broker may not know what it has of them; and all
+    that an older version has begun, since it numbered messages in another way.
+
+    The embedded store never forgets.
+    """
+    if settings.broker == "embedded":
+        return []
+    oldest_ms = (time.time() - settings.dedup_window_s) * 1000
+    begun = frozen.reached(manifest.parts)
+    return [
+        part
+        for part in manifest.parts
+        if (found := begun.get(part.first_seq))
+        and found.seq < part.last_seq
+        and (found.at_ms < oldest_ms or manifest.format == 1)
+    ]
+
+
+async def reconcile(
+    backend: Backend, task: Task, manifest: StageManifest, frozen: Frozen, parts: Sequence[Part]
+) -> None:
+    """Make each of these parts go on behind what was published of it.
+
+    Raises:
+        TaskConflict: nobody can know any more.
+    """
+    stretches = [range(part.first_seq, part.last_seq + 1) for part in parts]
+    found = await reached(backend, task, stretches)
+    starts = frozen.starts(manifest.parts)
+    for part, last in zip(parts, found, strict=True):
+        starts[part.first_seq] = max(starts[part.first_seq], last + 1)
+    frozen.start(starts)

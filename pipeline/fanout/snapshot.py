@@ -20,6 +20,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.errors import spark_errors
+from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.fanout.audience import (
     EXCLUDED,
     Audience,
@@ -39,7 +40,6 @@ from pushlane.pipeline.fanout.render import rendered
 from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest
 from pushlane.pipeline.fanout.signature import Signature, difference, signature
 from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, Frozen, StageManifest
-from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
 from pushlane.producers.request import SubmitRequest
 
 _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}

@@ -19,7 +19,7 @@ from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchFiles, repeats_frame
 from pushlane.pipeline.receipts.batch_reading import read_marks
 from pushlane.pipeline.receipts.dedup import ReplaySeen, bitmaps, examine, read_seen
-from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
 from pushlane.pipeline.store.layout import batch_of

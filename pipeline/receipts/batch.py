@@ -23,7 +23,7 @@ from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch_reading import Reading, read_marks
 from pushlane.pipeline.receipts.dedup import Numbers, Seen, as_rows, examine
-from pushlane.pipeline.receipts.sampling import Mode, Pace, choose
+from pushlane.pipeline.receipts.sample_rate import Mode, Pace, choose
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileCounts, Interval, StoreWriter
 from pushlane.pipeline.store.layout import local_uri

@@ -15,10 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.checkpoint import set_aside_if_unfit
-from pushlane.pipeline.receipts.gaps import go_on
-from pushlane.pipeline.receipts.idle_work import Idle
 from pushlane.pipeline.receipts.job_context import SessionOptions, Work, as_ours, opened
+from pushlane.pipeline.receipts.maintenance import Idle
+from pushlane.pipeline.receipts.resume import go_on, set_aside_if_unfit
 from pushlane.pipeline.receipts.stream import BatchGate, start_stream, stop_stream
 
 MOST_BODIES = 4_000

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.errors import PushlaneError, ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.receipts.source import register_source
+from pushlane.pipeline.receipts.log_source import register_source
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.receipts.worker_settings import handed_over
 from pushlane.pipeline.session import MASTER, spark_session

@@ -35,7 +35,7 @@ from pushlane.pipeline.receipts.dedup import (
     without,
 )
 from pushlane.pipeline.receipts.job_context import SessionOptions, Tools, session_and_log
-from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import (
     CorruptStore,
@@ -48,7 +48,7 @@ from pushlane.pipeline.store import (
     open_store,
     store_root,
 )
-from pushlane.pipeline.store.durable import sync_below
+from pushlane.pipeline.store.files import sync_below
 from pushlane.pipeline.store.layout import (
     batch_of,
     current,

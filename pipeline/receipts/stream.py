@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.source import NAME
+from pushlane.pipeline.receipts.log_source import NAME
 from pushlane.pipeline.store.layout import local_uri
 
 OnBatch = Callable[[BatchDone], None]

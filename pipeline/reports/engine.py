@@ -16,7 +16,7 @@ import duckdb
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports.dimensions import TIMES_MS
 from pushlane.pipeline.reports.query import Period
-from pushlane.pipeline.store.errors import CorruptStore
+from pushlane.pipeline.store.files import CorruptStore
 from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 from pushlane.pipeline.reports.latency import QUANTILES, STAGES
 from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
+from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sampling import utc_text
 from pushlane.pipeline.reports.table import Table
 
 _INK = "#010203"

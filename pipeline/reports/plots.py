@@ -16,8 +16,8 @@ import matplotlib.dates
 from matplotlib.figure import Figure
 
 from pushlane.pipeline.reports.latency import QUANTILES
+from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sampling import utc_text
 from pushlane.pipeline.reports.shares import Share
 
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}

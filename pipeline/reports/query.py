@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.reports.conditions import Condition
@@ -64,3 +65,8 @@ class Query:
     def along(self, *by: Dimension) -> Query:
         """Broken down by these instead."""
         return Query(self.period, by, self.where)
+
+
+def utc_text(at_ms: int) -> str:
+    """Return the time in UTC to the minute, as reports show it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

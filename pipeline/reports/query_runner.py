@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pushlane.pipeline.reports import edges, sampling, tasks
+from pushlane.pipeline.reports import caveats, tasks
 from pushlane.pipeline.reports.counts import CountRows, count
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.latency import lateness
@@ -56,7 +56,7 @@ def counts_of(root: Path, query: Query, wish: AnswerOptions) -> Answer:
         return Answer(
             counts,
             _table(engine, asked, wish, counts, names),
-            [*edges.notes(store, query.period), *sampling.notes(store, query.period)],
+            caveats.notes(store, query.period),
         )
 
     return ask(root, query.period, work)

@@ -5,15 +5,14 @@ All times are Unix milliseconds, all days and hours those of UTC.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pushlane.pipeline.reports import clauses, edges, sampling, shares, tasks
+from pushlane.pipeline.reports import caveats, clauses, shares, tasks
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.counts import Count, CountRows, count
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
-from pushlane.pipeline.reports.funnel import Funnel, funnel
 from pushlane.pipeline.reports.latency import Lateness, lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.recipients import recipients
@@ -91,7 +90,7 @@ def make(
         level_shares=shares.by_level(sent, step) if step else [],
         task_shares=_largest(shares.by_task(sent, step)) if step else [],
         hours=count(engine, bare.along(_HOUR).only(_DELIVERED), _MOST_HOURS).rows,
-        notes=[*edges.notes(store, engine.period), *sampling.notes(store, engine.period)],
+        notes=caveats.notes(store, engine.period),
     )
 
 
@@ -130,3 +129,43 @@ def _largest(found: Sequence[Share]) -> list[Share]:
         sent[share.name] = sent.get(share.name, 0) + share.n
     largest = set(sorted(sent, key=lambda name: -sent[name])[:_MOST_TASKS])
     return [share for share in found if share.name in largest]
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """Each step counts pushes; none is larger than the one before.
+
+    `submitted` are the totals of the tasks where the registry knows them, else what has finished.
+    `sent` went to their sink and came to an end there: delivered, or dead.
+    """
+
+    submitted: int
+    sent: int
+    delivered: int
+    displayed: int
+    clicked: int
+    submitted_is_known: bool = False
+
+    def steps(self) -> list[tuple[str, int]]:
+        names = ("submitted", "sent", "delivered", "displayed", "clicked")
+        return [(name, getattr(self, name)) for name in names]
+
+
+def funnel(by_outcome: Mapping[str, int], submitted: int | None = None) -> Funnel:
+    """The steps of what was counted; `submitted` of None is not known.
+
+    Pushes that finished before the period began can be displayed in it: a step is cut to the one
+    before.
+    """
+    delivered = by_outcome.get("delivered", 0)
+    sent = delivered + by_outcome.get("dead", 0)
+    finished = sent + by_outcome.get("expired", 0) + by_outcome.get("dropped", 0)
+    displayed = min(by_outcome.get("displayed", 0), delivered)
+    return Funnel(
+        submitted=max(finished, submitted or 0),
+        sent=sent,
+        delivered=delivered,
+        displayed=displayed,
+        clicked=min(by_outcome.get("clicked", 0), displayed),
+        submitted_is_known=submitted is not None,
+    )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.fanout.request import MEMORY, AudienceCounts, FanoutRequest
-from pushlane.pipeline.rules.file import rule_spec
 from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.rule_file import rule_spec
 from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
 from pushlane.producers.input import OnProgress

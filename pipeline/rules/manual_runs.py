@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.leader import Leader
-from pushlane.pipeline.rules.clock import Clock
 from pushlane.pipeline.rules.history import History, Run, RunState, iso_utc
 from pushlane.pipeline.rules.rule import Rule
-from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler, RunId
+from pushlane.pipeline.rules.rule_scheduler import LEASE, Clock, RuleScheduler, RunId
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.pipeline.rules.run_transitions import ask, withdraw
 from pushlane.pipeline.rules.runner import Expand, Runner

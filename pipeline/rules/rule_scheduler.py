@@ -7,16 +7,17 @@ where it is, for the next one to go on with.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.ports import Fence
-from pushlane.pipeline.rules.clock import Clock
-from pushlane.pipeline.rules.due import next_due_ms, note_due
+from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState
 from pushlane.pipeline.rules.rule_store import Page, RuleStore
 from pushlane.pipeline.rules.runner import Runner
@@ -185,3 +186,20 @@ def _times(page: Page) -> list[int]:
     due_ms = next_due_ms(page.rule, page.history)
     retries = [run.retry_at_ms for run in page.history.open if run.state is RunState.WAITING]
     return [*retries, *([] if due_ms is None else [due_ms])]
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Until the event is set, at most this long."""
+
+
+class RealClock:
+    def now_ms(self) -> int:
+        return task_transitions.now_ms()
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), timeout_s)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
 from pushlane.lanes.ports import Registry
-from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
+from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_store import RuleStore

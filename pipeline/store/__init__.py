@@ -4,7 +4,7 @@ Plain Python and JSON, without Spark: `open_store` for who reads, `StoreWriter` 
 writes. A reader sees one moment, however long it reads.
 """
 
-from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.files import CorruptStore, StoreBusy
 from pushlane.pipeline.store.layout import Generation
 from pushlane.pipeline.store.manifest import (
     FileCounts,

@@ -14,8 +14,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from pushlane.pipeline.store.errors import CorruptStore
-from pushlane.pipeline.store.manifest import write_atomically
+from pushlane.pipeline.store.files import CorruptStore, write_atomically
 
 _CURRENT = "CURRENT"
 _GENERATION = "gen-"

@@ -8,7 +8,6 @@ all, and a manifest once: of two processes that write the same number, one is re
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import TypeVar
@@ -16,8 +15,13 @@ from typing import TypeVar
 import msgspec
 
 from pushlane.lanes.errors import BadInput
-from pushlane.pipeline.store.durable import sync
-from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.files import (
+    CorruptStore,
+    StoreBusy,
+    sync,
+    write_atomically,
+    write_beside,
+)
 
 VERSION = 1
 _DIGITS = 12
@@ -179,7 +183,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         StoreBusy: there is one of this number, or the file was taken away by who writes now.
     """
     path = folder / _name(manifest.number)
-    unfinished = _unfinished(path, msgspec.json.encode(manifest))
+    unfinished = write_beside(path, msgspec.json.encode(manifest))
     try:
         os.link(unfinished, path)
     except (FileExistsError, FileNotFoundError) as error:
@@ -252,24 +256,7 @@ def _number(path: Path) -> int:
         raise CorruptStore.of(path, "this is no manifest") from error
 
 
-def write_atomically(path: Path, body: bytes) -> None:
-    """Replace the file as a whole; it outlives a power cut once this returns."""
-    _unfinished(path, body).replace(path)
-    sync(path.parent)
-
-
 def remove_unfinished(folder: Path) -> None:
     """What was being written when its process was killed; who still writes it is refused then."""
     for path in folder.glob(".*.json.*"):
         path.unlink(missing_ok=True)
-
-
-def _unfinished(path: Path, body: bytes) -> Path:
-    """The content beside its place, down on the disk, under a name that nobody else has."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with unfinished.open("xb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    return unfinished

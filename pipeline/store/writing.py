@@ -17,8 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pushlane.pipeline.store.durable import sync_below
-from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.files import CorruptStore, StoreBusy, sync_below
 from pushlane.pipeline.store.layout import (
     Generation,
     batch_names,

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.pipeline.receipts.compaction.amend import find_amendments
 from pushlane.pipeline.receipts.compaction.merge import (
+    find_amendments,
     merged_seen,
     read_table,
     write_counts,

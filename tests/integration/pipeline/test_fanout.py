@@ -32,7 +32,7 @@ from pushlane.lanes.task import Level, Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout import publishing
 from pushlane.pipeline.fanout import snapshot as freeze_module
-from pushlane.pipeline.fanout.reconcile import reconcile
+from pushlane.pipeline.fanout.fan_out import reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest
 from pushlane.pipeline.fanout.source import bound
 from pushlane.pipeline.fanout.stage import FanoutStage, Part

@@ -15,8 +15,7 @@ pytest.importorskip("pyspark")
 
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.pipeline.interrupt import interrupt_stops, interrupt_waits
-from pushlane.pipeline.java import require_java
-from pushlane.pipeline.jvm import reason_in
+from pushlane.pipeline.jvm import reason_in, require_java
 from pushlane.pipeline.session import MASTER, spark_session, tried
 
 

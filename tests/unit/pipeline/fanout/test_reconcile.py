@@ -15,7 +15,7 @@ from pushlane.lanes.push import Kind, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, Task
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
+from pushlane.pipeline.fanout.fan_out import forgotten, reconcile
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature
 from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, Frozen, Part, StageManifest

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts import sync_log
-from pushlane.pipeline.receipts.source import Range, ReceiptsSource
+from pushlane.pipeline.receipts.log_source import Range, ReceiptsSource
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
 from pushlane.pipeline.receipts.worker_settings import handed_over
 from tests.receipt_bodies import body

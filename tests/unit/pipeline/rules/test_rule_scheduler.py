@@ -11,7 +11,7 @@ from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
+from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import RunState, run_key
 from pushlane.pipeline.rules.manual_runs import ask_again, ask_now, give_up, see_through
 from pushlane.pipeline.rules.rule_scheduler import LEASE, LOOK_S, RunId

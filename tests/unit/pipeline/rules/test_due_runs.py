@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.pipeline.rules.due import note_due, overdue
+from pushlane.pipeline.rules.due_runs import note_due, overdue
 from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.run_transitions import ask, begin, end

@@ -7,10 +7,15 @@ that is damaged, or goes on elsewhere, is set aside and named.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
-from pushlane.pipeline.receipts.source import as_positions
+from pushlane.lanes.task_transitions import now_ms
+from pushlane.pipeline.receipts.log_source import as_positions
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.store import Gap, StoreState, StoreWriter
 
 
 def set_aside_if_unfit(checkpoint: Path, positions: Sequence[str]) -> str:
@@ -57,3 +62,46 @@ def _offset(path: Path) -> list[str]:
 def _free(checkpoint: Path) -> Path:
     taken = sum(1 for _ in checkpoint.parent.glob(f"{checkpoint.name}-aside-*"))
     return checkpoint.with_name(f"{checkpoint.name}-aside-{taken + 1}")
+
+
+def go_on(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:
+    """The positions to begin at, and what to say of receipts that are missing; empty if none are.
+
+    Spark's checkpoint may plan to read what is gone, so it goes first: a job without one begins
+    where the manifests end.
+    """
+    positions = writer.state.positions
+    if positions is None:
+        _forget(writer.generation.checkpoint)
+        return log.first(), ""
+    kept = log.kept(positions)
+    if kept == positions:
+        return positions, ""
+    gaps = _gaps(writer.state, positions, kept)
+    _forget(writer.generation.checkpoint)
+    writer.publish("gap", writer.begin(), positions=kept, gaps=gaps)
+    return kept, _told(gaps)
+
+
+def _gaps(state: StoreState, positions: list[str], kept: list[str]) -> list[Gap]:
+    at_ms = now_ms()
+    return [
+        Gap(place, start, end, state.last_batch_at_ms, at_ms)
+        for place, (start, end) in enumerate(zip_longest(positions, kept, fillvalue=""))
+        if start != end
+    ]
+
+
+def _forget(checkpoint: Path) -> None:
+    if checkpoint.exists():
+        shutil.rmtree(checkpoint)
+
+
+def _told(gaps: list[Gap]) -> str:
+    count = len(gaps)
+    partitions = "a partition" if count == 1 else f"{count} partitions"
+    return (
+        f"the log has dropped receipts of {partitions} that were not read yet, and goes on with "
+        "its oldest; `pushlane pipeline status` shows where. Raise receipts_max_bytes, set "
+        "receipts=required, or keep `pushlane pipeline run` going"
+    )

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pushlane.pipeline.receipts.checkpoint import set_aside_if_unfit
-from pushlane.pipeline.receipts.source import as_offset
+from pushlane.pipeline.receipts.log_source import as_offset
+from pushlane.pipeline.receipts.resume import set_aside_if_unfit
 
 
 @pytest.fixture

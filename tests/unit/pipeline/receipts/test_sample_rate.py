@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushlane.lanes.settings import load
-from pushlane.pipeline.receipts.sampling import LEAST, Pace, choose
+from pushlane.pipeline.receipts.sample_rate import LEAST, Pace, choose
 
 
 @pytest.fixture

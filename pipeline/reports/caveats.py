@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
-from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.engine import ROLLED_UP_MS
+from pushlane.pipeline.reports.query import Period, utc_text
 from pushlane.pipeline.store import Interval, Store
 from pushlane.pipeline.store.reading import ADDITIVE
 
@@ -26,7 +26,11 @@ def sampled(store: Store, period: Period) -> list[Interval]:
 
 def notes(store: Store, period: Period) -> list[str]:
     """What a reader of this period has to know, a line each."""
-    return [*_gone(store, period), *_sampled(sampled(store, period))]
+    return [
+        *_cut_steps(store, period),
+        *_gone(store, period),
+        *_sampled(sampled(store, period)),
+    ]
 
 
 def _gone(store: Store, period: Period) -> list[str]:
@@ -64,6 +68,21 @@ def _sampled(intervals: list[Interval]) -> list[str]:
     ]
 
 
-def utc_text(at_ms: int) -> str:
-    """To the minute, as reports show times."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _cut_steps(store: Store, period: Period) -> list[str]:
+    """One line for each end that cuts such a step: its first instant decides for all of it."""
+    ends = {period.since_ms: "is left out", period.until_ms: "is counted as a whole"}
+    found = ((_cut(store, end_ms), what) for end_ms, what in ends.items())
+    return [
+        f"counts are kept by the {word} there: that of {utc_text(start_ms)} {what}"
+        for (word, start_ms), what in found
+        if word
+    ]
+
+
+def _cut(store: Store, end_ms: int) -> tuple[str, int]:
+    """The longest step that may hold counts on both sides; no word for none."""
+    for table, step_ms in reversed(ROLLED_UP_MS.items()):
+        start_ms = end_ms - end_ms % step_ms
+        if start_ms < end_ms and store.files(table, start_ms, start_ms + 1):
+            return table.removesuffix("s"), start_ms
+    return "", 0

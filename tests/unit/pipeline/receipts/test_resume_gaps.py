@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.gaps import go_on
+from pushlane.pipeline.receipts.resume import go_on
 from pushlane.pipeline.receipts.status import status
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter, open_store, store_root

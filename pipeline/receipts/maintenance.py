@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.backfill import fill_next
-from pushlane.pipeline.receipts.compaction.run import compact
+from pushlane.pipeline.receipts.compaction.run import Compacted, compact
+from pushlane.pipeline.receipts.job_context import SessionOptions, opened
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
 
@@ -64,3 +65,16 @@ class Idle:
     @property
     def _since_compacted(self) -> int:
         return self.writer.state.number - self._compacted
+
+
+def tidy(settings: Settings, session: SessionOptions, on_note: Callable[[str], None]) -> Compacted:
+    """Fill up sampled batches, then compact.
+
+    Raises:
+        StoreBusy: a job writes the store, and does the same when it has nothing else to do.
+    """
+    with opened(settings, session) as work:
+        idle = Idle(*work, on_note)
+        while idle.is_waiting:
+            idle.fill()
+        return compact(work.spark, work.writer, settings)

@@ -1,0 +1,59 @@
+"""What outlives a power cut: a file and the folders that name it, down on the disk."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from pushlane.lanes.errors import PushlaneError
+
+
+def sync(path: Path) -> None:
+    """A file's content, or a folder's names."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_below(folder: Path, paths: Iterable[str]) -> None:
+    """These files, and every folder from each of them up to this one."""
+    files = [folder / path for path in paths]
+    above = {each for file in files for each in file.parents if each.is_relative_to(folder)}
+    for each in (*files, *sorted(above, reverse=True)):
+        sync(each)
+
+
+MEND = "`pushlane pipeline replay --since TIME` rebuilds the store from the log of receipts"
+
+
+class CorruptStore(PushlaneError):
+    """A file of the store is damaged or missing; the store can be rebuilt from the log."""
+
+    @staticmethod
+    def of(path: Path, what: str) -> CorruptStore:
+        return CorruptStore(f"{path}: {what}; {MEND}")
+
+
+class StoreBusy(PushlaneError):
+    """Another process writes this store."""
+
+
+def write_atomically(path: Path, body: bytes) -> None:
+    """Replace the file as a whole; it outlives a power cut once this returns."""
+    write_beside(path, body).replace(path)
+    sync(path.parent)
+
+
+def write_beside(path: Path, body: bytes) -> Path:
+    """The content beside its place, down on the disk, under a name that nobody else has."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with unfinished.open("xb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    return unfinished
