@@ -31,8 +31,8 @@ from pushlane.producers.times import parse_age
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
     from pushlane.pipeline.alerts.alert_store import AlertStore
-    from pushlane.pipeline.alerts.firing import State
-    from pushlane.pipeline.alerts.watch import Look
+    from pushlane.pipeline.alerts.firing import AlertState
+    from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
 T = TypeVar("T")
@@ -118,8 +118,8 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Show an alert, and what is known of it: which groups fire, since when."""
 
-    async def load(book: AlertStore) -> tuple[AlertRule, State]:
-        return await book.rule(name), (await book.known(name)).state
+    async def load(book: AlertStore) -> tuple[AlertRule, AlertState]:
+        return await book.rule(name), (await book.load_state(name)).state
 
     rule, groups = _in_book(flags, load)
     if as_json:
@@ -191,7 +191,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _say(looks: list[Look]) -> None:
+def _say(looks: list[AlertCheck]) -> None:
     for look in looks:
         for line in look_line(look):
             note(line)

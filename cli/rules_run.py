@@ -112,7 +112,7 @@ def _expander(
 def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    page = on_backend(settings, lambda backend: RuleStore(backend.documents).page(name))
+    page = on_backend(settings, lambda backend: RuleStore(backend.documents).record(name))
     counts = asyncio.run(expander.count(page.rule))
     if as_json:
         print_json(counts)
@@ -121,18 +121,25 @@ def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
     from pushlane.pipeline.rules.history import iso_utc
-    from pushlane.pipeline.rules.manual_runs import ask_again, ask_now, give_up, see_through
+    from pushlane.pipeline.rules.manual_runs import (
+        request_again,
+        request_now,
+        wait_for_end,
+        withdraw_request,
+    )
     from pushlane.pipeline.rules.rule_scheduler import RealClock, RunId
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
         book, now = RuleStore(backend.documents), now_ms()
-        at_ms = await (ask_again(book, name, _at_ms(at), now) if at else ask_now(book, name, now))
+        at_ms = await (
+            request_again(book, name, _at_ms(at), now) if at else request_now(book, name, now)
+        )
         wanted = RunId(name, at_ms)
         try:
-            return await see_through(backend, wanted, expander, RealClock(), note)
+            return await wait_for_end(backend, wanted, expander, RealClock(), note)
         except asyncio.CancelledError:  # Ctrl-C
-            await give_up(book, wanted)
+            await withdraw_request(book, wanted)
             note(f"what has begun goes on with: pushlane rules run {name} --at {iso_utc(at_ms)}")
             raise
 

@@ -12,7 +12,7 @@ from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
-from pushlane.pipeline.alerts.firing import State
+from pushlane.pipeline.alerts.firing import AlertState
 
 log = logging.getLogger("pushlane.shelf")
 
@@ -21,10 +21,10 @@ _STATE = "alert-state"
 MOST_RULES = 1_000
 
 
-class Known(NamedTuple):
+class StoredAlertState(NamedTuple):
     """The state of a rule, at the version that it is replaced at."""
 
-    state: State
+    state: AlertState
     version: int | None
 
 
@@ -74,18 +74,20 @@ class AlertStore:
             raise await self._unknown(name)
         await self._documents.remove(_STATE, name)
 
-    async def known(self, name: str) -> Known:
+    async def load_state(self, name: str) -> StoredAlertState:
         found = await self._documents.get(_STATE, name)
         if found is None:
-            return Known({}, None)
-        return Known(msgspec.json.decode(found.body, type=State), found.version)
+            return StoredAlertState({}, None)
+        return StoredAlertState(msgspec.json.decode(found.body, type=AlertState), found.version)
 
-    async def keep(self, name: str, state: State, known: Known) -> Known | None:
+    async def save_state(
+        self, name: str, state: AlertState, known: StoredAlertState
+    ) -> StoredAlertState | None:
         """What is known from now on; None when another process has changed it meanwhile."""
         if state == known.state:
             return known
         version = await self._documents.put(_STATE, name, msgspec.json.encode(state), known.version)
-        return None if version is None else Known(state, version)
+        return None if version is None else StoredAlertState(state, version)
 
     async def _unknown(self, name: str) -> BadInput:
         names = [rule.name for rule in await self.rules()]

@@ -45,7 +45,7 @@ class Webhook:
     async def __aexit__(self, *error: object) -> None:
         await self._client.close()
 
-    async def tell(self, url: str, message: AlertMessage) -> str:
+    async def send(self, url: str, message: AlertMessage) -> str:
         """Empty once the webhook has taken it; else why it did not, after the last attempt."""
         why = await self._post(url, message)
         for wait_s in _WAITS_S:

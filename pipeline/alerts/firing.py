@@ -47,17 +47,17 @@ class AlertGroup(msgspec.Struct, frozen=True):
     pending: AlertMessage | None = None
 
 
-State = dict[str, AlertGroup]
+AlertState = dict[str, AlertGroup]
 
 
-def judge(
+def next_state(
     rule: AlertRule, state: Mapping[str, AlertGroup], found: Mapping[Key, Measured], now_ms: int
-) -> State:
+) -> AlertState:
     """What is known now. A message that could not be told yet comes first."""
     by_name = {group_name(key): (key, measured) for key, measured in found.items()}
     names = sorted(by_name, key=lambda name: name not in state)
     gone = [name for name in state if name not in by_name]
-    new: State = {}
+    new: AlertState = {}
     for name in (*gone, *names):
         key, measured = by_name.get(name) or (_key(name), Measured(0.0, 0))
         group = _next(rule, state.get(name), key, measured, now_ms)
@@ -66,7 +66,7 @@ def judge(
     return new
 
 
-def told(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> State:
+def after_delivery(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> AlertState:
     """After its pending message was taken."""
     group = state[name]
     rest = {other: kept for other, kept in state.items() if other != name}
@@ -105,16 +105,16 @@ def _next(
     if not is_alarming(rule, measured, is_known=group is not None):
         if group is None or not group.told:
             return None
-        return _say(rule, group, key, measured, now_ms, "recovered")
+        return _announced(rule, group, key, measured, now_ms, "recovered")
     group = group or AlertGroup(now_ms)
     if not group.told:
         is_due = now_ms - group.since_ms >= rule.for_s * 1000
-        return _say(rule, group, key, measured, now_ms, "firing") if is_due else group
+        return _announced(rule, group, key, measured, now_ms, "firing") if is_due else group
     is_due = bool(rule.remind_s) and now_ms - group.told_at_ms >= rule.remind_s * 1000
-    return _say(rule, group, key, measured, now_ms, "reminder") if is_due else group
+    return _announced(rule, group, key, measured, now_ms, "reminder") if is_due else group
 
 
-def _say(
+def _announced(
     rule: AlertRule, group: AlertGroup, key: Key, measured: Measured, now_ms: int, status: str
 ) -> AlertGroup:
     labels = [dimension.heading for dimension in rule.dimensions]

@@ -17,17 +17,17 @@ from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
-from pushlane.pipeline.alerts.alert_store import AlertStore, Known
+from pushlane.pipeline.alerts.alert_store import AlertStore, StoredAlertState
 from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.firing import AlertMessage
 from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
 from pushlane.pipeline.reports.counts import Key
 
-Tell = Callable[[str, AlertMessage], Awaitable[str]]
+Send = Callable[[str, AlertMessage], Awaitable[str]]
 
 
 @dataclass(frozen=True)
-class Look:
+class AlertCheck:
     """One look at one rule: what was found, told, and what went wrong, if anything."""
 
     rule: AlertRule
@@ -36,47 +36,49 @@ class Look:
     problem: str = ""
 
 
-class Watch:
+class AlertWatcher:
     """`tell` posts a message and says why it could not; `lag` is what the store has not read."""
 
     def __init__(
-        self, book: AlertStore, root: Path, tell: Tell, lag: Callable[[], Awaitable[int | None]]
+        self, store: AlertStore, root: Path, send: Send, lag: Callable[[], Awaitable[int | None]]
     ) -> None:
-        self._book = book
+        self._store = store
         self._root = root
-        self._tell = tell
+        self._send = send
         self._lag = lag
 
-    async def look(self, now_ms: int) -> list[Look]:
+    async def check_all(self, now_ms: int) -> list[AlertCheck]:
         """At every rule; one that goes wrong does not keep the others from being looked at."""
         lag = await self._lag()
-        return [await self._look(rule, now_ms, lag) for rule in await self._book.rules()]
+        return [await self._check(rule, now_ms, lag) for rule in await self._store.rules()]
 
-    async def _look(self, rule: AlertRule, now_ms: int, lag: int | None) -> Look:
+    async def _check(self, rule: AlertRule, now_ms: int, lag: int | None) -> AlertCheck:
         try:
             found = await asyncio.to_thread(measure, self._root, rule, now_ms, lag)
         except PushlaneError as error:
-            return Look(rule, {}, [], str(error))
-        known = await self._book.known(rule.name)
-        state = firing.judge(rule, known.state, found, now_ms)
-        kept = await self._book.keep(rule.name, state, known)
+            return AlertCheck(rule, {}, [], str(error))
+        known = await self._store.load_state(rule.name)
+        state = firing.next_state(rule, known.state, found, now_ms)
+        kept = await self._store.save_state(rule.name, state, known)
         if kept is None:
-            return Look(rule, found, [], "another process looks after this alert as well")
-        messages, problem = await self._tell_all(rule, kept, now_ms)
-        return Look(rule, found, messages, problem)
+            return AlertCheck(rule, found, [], "another process looks after this alert as well")
+        messages, problem = await self._send_pending(rule, kept, now_ms)
+        return AlertCheck(rule, found, messages, problem)
 
-    async def _tell_all(
-        self, rule: AlertRule, known: Known, now_ms: int
+    async def _send_pending(
+        self, rule: AlertRule, known: StoredAlertState, now_ms: int
     ) -> tuple[list[AlertMessage], str]:
         told: list[AlertMessage] = []
         for name, group in list(known.state.items()):
             if group.pending is None:
                 continue
-            why = await self._tell(rule.url, group.pending)
+            why = await self._send(rule.url, group.pending)
             if why:
                 return told, f"the webhook on {rule.host} did not take it: {why}"
             told.append(group.pending)
-            kept = await self._book.keep(rule.name, firing.told(known.state, name, now_ms), known)
+            kept = await self._store.save_state(
+                rule.name, firing.after_delivery(known.state, name, now_ms), known
+            )
             if kept is None:
                 return told, "another process looks after this alert as well"
             known = kept
@@ -88,7 +90,7 @@ async def serve(
     root: Path,
     every_s: float | None,
     stop: asyncio.Event,
-    on_looks: Callable[[list[Look]], None],
+    on_looks: Callable[[list[AlertCheck]], None],
     on_problem: Callable[[str], None],
 ) -> int:
     """How many rules went wrong in the last look; with `every_s` of None there is only one.
@@ -99,16 +101,16 @@ async def serve(
         Unreachable: it does not answer the only look.
     """
     async with Webhook() as webhook:
-        watch = Watch(
+        watcher = AlertWatcher(
             AlertStore(backend.documents),
             root,
-            webhook.tell,
+            webhook.send,
             lambda: lag_of(backend.receipts, root),
         )
         while True:
             problems = 0
             try:
-                looks = await watch.look(now_ms())
+                looks = await watcher.check_all(now_ms())
                 on_looks(looks)
                 problems = sum(bool(look.problem) for look in looks)
             except Unreachable as error:

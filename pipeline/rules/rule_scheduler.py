@@ -19,7 +19,7 @@ from pushlane.lanes.leader import Leader
 from pushlane.lanes.ports import Fence
 from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState
-from pushlane.pipeline.rules.rule_store import Page, RuleStore
+from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 from pushlane.pipeline.rules.runner import Runner
 
 log = logging.getLogger("pushlane.rules")
@@ -39,13 +39,13 @@ class RuleScheduler:
 
     def __init__(
         self,
-        book: RuleStore,
+        store: RuleStore,
         runner: Runner,
         leader: Leader,
         clock: Clock,
         only: RunId | None = None,
     ) -> None:
-        self._book = book
+        self._store = store
         self._runner = runner
         self._leader = leader
         self._clock = clock
@@ -107,26 +107,26 @@ class RuleScheduler:
         if fence is None:
             return LOOK_S
         await self._collect()
-        pages = [await self._noted(page, fence) for page in await self._book.pages()]
-        if self._current is None and (chosen := self._choose(pages)):
+        records = [await self._noted(record, fence) for record in await self._store.records()]
+        if self._current is None and (chosen := self._choose(records)):
             self._begin(chosen, fence)
-        return self._wait_s(pages)
+        return self._wait_s(records)
 
-    async def _noted(self, page: Page, fence: Fence) -> Page:
+    async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:
         """With what came due written down."""
-        rule, now_ms = page.rule, self._clock.now_ms()
+        rule, now_ms = record.rule, self._clock.now_ms()
         noted = partial(note_due, rule, now_ms=now_ms, fence=fence.number)
-        if noted(page.history) == page.history:
-            return page
-        return Page(rule, await self._book.change_history(rule.name, noted))
+        if noted(record.history) == record.history:
+            return record
+        return RuleRecord(rule, await self._store.change_history(rule.name, noted))
 
-    def _choose(self, pages: Iterable[Page]) -> RunId | None:
+    def _choose(self, records: Iterable[RuleRecord]) -> RunId | None:
         """What was begun goes first, then what has been due for longest."""
         ready = [
-            (not run.has_begun, run.at_ms, page.rule.name)
-            for page in pages
-            for run in _ready(page, self._clock.now_ms())
-            if self._only in (None, (page.rule.name, run.at_ms))
+            (not run.has_begun, run.at_ms, record.rule.name)
+            for record in records
+            for run in _ready(record, self._clock.now_ms())
+            if self._only in (None, (record.rule.name, run.at_ms))
         ]
         if not ready:
             return None
@@ -138,10 +138,10 @@ class RuleScheduler:
         self._current = asyncio.create_task(work, name=f"rule {chosen.rule}")
         self._current.add_done_callback(lambda _: self._wake.set())
 
-    def _wait_s(self, pages: Iterable[Page]) -> float:
+    def _wait_s(self, records: Iterable[RuleRecord]) -> float:
         """At most a look's time: rules change, and the lease has to be kept."""
         now_ms = self._clock.now_ms()
-        times = [at_ms for page in pages for at_ms in _times(page) if at_ms > now_ms]
+        times = [at_ms for record in records for at_ms in _times(record) if at_ms > now_ms]
         return min([LOOK_S, *((at_ms - now_ms) / 1000 for at_ms in times)])
 
     async def _collect(self) -> None:
@@ -173,18 +173,18 @@ class RuleScheduler:
             log.warning("the lease could not be given back", extra={"action": "service_lost"})
 
 
-def _ready(page: Page, now_ms: int) -> list[Run]:
+def _ready(record: RuleRecord, now_ms: int) -> list[Run]:
     """The runs of a rule that can be carried out now: one after the other."""
-    begun = [run for run in page.history.open if run.has_begun]
+    begun = [run for run in record.history.open if run.has_begun]
     if not begun:
-        return page.history.open
+        return record.history.open
     return [run for run in begun if run.state is RunState.RUNNING or run.retry_at_ms <= now_ms]
 
 
-def _times(page: Page) -> list[int]:
+def _times(record: RuleRecord) -> list[int]:
     """When there may be something to do for a rule."""
-    due_ms = next_due_ms(page.rule, page.history)
-    retries = [run.retry_at_ms for run in page.history.open if run.state is RunState.WAITING]
+    due_ms = next_due_ms(record.rule, record.history)
+    retries = [run.retry_at_ms for run in record.history.open if run.state is RunState.WAITING]
     return [*retries, *([] if due_ms is None else [due_ms])]
 
 

@@ -21,7 +21,7 @@ _HISTORY = "rule-history"
 _MOST_TRIES = 100
 
 
-class Page(NamedTuple):
+class RuleRecord(NamedTuple):
     """A rule with what became of its runs."""
 
     rule: Rule
@@ -33,25 +33,25 @@ class RuleStore:
         self._documents = documents
         self._once = Once(log)
 
-    async def pages(self) -> list[Page]:
+    async def records(self) -> list[RuleRecord]:
         """All rules, by name; but those that only a newer version understands."""
         rules = await self._documents.list(_RULE)
         kept = {one.name: one.body for one in await self._documents.list(_HISTORY)}
-        pages: list[Page] = []
+        records: list[RuleRecord] = []
         for name, _, body in rules:
             try:
                 history = decode_history(name, kept[name]) if name in kept else History()
-                pages.append(Page(decode_rule(name, body), history))
+                records.append(RuleRecord(decode_rule(name, body), history))
             except UnknownFormat as error:
                 self._once.tell(name, error)
-        return pages
+        return records
 
-    async def page(self, name: str) -> Page:
+    async def record(self, name: str) -> RuleRecord:
         """Raises BadInput when there is no such rule; says which is near."""
         found = await self._documents.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
-        return Page(decode_rule(name, found.body), await self.history(name))
+        return RuleRecord(decode_rule(name, found.body), await self.history(name))
 
     async def history(self, name: str) -> History:
         found = await self._documents.get(_HISTORY, name)

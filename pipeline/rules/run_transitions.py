@@ -59,7 +59,7 @@ def end(
     return edit
 
 
-def try_again(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
+def retry_later(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
     """After a failure that may pass: 30 s later, then four times as long each time."""
 
     def edit(history: History) -> History:
@@ -76,7 +76,7 @@ def try_again(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
     return edit
 
 
-def ask(at_ms: int) -> Edit:
+def request_run(at_ms: int) -> Edit:
     """Somebody wants this run, scheduled or not. One that is open or done stays as it is.
 
     Raises BadInput when too many wait already.
@@ -95,7 +95,7 @@ def ask(at_ms: int) -> Edit:
     return edit
 
 
-def withdraw(at_ms: int) -> Edit:
+def withdraw_run(at_ms: int) -> Edit:
     """Whoever asked for the run has gone before it began."""
 
     def edit(history: History) -> History:

@@ -16,7 +16,7 @@ from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_store import RuleStore
-from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, try_again
+from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, retry_later
 
 log = logging.getLogger("pushlane.rules")
 
@@ -46,9 +46,9 @@ Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 class Runner:
     def __init__(
-        self, book: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
+        self, store: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
     ) -> None:
-        self._book = book
+        self._store = store
         self._registry = registry
         self._expand = expand
         self._now_ms = now_ms
@@ -60,13 +60,13 @@ class Runner:
             Superseded: another leader has taken the run over.
             Unreachable: the shelf does not answer; the run is still as it was last written down.
         """
-        rule = (await self._book.page(name)).rule
+        rule = (await self._store.record(name)).rule
         started = begin(rule, at_ms, fence, self._now_ms())
-        run = (await self._book.change_history(name, started)).find(at_ms)
+        run = (await self._store.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
             _say(name, run)
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
-            run = (await self._book.change_history(name, ended)).find(at_ms)
+            run = (await self._store.change_history(name, ended)).find(at_ms)
         if run is not None:
             _say(name, run)
 
@@ -89,7 +89,7 @@ class Runner:
 
     async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
         if may_pass and run.failures + 1 < MOST_FAILURES:
-            return try_again(run.at_ms, run.fence, self._now_ms(), reason)
+            return retry_later(run.at_ms, run.fence, self._now_ms(), reason)
         task_id, total = await self._published(order.key)
         return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
 
