@@ -89,8 +89,8 @@ def compact(
     Sampled batches get all their rows back first. A job that runs does all this when it is idle.
     """
     with pipeline_extra():
-        from pushlane.pipeline.receipts.maintenance import tidy
-    done = tidy(flags.settings(), session_options(master, memory, conf), note)
+        from pushlane.pipeline.receipts.maintenance import maintain
+    done = maintain(flags.settings(), session_options(master, memory, conf), note)
     if as_json:
         print_json(asdict(done))
     else:

@@ -20,7 +20,7 @@ from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.latency import QUANTILES, lateness
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.query_runner import ask
+from pushlane.pipeline.reports.query_runner import run_query
 from pushlane.pipeline.reports.shares import SentByLevel, Share
 from pushlane.pipeline.store import CorruptStore, Store, open_store
 
@@ -97,7 +97,7 @@ def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
     def work(_store: Store, engine: Engine) -> Figures:
         return _answer(engine, rule, _with_ids(engine, query))
 
-    return ask(root, period, work)
+    return run_query(root, period, work)
 
 
 def _with_ids(engine: Engine, query: Query) -> Query:
@@ -111,12 +111,12 @@ def _with_ids(engine: Engine, query: Query) -> Query:
 
 def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
     if rule.metric is Metric.SHARE_ERROR:
-        return _share_errors(shares.sent(engine, query.along()), rule.dimensions[0].word)
+        return _share_errors(shares.sent(engine, query.broken_down_by()), rule.dimensions[0].word)
     if rule.metric in _STAGES:
         place = QUANTILES.index(0.99)
         return {
             each.key: (each.quantiles_ms[place], each.n)
-            for each in lateness(engine, query.only(_DELIVERED))
+            for each in lateness(engine, query.filtered(_DELIVERED))
             if each.stage == _STAGES[rule.metric]
         }
     rows = count(engine, query, MOST_GROUPS).rows

@@ -79,7 +79,7 @@ def read_audience(
         return Audience(source, rows, columns)
 
 
-def marked(
+def mark_excluded(
     rows: DataFrame, recipient: str, spark: SparkSession, excluded: Sequence[str], column: str
 ) -> DataFrame:
     """With EXCLUDED, which says that `recipient` is in one of the excluded paths or tables."""

@@ -22,11 +22,11 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout.publishing import publish
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
-from pushlane.pipeline.fanout.sessions import Sessions, sessions
+from pushlane.pipeline.fanout.sessions import FanoutSession, fanout_session
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
 from pushlane.pipeline.fanout.stage import (
     FanoutStage,
-    Frozen,
+    FrozenRows,
     Part,
     StageManifest,
     remove_abandoned,
@@ -61,7 +61,7 @@ async def fan_out(
     """
     tell = on_progress or (lambda progress: None)
     if request.dry_run:
-        return await _counted(settings, request, tell)
+        return await _dry_run(settings, request, tell)
     async with connect(settings) as backend:
         run = _FanOut(backend, settings, request, tell)
         busy = f"a fan-out of key {request.task_key!r} is under way; wait for its end"
@@ -70,12 +70,12 @@ async def fan_out(
         return await hold.run(run.run, lambda: tell(waiting))
 
 
-async def _counted(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
+async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
     tell(SubmitProgress(SubmitStage.CHECKING))
-    asked = request.spec.request(task_transitions.now_ms(), request.task_key)
-    task = new_task(asked, settings)
-    async with sessions(request) as session:
-        counts = await session(lambda found: count(found, request, asked, task))
+    submit = request.spec.request(task_transitions.now_ms(), request.task_key)
+    task = new_task(submit, settings)
+    async with fanout_session(request) as session:
+        counts = await session(lambda found: count(found, request, submit, task))
     return FanoutResult(None, counts)
 
 
@@ -114,10 +114,12 @@ class _FanOut:
                 return FanoutResult(known, counts, already_done=True)
             await self._refuse_ended(known)
             self._refuse_lost(known, manifest)
-        async with sessions(self._request) as session:
+        async with fanout_session(self._request) as session:
             return await self._fan_out(session, manifest)
 
-    async def _fan_out(self, session: Sessions, manifest: StageManifest | None) -> FanoutResult:
+    async def _fan_out(
+        self, session: FanoutSession, manifest: StageManifest | None
+    ) -> FanoutResult:
         began_s = time.monotonic()
         is_new = manifest is None
         if manifest is None:
@@ -154,20 +156,20 @@ class _FanOut:
     async def _add(self, task: Task) -> Task:
         return await self._backend.add(task, self._settings)
 
-    async def _freeze(self, session: Sessions) -> StageManifest:
+    async def _freeze(self, session: FanoutSession) -> StageManifest:
         self._tell(SubmitProgress(SubmitStage.FREEZING))
         request, settings = self._request, self._settings
-        asked = request.spec.request(task_transitions.now_ms(), request.task_key)
+        submit = request.spec.request(task_transitions.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
-        made = replace(new_task(asked, settings), fingerprint=mark)
+        made = replace(new_task(submit, settings), fingerprint=mark)
         task = await self._backend.sized(made, settings)
         manifest = await session(
-            lambda spark: freeze(spark, settings, self._stage, request, asked, task)
+            lambda spark: freeze(spark, settings, self._stage, request, submit, task)
         )
         await asyncio.to_thread(self._stage.publish, manifest)  # only while nobody has stopped us
         return manifest
 
-    async def _publish(self, session: Sessions, manifest: StageManifest) -> int:
+    async def _publish(self, session: FanoutSession, manifest: StageManifest) -> int:
         """How many rows went out now."""
         task = await self._backend.registry.get(manifest.task.id)
         if task.total is not None:
@@ -175,18 +177,18 @@ class _FanOut:
         await self._refuse_ended(task)
         task = await Publication(self._backend, task).open()
         frozen = self._stage.frozen(task.id)
-        old = await asyncio.to_thread(forgotten, manifest, frozen, self._settings)
+        old = await asyncio.to_thread(parts_to_reconcile, manifest, frozen, self._settings)
         if old:
             self._say(task, "the broker may have forgotten this fan-out: reading its lane")
             await reconcile(self._backend, task, manifest, frozen, old)
-        left = await asyncio.to_thread(_left, manifest, frozen)
+        left = await asyncio.to_thread(_unfinished_parts, manifest, frozen)
         if left:
-            async with self._shown(task, manifest):
+            async with self._progress_shown(task, manifest):
                 await self._publish_parts(session, manifest, left)
         return sum(part.rows for part in left)
 
     async def _publish_parts(
-        self, session: Sessions, manifest: StageManifest, left: list[Part]
+        self, session: FanoutSession, manifest: StageManifest, left: list[Part]
     ) -> None:
         frozen = self._stage.frozen(manifest.task.id)
         try:
@@ -200,7 +202,7 @@ class _FanOut:
             SubmitProgress(SubmitStage.SEALING, manifest.counts.total, task_id=manifest.task.id)
         )
         frozen = self._stage.frozen(manifest.task.id)
-        if await asyncio.to_thread(_left, manifest, frozen):
+        if await asyncio.to_thread(_unfinished_parts, manifest, frozen):
             raise PipelineFailed(
                 f"task {manifest.task.id} is not complete, though Spark ended well; run the same "
                 "command again, and it goes on"
@@ -214,7 +216,7 @@ class _FanOut:
         await asyncio.to_thread(self._stage.drop_rows)
         return task
 
-    async def _refuse_changed(self, session: Sessions, manifest: StageManifest) -> None:
+    async def _refuse_changed(self, session: FanoutSession, manifest: StageManifest) -> None:
         found = await session(lambda spark: changed(spark, self._request, manifest))
         if found:
             raise TaskConflict(
@@ -254,19 +256,21 @@ class _FanOut:
             )
 
     @asynccontextmanager
-    async def _shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
+    async def _progress_shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
         """Tells meanwhile how far the workers are, by what they have written down."""
-        looking = asyncio.create_task(self._look(task, manifest), name="fan-out progress")
+        looking = asyncio.create_task(
+            self._report_progress(task, manifest), name="fan-out progress"
+        )
         try:
             yield
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, task: Task, manifest: StageManifest) -> None:
+    async def _report_progress(self, task: Task, manifest: StageManifest) -> None:
         frozen, total = self._stage.frozen(task.id), manifest.counts.total
         while True:
-            rows = await asyncio.to_thread(_done, manifest, frozen)
+            rows = await asyncio.to_thread(_durable_rows, manifest, frozen)
             self._tell(SubmitProgress(SubmitStage.PUBLISHING, rows, total, task.id))
             await asyncio.sleep(_LOOK_S)
 
@@ -274,17 +278,17 @@ class _FanOut:
         self._tell(SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note))
 
 
-def _left(manifest: StageManifest, frozen: Frozen) -> list[Part]:
+def _unfinished_parts(manifest: StageManifest, frozen: FrozenRows) -> list[Part]:
     """The parts of which not all is known to be durable."""
     return [part for part, last in _last_seqs(manifest, frozen) if last < part.last_seq]
 
 
-def _done(manifest: StageManifest, frozen: Frozen) -> int:
+def _durable_rows(manifest: StageManifest, frozen: FrozenRows) -> int:
     """Rows that are durable, as far as it was written down."""
     return sum(last - part.first_seq + 1 for part, last in _last_seqs(manifest, frozen))
 
 
-def _last_seqs(manifest: StageManifest, frozen: Frozen) -> Iterator[tuple[Part, int]]:
+def _last_seqs(manifest: StageManifest, frozen: FrozenRows) -> Iterator[tuple[Part, int]]:
     """Each part with the last of its seqs that is durable, the one before it when none is."""
     starts, reached = frozen.starts(manifest.parts), frozen.reached(manifest.parts)
     for part in manifest.parts:
@@ -292,7 +296,9 @@ def _last_seqs(manifest: StageManifest, frozen: Frozen) -> Iterator[tuple[Part, 
         yield part, max(starts[part.first_seq] - 1, found.seq if found else 0)
 
 
-def forgotten(manifest: StageManifest, frozen: Frozen, settings: Settings) -> list[Part]:
+def parts_to_reconcile(
+    manifest: StageManifest, frozen: FrozenRows, settings: Settings
+) -> list[Part]:
     """Parts that were begun, so long ago that the broker may not know what it has of them; and all
     that an older version has begun, since it numbered messages in another way.
 
@@ -312,7 +318,7 @@ def forgotten(manifest: StageManifest, frozen: Frozen, settings: Settings) -> li
 
 
 async def reconcile(
-    backend: Backend, task: Task, manifest: StageManifest, frozen: Frozen, parts: Sequence[Part]
+    backend: Backend, task: Task, manifest: StageManifest, frozen: FrozenRows, parts: Sequence[Part]
 ) -> None:
     """Make each of these parts go on behind what was published of it.
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import spark_errors
-from pushlane.pipeline.fanout.source import NAME, bound
-from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Part, StageManifest
+from pushlane.pipeline.fanout.source import NAME, data_source_with
+from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, FrozenRows, Part, StageManifest
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
@@ -20,7 +20,7 @@ _TOO_LARGE = str(1 << 40)
 def publish(
     spark: SparkSession,
     settings: Settings,
-    frozen: Frozen,
+    frozen: FrozenRows,
     manifest: StageManifest,
     parts: Sequence[Part],
 ) -> None:
@@ -30,7 +30,7 @@ def publish(
         PipelineFailed: a part could not be published; it can be tried again.
     """
     spark.createDataFrame([], "seq long")  # sources are found by the session active in a thread
-    spark.dataSource.register(bound(settings))
+    spark.dataSource.register(data_source_with(settings))
     doing = f"publishing for task {manifest.task.id}"
     with spark_errors(doing), _whole_files(spark):
         rows = _numbered(spark, frozen, manifest, parts)
@@ -56,7 +56,7 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _numbered(
-    spark: SparkSession, frozen: Frozen, manifest: StageManifest, parts: Sequence[Part]
+    spark: SparkSession, frozen: FrozenRows, manifest: StageManifest, parts: Sequence[Part]
 ) -> DataFrame:
     """The bundles of the parts with their first seqs, from where each part begins."""
     files = [(frozen.rows / part.file).as_uri() for part in parts]

@@ -55,8 +55,8 @@ class FanoutRequest:
     def fingerprint(self, settings: Settings) -> str:
         """A hash of what a repeat must have in common; start and expiry count from the first."""
         unset = {"not_before": "", "delay": "", "expires": ""}
-        asked = self.spec.model_copy(update=unset).request(0)
-        described = describe(asked, settings.but(**_NO_BATCH))
+        submit = self.spec.model_copy(update=unset).request(0)
+        described = describe(submit, settings.but(**_NO_BATCH))
         return _hash([described.decode(), *self._content()[:-1]])
 
     def _content(self) -> list[object]:

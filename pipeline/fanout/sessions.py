@@ -17,7 +17,7 @@ from pushlane.pipeline.session import spark_session
 T = TypeVar("T")
 
 
-class Sessions:
+class FanoutSession:
     """Starts the session when it is first needed. Closed meanwhile, it is stopped all the same."""
 
     def __init__(self, request: FanoutRequest) -> None:
@@ -54,9 +54,9 @@ class Sessions:
 
 
 @asynccontextmanager
-async def sessions(request: FanoutRequest) -> AsyncIterator[Sessions]:
+async def fanout_session(request: FanoutRequest) -> AsyncIterator[FanoutSession]:
     """For as long as the context lasts."""
-    session = Sessions(request)
+    session = FanoutSession(request)
     failure: Exception | None = None
     try:
         yield session

@@ -139,7 +139,7 @@ class TaskWriter(DataSourceArrowWriter):
             await Publication(backend, self._task).seal(total)
 
 
-def bound(settings: Settings) -> type[PushlaneDataSource]:
+def data_source_with(settings: Settings) -> type[PushlaneDataSource]:
     """The source with these settings: they travel to the workers inside it, never in a plan."""
 
     class Bound(PushlaneDataSource):

@@ -70,7 +70,7 @@ class StageManifest(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-class Reached(msgspec.Struct, frozen=True):
+class PartProgress(msgspec.Struct, frozen=True):
     """The last seq that is durable of a part, 0 when it was only begun, and since when (ms)."""
 
     seq: int
@@ -106,7 +106,7 @@ class FanoutStage:
         """Somebody goes on with it: it is not abandoned."""
         os.utime(self.path / "manifest.json")
 
-    def begin(self, task_id: str) -> Frozen:
+    def begin(self, task_id: str) -> FrozenRows:
         """An empty place for a new freeze, readable by its owner alone.
 
         It has a name of its own: a driver that was killed may have left workers that still write.
@@ -118,9 +118,9 @@ class FanoutStage:
         frozen.progress.mkdir(mode=0o700)
         return frozen
 
-    def frozen(self, task_id: str) -> Frozen:
+    def frozen(self, task_id: str) -> FrozenRows:
         """The rows that were frozen for this task."""
-        return Frozen(self.path / task_id)
+        return FrozenRows(self.path / task_id)
 
     def publish(self, manifest: StageManifest) -> None:
         """From now on the frozen rows count."""
@@ -163,7 +163,7 @@ def _touched_s(folder: Path) -> float:
     return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
 
 
-class Frozen:
+class FrozenRows:
     """The rows of one freeze, and how far they are published."""
 
     def __init__(self, path: Path) -> None:
@@ -195,16 +195,16 @@ class Frozen:
         """From now on these parts begin there."""
         write_durably(self.path / "starts.json", msgspec.json.encode(starts))
 
-    def reached(self, parts: Iterable[Part]) -> dict[int, Reached]:
+    def reached(self, parts: Iterable[Part]) -> dict[int, PartProgress]:
         """How far each part is, by its first seq; nothing of one that no worker has begun."""
         found = ((first, self._reached(start)) for first, start in self.starts(parts).items())
         return {first: reached for first, reached in found if reached}
 
-    def _reached(self, start: int) -> Reached | None:
+    def _reached(self, start: int) -> PartProgress | None:
         path = self.progress / str(start)
         try:
             at_ms = path.stat().st_mtime_ns // 1_000_000
-            return Reached(int(path.read_text() or 0), at_ms)
+            return PartProgress(int(path.read_text() or 0), at_ms)
         except FileNotFoundError:
             return None
 

@@ -17,8 +17,8 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchFiles, repeats_frame
-from pushlane.pipeline.receipts.batch_reading import read_marks
-from pushlane.pipeline.receipts.dedup import ReplaySeen, bitmaps, examine, read_seen
+from pushlane.pipeline.receipts.batch_reading import read_batch
+from pushlane.pipeline.receipts.dedup import ReplaySeen, bitmaps, find_new, read_seen
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
@@ -57,11 +57,11 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
     store = writer.store
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        reading = read_marks(kept, now_ms())
+        reading = read_batch(kept, now_ms())
         folder = writer.generation.folder
         seen = files_of_batch(store.entries("seen"), interval.batch)
         fresh = {g: b for path in seen for g, b in bitmaps(read_seen(str(folder / path)))}
-        found, _ = examine(reading.identities, ReplaySeen(fresh), [])
+        found, _ = find_new(reading.dedup_keys, ReplaySeen(fresh), [])
         receipts = tables.new_receipts(kept, repeats_frame(spark, found.repeats))
         BatchFiles(writer, name).detail(tables.detail(receipts, 1.0, name))
     finally:

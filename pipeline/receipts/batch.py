@@ -21,9 +21,9 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import tables
-from pushlane.pipeline.receipts.batch_reading import Reading, read_marks
-from pushlane.pipeline.receipts.dedup import Numbers, Seen, as_rows, examine
-from pushlane.pipeline.receipts.sample_rate import Mode, Pace, choose
+from pushlane.pipeline.receipts.batch_reading import BatchReading, read_batch
+from pushlane.pipeline.receipts.dedup import Numbers, Seen, find_new, seen_rows
+from pushlane.pipeline.receipts.sample_rate import BatchTimer, SamplingMode, choose_mode
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileCounts, Interval, StoreWriter
 from pushlane.pipeline.store.layout import local_uri
@@ -39,7 +39,7 @@ class BatchDone:
     duplicates: int
     quarantined: int
     lag: int
-    mode: Mode
+    mode: SamplingMode
     seconds: float
 
 
@@ -60,7 +60,7 @@ class Batches:
         self._settings = settings
         self._initial = initial
         self._seen = Seen()
-        self._pace = Pace()
+        self._pace = BatchTimer()
 
     @property
     def positions(self) -> list[str]:
@@ -76,7 +76,7 @@ class Batches:
         started_s = time.monotonic()
         kept = rows.coalesce(self._parallelism).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            reading = read_marks(kept, now_ms())
+            reading = read_batch(kept, now_ms())
             if reading.ends(self.positions):
                 self._log.commit(self.positions)
                 return None
@@ -89,13 +89,13 @@ class Batches:
         finally:
             kept.unpersist()
 
-    def _publish(self, rows: DataFrame, reading: Reading, started_s: float) -> BatchDone:
+    def _publish(self, rows: DataFrame, reading: BatchReading, started_s: float) -> BatchDone:
         name = self._writer.begin()
         end = reading.after(self.positions)
         lag = self._log.lag(end)
-        mode = choose(self._settings, reading.receipts, self._pace.since_last_s(), lag)
-        found, whole = examine(reading.identities, self._seen, self._writer.store.files("seen"))
-        self._writer.write("seen", as_rows(found.fresh), name)
+        mode = choose_mode(self._settings, reading.receipts, self._pace.since_last_s(), lag)
+        found, whole = find_new(reading.dedup_keys, self._seen, self._writer.store.files("seen"))
+        self._writer.write("seen", seen_rows(found.fresh), name)
         self._writer.write("quarantine", reading.quarantined, name)
         if found.fresh:
             receipts = tables.new_receipts(rows, repeats_frame(self._spark, found.repeats))
@@ -123,7 +123,9 @@ class Batches:
             time.monotonic() - started_s,
         )
 
-    def _write(self, receipts: DataFrame, reading: Reading, mode: Mode, name: str) -> None:
+    def _write(
+        self, receipts: DataFrame, reading: BatchReading, mode: SamplingMode, name: str
+    ) -> None:
         """The tables side by side: each alone leaves the machine idle between its steps."""
         write = BatchFiles(self._writer, name)
         work: list[Callable[[], None]] = [
@@ -139,7 +141,7 @@ class Batches:
             for done in [pool.submit(each) for each in work]:
                 done.result()
 
-    def _interval(self, reading: Reading, end: list[str], mode: Mode) -> Interval:
+    def _interval(self, reading: BatchReading, end: list[str], mode: SamplingMode) -> Interval:
         return Interval(
             batch=self._writer.state.number + 1,
             start=self.positions,

@@ -32,10 +32,10 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Reading:
+class BatchReading:
     """`identities` tell receipts apart; a range is a partition, its start and its end."""
 
-    identities: pa.Table
+    dedup_keys: pa.Table
     quarantined: pa.Table
     ranges: list[tuple[int, str, str]]
     bodies: int
@@ -46,7 +46,7 @@ class Reading:
 
     @property
     def receipts(self) -> int:
-        return int(self.identities.num_rows)
+        return int(self.dedup_keys.num_rows)
 
     def starts(self, positions: Sequence[str]) -> bool:
         """Whether it begins where the store ends."""
@@ -62,7 +62,7 @@ class Reading:
         return [ends.get(place, position) for place, position in enumerate(positions)]
 
 
-def read_marks(rows: DataFrame, now_ms: int) -> Reading:
+def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
     """Reads the batch from the log, once: what Spark keeps of it serves all that comes after."""
     has = F.col("attributes").isNotNull().alias("has_attributes")
     table = rows.select(*_COLUMNS, has).toArrow()
@@ -71,8 +71,8 @@ def read_marks(rows: DataFrame, now_ms: int) -> Reading:
     bad = table.filter(pc.equal(table["kind"], QUARANTINED))
     span = pc.min_max(receipts["responded_at_ms"]).as_py()
     kinds = set(pc.unique(receipts["kind"]).to_pylist())
-    return Reading(
-        identities=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
+    return BatchReading(
+        dedup_keys=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
         quarantined=_quarantine(bad, now_ms),
         ranges=_ranges(marks),
         bodies=int(pc.sum(marks["bytes"]).as_py() or 0),

@@ -83,21 +83,21 @@ def rows_of(
     yield _sparse(kind=MARK, partition=partition, position=start, until=end, bytes=bodies)
 
 
-def identities_of(rows: pa.Table) -> Iterator[pa.Table]:
+def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
     """What rows of `detail` or of `events` tell apart, as `pipeline.receipts.dedup` takes it."""
     attempts = rows["attempt"] if "attempt" in rows.column_names else 0
     kinds = pa.scalar(FINISHED, pa.int32())
     for outcome, kind in _KINDS.items():
         of_it = pc.add(pa.scalar(kind, pa.int32()), attempts if kind == RETRIED else 0)
         kinds = pc.if_else(pc.equal(rows["outcome"], outcome), of_it.cast(pa.int32()), kinds)
-    yield _identities(rows, kinds)
+    yield _dedup_keys(rows, kinds)
     for event, kind in ((Event.DISPLAYED, DISPLAYED), (Event.CLICKED, CLICKED)):
         if f"{event.value}_at_ms" in rows.column_names:
             said = rows.filter(pc.is_valid(rows[f"{event.value}_at_ms"]))
-            yield _identities(said, pa.scalar(kind, pa.int32()))
+            yield _dedup_keys(said, pa.scalar(kind, pa.int32()))
 
 
-def _identities(rows: pa.Table, kinds: Any) -> pa.Table:
+def _dedup_keys(rows: pa.Table, kinds: Any) -> pa.Table:
     count = rows.num_rows
     numbers, times = pa.array(np.arange(count)), pa.array(np.zeros(count, "int64"))
     kind = pa.repeat(kinds, count) if isinstance(kinds, pa.Scalar) else kinds

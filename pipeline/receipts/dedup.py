@@ -106,7 +106,7 @@ class ReplaySeen(Seen):
         return {group: _inverted(self._fresh.get(group, _NONE)) for group in groups}
 
 
-def examine(
+def find_new(
     rows: pa.Table, seen: Seen, files: Sequence[str]
 ) -> tuple[FoundReceipts, dict[DedupGroup, Bits]]:
     """What is new in a batch of identities, and all bits of its groups with them.
@@ -136,7 +136,7 @@ def examine(
     return FoundReceipts(row_ids[order][~is_new], fresh), whole
 
 
-def as_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
+def seen_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
     """For the table `seen`, in order."""
     ordered = sorted(groups)
     columns = list(zip(*ordered, strict=True)) if ordered else [(), (), ()]

@@ -17,7 +17,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts.log_source import register_source
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.receipts.worker_settings import handed_over
+from pushlane.pipeline.receipts.worker_settings import settings_file
 from pushlane.pipeline.session import MASTER, spark_session
 from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
 from pushlane.pipeline.store.writing import writing
@@ -48,7 +48,7 @@ class SessionOptions:
     spark_options: Mapping[str, str] = field(default_factory=dict)
 
 
-class Work(NamedTuple):
+class JobContext(NamedTuple):
     """What work on a store needs."""
 
     spark: SparkSession
@@ -58,7 +58,7 @@ class Work(NamedTuple):
     settings_path: Path
 
 
-class Tools(NamedTuple):
+class LogSession(NamedTuple):
     """A Spark session that knows the log, and the log itself."""
 
     spark: SparkSession
@@ -67,15 +67,17 @@ class Tools(NamedTuple):
 
 
 @contextmanager
-def opened(settings: Settings, options: SessionOptions) -> Iterator[Work]:
+def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[JobContext]:
     """Everything, with the right to write the store; made when there is none."""
     root = store_root(settings)
-    with writing(root) as writer, session_and_log(settings, root, options) as tools:
-        yield Work(tools.spark, writer, tools.log, settings, tools.settings_path)
+    with writing(root) as writer, open_log_session(settings, root, options) as tools:
+        yield JobContext(tools.spark, writer, tools.log, settings, tools.settings_path)
 
 
 @contextmanager
-def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> Iterator[Tools]:
+def open_log_session(
+    settings: Settings, root: Path, options: SessionOptions
+) -> Iterator[LogSession]:
     with (
         spark_session(
             "pushlane receipts",
@@ -84,11 +86,11 @@ def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> 
             driver_memory=options.driver_memory,
         ) as spark,
         SyncReceiptLog(settings) as log,
-        handed_over(settings, root) as settings_path,
-        told_errors(),
+        settings_file(settings, root) as settings_path,
+        translated_errors(),
     ):
         prepare(spark, options.spark_options)
-        yield Tools(spark, log, settings_path)
+        yield LogSession(spark, log, settings_path)
 
 
 def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None:
@@ -101,14 +103,14 @@ def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None
 
 
 @contextmanager
-def told_errors() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """What Spark says of an error of ours, in our words again."""
     try:
         yield
     except PushlaneError:
         raise
     except Exception as error:  # py4j's errors and Spark's have no common base
-        raise as_ours(error) from error
+        raise translated(error) from error
 
 
 _UNREADABLE = re.compile(
@@ -116,7 +118,7 @@ _UNREADABLE = re.compile(
 )
 
 
-def as_ours(error: BaseException | None) -> PushlaneError:
+def translated(error: BaseException | None) -> PushlaneError:
     """Names the file of the store that Spark could not read; else why Spark stopped, with the
     message of an error of ours that was raised in a worker, or the name of another's: its text
     could quote rows.

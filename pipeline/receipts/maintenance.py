@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.backfill import fill_next
 from pushlane.pipeline.receipts.compaction.run import Compacted, compact
-from pushlane.pipeline.receipts.job_context import SessionOptions, opened
+from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_context
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
 
@@ -20,7 +20,7 @@ OVERDUE_AFTER = 512
 
 
 @dataclass
-class Idle:
+class StoreMaintenance:
     spark: SparkSession
     writer: StoreWriter
     log: SyncReceiptLog
@@ -67,14 +67,16 @@ class Idle:
         return self.writer.state.number - self._compacted
 
 
-def tidy(settings: Settings, session: SessionOptions, on_note: Callable[[str], None]) -> Compacted:
+def maintain(
+    settings: Settings, session: SessionOptions, on_note: Callable[[str], None]
+) -> Compacted:
     """Fill up sampled batches, then compact.
 
     Raises:
         StoreBusy: a job writes the store, and does the same when it has nothing else to do.
     """
-    with opened(settings, session) as work:
-        idle = Idle(*work, on_note)
+    with open_job_context(settings, session) as work:
+        idle = StoreMaintenance(*work, on_note)
         while idle.is_waiting:
             idle.fill()
         return compact(work.spark, work.writer, settings)

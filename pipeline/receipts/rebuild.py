@@ -21,20 +21,20 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.columns import identities_of
+from pushlane.pipeline.receipts.columns import dedup_keys_of
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.dedup import (
     Bits,
     DedupGroup,
     Seen,
-    as_rows,
     bitmaps,
-    examine,
+    find_new,
     read_seen,
+    seen_rows,
     united,
     without,
 )
-from pushlane.pipeline.receipts.job_context import SessionOptions, Tools, session_and_log
+from pushlane.pipeline.receipts.job_context import LogSession, SessionOptions, open_log_session
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import (
@@ -94,13 +94,15 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         ReceiptsGone: the log does not reach back that far.
     """
     root = store_root(settings)
-    with locked(root), session_and_log(settings, root, options.session) as work:
+    with locked(root), open_log_session(settings, root, options.session) as work:
         old = _old(root, options.on_note)
         since_ms = _rounded(options.since_ms, settings)
         start = _start(work.log, since_ms, old is not None)
         generation = next_generation(root)
         rebuild = _Rebuild(work, options)
-        write_checkpoint(generation.manifests, rebuild.begun(old, generation, since_ms, start))
+        write_checkpoint(
+            generation.manifests, rebuild.first_state(old, generation, since_ms, start)
+        )
         writer = StoreWriter(generation)
         batches = Batches(work.spark, writer, work.log, settings, start)
         receipts = rebuild.catch_up(batches, options.on_batch)
@@ -112,12 +114,12 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
 
 
 class _Rebuild:
-    def __init__(self, work: Tools, options: ReplayOptions) -> None:
+    def __init__(self, work: LogSession, options: ReplayOptions) -> None:
         self._spark, self._log, self._settings_path = work
         self._most_bodies = options.most_bodies
         self._on_note = options.on_note
 
-    def begun(
+    def first_state(
         self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
     ) -> StoreState:
         """The part before, as the state that a new generation begins with.
@@ -128,11 +130,11 @@ class _Rebuild:
             return StoreState(positions=start, at_ms=now_ms())
         files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
         number = old.state.number + 1
-        again = self._said_again(start, since_ms)
-        tasks = {group.task_id for group in again}
+        reread = self._keys_to_reread(start, since_ms)
+        tasks = {group.task_id for group in reread}
         counted = _counted_before(generation, files, tasks, self._on_note)
-        again = {g: without(bits, counted.get(g, _NONE)) for g, bits in again.items()}
-        files["seen"] = _carried_seen(old, generation, again, number)
+        reread = {g: without(bits, counted.get(g, _NONE)) for g, bits in reread.items()}
+        files["seen"] = _carried_seen(old, generation, reread, number)
         kept = {batch_of(path) for entries in files.values() for path in entries}
         return StoreState(
             number=number,
@@ -159,7 +161,7 @@ class _Rebuild:
             yield start, end
             start = end
 
-    def _said_again(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
+    def _keys_to_reread(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
         """Identities that the log has of this time or later, and of no earlier one.
 
         By their times: the order of the log's partitions is not that in which they were counted.
@@ -188,7 +190,7 @@ def _carried_seen(
         for group, bits in bitmaps(read_seen(path)):
             kept[group] = united(kept[group], bits) if group in kept else bits
     left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
-    rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
+    rows = seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
     target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
@@ -218,14 +220,14 @@ def _counted_before(
             except CorruptStore as error:
                 on_note(f"{error} - so what it holds may be counted again")
                 continue
-            for said in identities_of(rows):
+            for said in dedup_keys_of(rows):
                 _add(found, said)
     return found
 
 
 def _add(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
     """The identities of these rows, too."""
-    found, _ = examine(rows, Seen(), [])
+    found, _ = find_new(rows, Seen(), [])
     for group, bits in found.fresh.items():
         groups[group] = united(groups[group], bits) if group in groups else bits
 
@@ -270,7 +272,7 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
     except CorruptStore as error:
         on_note(f"{error} - so what was counted before cannot be compared")
         return
-    after = _counted(new.counted()) - (_identities(new) - _identities(old))
+    after = _counted(new.counted()) - (_count_seen(new) - _count_seen(old))
     if after < before:
         raise ReceiptsGone(
             f"the log keeps only a part of what was counted since then: {after:,} receipts instead "
@@ -283,7 +285,7 @@ def _counted(paths: Sequence[str]) -> int:
     return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
-def _identities(store: Store) -> int:
+def _count_seen(store: Store) -> int:
     """How many were seen; each file says only what no other one does."""
     found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
     return sum(int(np.unpackbits(bits).sum()) for bits in found)

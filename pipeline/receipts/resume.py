@@ -18,7 +18,7 @@ from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreState, StoreWriter
 
 
-def set_aside_if_unfit(checkpoint: Path, positions: Sequence[str]) -> str:
+def set_aside_unfit_checkpoint(checkpoint: Path, positions: Sequence[str]) -> str:
     """What was wrong with it, and where it is now; empty when Spark can go on from it."""
     if not checkpoint.exists():
         return ""
@@ -64,7 +64,7 @@ def _free(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}-aside-{taken + 1}")
 
 
-def go_on(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:
+def resume_positions(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:
     """The positions to begin at, and what to say of receipts that are missing; empty if none are.
 
     Spark's checkpoint may plan to read what is gone, so it goes first: a job without one begins
@@ -72,15 +72,15 @@ def go_on(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:
     """
     positions = writer.state.positions
     if positions is None:
-        _forget(writer.generation.checkpoint)
+        _remove(writer.generation.checkpoint)
         return log.first(), ""
     kept = log.kept(positions)
     if kept == positions:
         return positions, ""
     gaps = _gaps(writer.state, positions, kept)
-    _forget(writer.generation.checkpoint)
+    _remove(writer.generation.checkpoint)
     writer.publish("gap", writer.begin(), positions=kept, gaps=gaps)
-    return kept, _told(gaps)
+    return kept, _describe(gaps)
 
 
 def _gaps(state: StoreState, positions: list[str], kept: list[str]) -> list[Gap]:
@@ -92,12 +92,12 @@ def _gaps(state: StoreState, positions: list[str], kept: list[str]) -> list[Gap]
     ]
 
 
-def _forget(checkpoint: Path) -> None:
+def _remove(checkpoint: Path) -> None:
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
 
 
-def _told(gaps: list[Gap]) -> str:
+def _describe(gaps: list[Gap]) -> str:
     count = len(gaps)
     partitions = "a partition" if count == 1 else f"{count} partitions"
     return (

@@ -17,7 +17,7 @@ _BEHIND = 0.1
 
 
 @dataclass(frozen=True)
-class Mode:
+class SamplingMode:
     """`rate` is the share of delivered pushes that become detail rows; 1 is all of them."""
 
     rate: float = 1.0
@@ -28,10 +28,10 @@ class Mode:
         return self.rate >= 1.0
 
 
-FULL = Mode()
+FULL = SamplingMode()
 
 
-class Pace:
+class BatchTimer:
     """The time from one batch to the next, each taken when it was read.
 
     So the time that a batch takes to be written is in it, and what has come meanwhile too.
@@ -47,7 +47,7 @@ class Pace:
         return self._last_s - before
 
 
-def choose(settings: Settings, receipts: int, seconds: float, lag: int) -> Mode:
+def choose_mode(settings: Settings, receipts: int, seconds: float, lag: int) -> SamplingMode:
     """For a batch of so many receipts, so long after the one before, with so many bodies behind.
 
     A limit of 0 is none.
@@ -57,8 +57,8 @@ def choose(settings: Settings, receipts: int, seconds: float, lag: int) -> Mode:
     rate_per_s = receipts / max(seconds, 1e-3)
     if limit and rate_per_s > limit:
         share = max(LEAST, limit / rate_per_s)
-        found.append(Mode(round(share, 6), f"{rate_per_s:,.0f} receipts/s, over {limit:,}"))
+        found.append(SamplingMode(round(share, 6), f"{rate_per_s:,.0f} receipts/s, over {limit:,}"))
     if settings.pipeline_detail_lag and lag > settings.pipeline_detail_lag:
         text = f"{lag:,} bodies behind, over {settings.pipeline_detail_lag:,}"
-        found.append(Mode(_BEHIND, text))
+        found.append(SamplingMode(_BEHIND, text))
     return min(found, key=lambda mode: mode.rate)

@@ -66,7 +66,7 @@ class BatchGate:
         with self._turn:
             self._is_shut = True
 
-    def between(self, work: Callable[[], None]) -> None:
+    def run_between(self, work: Callable[[], None]) -> None:
         """Do something to the store while no batch runs."""
         with self._turn:
             work()

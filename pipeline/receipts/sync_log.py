@@ -19,7 +19,7 @@ from typing import TypeVar
 from pushlane.lanes.backend import connect_receipts
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.worker_settings import taken_over
+from pushlane.pipeline.receipts.worker_settings import read_settings
 
 T = TypeVar("T")
 
@@ -134,4 +134,4 @@ def log_of_process(settings_path: str) -> SyncReceiptLog:
 
 @cache
 def _opened(process_id: int, settings: bytes) -> SyncReceiptLog:
-    return SyncReceiptLog(taken_over(settings)).__enter__()
+    return SyncReceiptLog(read_settings(settings)).__enter__()

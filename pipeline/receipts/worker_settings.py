@@ -21,7 +21,7 @@ _PREFIX = ".settings-"
 
 
 @contextmanager
-def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
+def settings_file(settings: Settings, folder: Path) -> Iterator[Path]:
     """The path of a file with these settings, removed in the end.
 
     Only for who has the right to write the store: what others have left there, who were killed, is
@@ -40,7 +40,7 @@ def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def taken_over(content: bytes) -> Settings:
+def read_settings(content: bytes) -> Settings:
     """The settings in such a file."""
     return msgspec.convert(msgspec.json.decode(content), Settings, dec_hook=made)
 

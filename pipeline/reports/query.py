@@ -58,11 +58,11 @@ class Query:
         """The shortest step of time that it is broken down by; the whole period for none."""
         return min((d.step_ms for d in self.by if d.step_ms), default=self.period.length_ms)
 
-    def only(self, *more: Condition) -> Query:
+    def filtered(self, *more: Condition) -> Query:
         """With these conditions too."""
         return Query(self.period, self.by, (*self.where, *more))
 
-    def along(self, *by: Dimension) -> Query:
+    def broken_down_by(self, *by: Dimension) -> Query:
         """Broken down by these instead."""
         return Query(self.period, by, self.where)
 

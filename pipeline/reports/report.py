@@ -53,7 +53,7 @@ class Report:
     notes: list[str]
 
 
-def make(
+def build_report(
     store: Store,
     engine: Engine,
     query: Query,
@@ -69,7 +69,7 @@ def make(
     """
     known = tasks.names(engine)
     query = tasks.by_id(query, known)
-    bare = query.along()
+    bare = query.broken_down_by()
     total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))
     span = extent(engine, query)
     step = shares.step_ms(span) if span else 0
@@ -81,15 +81,15 @@ def make(
         names=known,
         counts=count(engine, query, limit),
         total=total,
-        levels=count(engine, bare.along(_LEVEL), len(known) + 10).rows,
+        levels=count(engine, bare.broken_down_by(_LEVEL), len(known) + 10).rows,
         recipients=recipients(engine, bare).get((), 0),
         funnel=funnel(total.by_outcome, submitted),
-        latency=lateness(engine, bare.along(_LEVEL).only(_DELIVERED)),
-        deaths=count(engine, bare.along(_REASON).only(_DEAD), MOST_REASONS).rows,
+        latency=lateness(engine, bare.broken_down_by(_LEVEL).filtered(_DELIVERED)),
+        deaths=count(engine, bare.broken_down_by(_REASON).filtered(_DEAD), MOST_REASONS).rows,
         step_ms=step,
         level_shares=shares.by_level(sent, step) if step else [],
         task_shares=_largest(shares.by_task(sent, step)) if step else [],
-        hours=count(engine, bare.along(_HOUR).only(_DELIVERED), _MOST_HOURS).rows,
+        hours=count(engine, bare.broken_down_by(_HOUR).filtered(_DELIVERED), _MOST_HOURS).rows,
         notes=caveats.notes(store, engine.period),
     )
 

@@ -84,7 +84,7 @@ def by_task(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list
     return _in_steps(_minutes(rows, _task_parts), step)
 
 
-class _Part(NamedTuple):
+class _MinuteShare(NamedTuple):
     minute_ms: int
     name: str
     n: int
@@ -92,33 +92,33 @@ class _Part(NamedTuple):
     entitled_n: float
 
 
-def _minutes(rows: Iterable[SentByLevel], parts: Any) -> list[_Part]:
+def _minutes(rows: Iterable[SentByLevel], parts: Any) -> list[_MinuteShare]:
     minutes: dict[int, list[SentByLevel]] = defaultdict(list)
     for row in rows:
         minutes[row.minute_ms].append(row)
     return [part for minute in minutes.values() for part in parts(minute)]
 
 
-def _level_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
+def _level_parts(rows: Sequence[SentByLevel]) -> list[_MinuteShare]:
     total = sum(row.n for row in rows)
     weights = _weights(rows)
     counts: dict[str, int] = defaultdict(int)
     for row in rows:
         counts[row.level] += row.n
     return [
-        _Part(rows[0].minute_ms, level, n, total, total * weights[level])
+        _MinuteShare(rows[0].minute_ms, level, n, total, total * weights[level])
         for level, n in counts.items()
     ]
 
 
-def _task_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
+def _task_parts(rows: Sequence[SentByLevel]) -> list[_MinuteShare]:
     total = sum(row.n for row in rows)
     weights = _weights(rows)
     quotas: dict[str, float] = defaultdict(float)
     for row in rows:
         quotas[row.level] += row.quota
     return [
-        _Part(
+        _MinuteShare(
             row.minute_ms,
             row.task_id,
             row.n,
@@ -140,7 +140,7 @@ def _weights(rows: Sequence[SentByLevel]) -> dict[str, float]:
     return {level: mean / total if total else 1 / len(means) for level, mean in means.items()}
 
 
-def _in_steps(parts: Iterable[_Part], step: int) -> list[Share]:
+def _in_steps(parts: Iterable[_MinuteShare], step: int) -> list[Share]:
     """Minutes added up; a minute in which a name sent nothing gives it nothing to be entitled to,
     but counts in what all sent."""
     totals: dict[int, dict[int, int]] = defaultdict(dict)

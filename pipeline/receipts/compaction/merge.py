@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.pipeline.receipts.dedup import Bits, DedupGroup, as_rows, bitmaps, read_seen, united
+from pushlane.pipeline.receipts.dedup import Bits, DedupGroup, bitmaps, read_seen, seen_rows, united
 from pushlane.pipeline.receipts.tables import partitioned
 from pushlane.pipeline.store import FileEntry, Generation, Store
 from pushlane.pipeline.store.layout import batch_of, local_uri
@@ -71,7 +71,7 @@ def merged_seen(paths: Sequence[str]) -> pa.Table:
     for path in paths:
         for group, bits in bitmaps(read_seen(path)):
             found[group] = united(found[group], bits) if group in found else bits
-    return as_rows(found)
+    return seen_rows(found)
 
 
 def _sums(columns: Sequence[str]) -> list[Column]:
