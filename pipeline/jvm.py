@@ -1,7 +1,8 @@
-"""Spark's Java process, for one piece of work: what it says goes to a file, not to the terminal.
+"""Finds Java and runs Spark's Java process, whose output goes to a file instead of the terminal.
 
-Once Spark works only names of errors and places in code get there, nothing of a row. The file is
-its owner's alone and goes with the process; after a failure it stays, and the error names it.
+Once Spark works, only names of errors and places in code get into that file, nothing of a row. Only
+its owner can read it, and it is removed with the process; after a failure it stays, and the error
+names it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ _TROUBLE = re.compile(r"(\b[\w.$]+(Exception|Error)\b|^error|invalid|cannot|unab
 
 
 class SparkLog:
-    """Writes what comes through a pipe to a file: all of it up to `mind_rows`, then what may stay.
+    """Copies what comes through a pipe to a file: every line at first, later only what holds no
+    data.
 
-    A file of its own is made for it, which only its owner can read.
+    It creates the file, which only its owner can read.
     """
 
     def __init__(self) -> None:
@@ -51,15 +53,15 @@ class SparkLog:
         self._copying.start()
 
     def mind_rows(self) -> None:
-        """From now on it can be of rows."""
+        """Leave out from now on whatever may quote a row."""
         self._is_minding = True
 
     def hand_over(self) -> None:
-        """The process has the pipe; this one lets go of it, so that it ends with the process."""
+        """Close this process's end of the pipe, so that the log ends with the Java process."""
         os.close(self.pipe)
 
     def end(self) -> None:
-        """Everything is in the file."""
+        """Wait until all output is in the file."""
         self._copying.join(_ENDS_WITHIN_S)
 
     def _copy(self, reading: int) -> None:
@@ -72,7 +74,7 @@ class SparkLog:
 
 
 class Jvm:
-    """A Java process that Spark can be started in. `log` holds what it says."""
+    """A Java process that Spark can be started in; `log` is the file with its output."""
 
     def __init__(self, gateway: JavaGateway, log: SparkLog) -> None:
         self.gateway = gateway
@@ -84,28 +86,29 @@ class Jvm:
         return self._log.path
 
     def works(self) -> None:
-        """Spark is there: errors go to the log, without rows; executors of a cluster say nothing,
-        since what they say is kept on their own machines.
+        """Note that Spark has started: from now on the log gets errors only, without rows.
+
+        Executors of a cluster stay silent here, since their output is kept on their own machines.
         """
         self._log.mind_rows()
         log4j = self.gateway.jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
 
     def keep_log(self) -> Path:
-        """It stays to be read."""
+        """Keep the log after the end of the process, and return its path."""
         self._keeps_log = True
         return self.log
 
     def failed(self, what: str) -> PipelineFailed:
-        """The error that says so; the log stays to be read."""
+        """Return the error for this failure, which names the log; the log is kept."""
         return PipelineFailed(f"{what} (what Spark said: {self.keep_log()})")
 
     def kill(self) -> None:
-        """At once, whatever it does: calls to it fail."""
+        """Kill the process at once, so that calls to it fail."""
         self.gateway.proc.kill()
 
     def end(self) -> None:
-        """It ends with its standard input; killed if it does not."""
+        """End the process by closing its standard input, and kill it if it does not end in time."""
         process: subprocess.Popen[bytes] = self.gateway.proc
         with suppress(Exception):  # a process that is gone cannot be told
             self.gateway.shutdown()
@@ -123,7 +126,7 @@ class Jvm:
 
 @contextmanager
 def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
-    """A process for a session with these options; ended at the end.
+    """Run a Java process for a Spark session with these options, and end it with the context.
 
     Raises:
         PipelineFailed: it does not start.
@@ -141,7 +144,7 @@ def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
 
 
 def reason_in(log: Path) -> str:
-    """The line of the log that says most about why its process did not start."""
+    """Return the line of the log that says most about why its process did not start."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     said = [line for line in lines if line and not line.startswith(("at ", "WARNING:"))]
     telling = [line for line in said if _TROUBLE.search(line)] or said[-1:]
@@ -164,7 +167,7 @@ def _start(conf: SparkConf) -> Jvm:
 
 
 def _shown(options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Those that may stand on a command line, where every user of the machine can read them."""
+    """Return the options that hold no secret: every user of the machine can read a command line."""
     return [(name, value) for name, value in options.items() if not _SECRET.search(name)]
 
 
@@ -177,7 +180,7 @@ _HOW_TO_GET_IT = (
 
 
 def require_java() -> None:
-    """Raises BadInput when there is no Java that Spark can run on, with how to get one."""
+    """Check that there is a Java that Spark can run on; raises BadInput with how to get one."""
     java = _java()
     if not java:
         raise BadInput(f"Spark needs Java, and there is none: {_HOW_TO_GET_IT}")
@@ -189,7 +192,10 @@ def require_java() -> None:
 
 
 def _java() -> str:
-    """JAVA_HOME's, without a look at PATH, as Spark has it; PATH's when that is not set."""
+    """Return the path of the Java that Spark will use, or an empty text if there is none.
+
+    As in Spark, JAVA_HOME counts alone if it is set, and PATH is searched otherwise.
+    """
     home = os.environ.get("JAVA_HOME")
     if not home:
         return shutil.which("java") or ""
@@ -200,7 +206,7 @@ def _java() -> str:
 
 
 def _major_version(java: str) -> int:
-    """0 when it says none."""
+    """Return the major version that this Java reports, or 0 if it reports none."""
     try:
         ran = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=False, timeout=_DEADLINE_S

@@ -1,7 +1,7 @@
-"""One Spark session for one piece of work: on this machine, or on the cluster that a master names.
+"""Opens a Spark session for one piece of work, on this machine or on a master's cluster.
 
-A session that the caller's own Spark job has already is used, and left running. Spark's words
-never reach the terminal: they may quote rows. After a failure the error names the log that is kept.
+A session that the caller's own Spark job already has is used and left running. Spark's output never
+reaches the terminal, because it may quote rows; after a failure the error names the kept log.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def spark_session(
     *,
     driver_memory: str = "",
 ) -> Iterator[SparkSession]:
-    """A session, stopped at the end with its Java process. `options` are Spark's own and win.
+    """Open a session, and stop it with its Java process at the end; `options` are Spark's and win.
 
-    `driver_memory` is like 2g. Ctrl-C does what it did before, at any time: the end of this
-    context stops the jobs that run. So open it where the interrupt arrives, in the main thread.
+    `driver_memory` is a size like 2g. The context stops running jobs on Ctrl-C, and the interrupt
+    then goes on as before; so open it in the main thread, where the interrupt arrives.
 
     Raises:
         BadInput: no Java that Spark can run on, or an option that cannot be used.
@@ -80,7 +80,7 @@ def spark_session(
 
 @contextmanager
 def _told_with_log(process: Jvm) -> Iterator[None]:
-    """A failure of Spark names the log, which is kept."""
+    """Add the path of the log, which is kept, to any failure of Spark."""
     try:
         yield
     except PipelineFailed as error:
@@ -116,7 +116,9 @@ def _settings(
 
 
 def tried(master: str) -> str:
-    """This machine's own masters with as many tries of a task as a cluster has, unless they say."""
+    """Return the master, with as many tries of a task as on a cluster if it is a plain local
+    one.
+    """
     local = _UNTRIED.fullmatch(master.strip())
     return f"local[{local[1] or 1}, {_TRIES}]" if local else master
 
@@ -155,7 +157,7 @@ def _why(error: Exception) -> str:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """What Spark takes from the environment of its driver, and hands to its workers."""
+    """Set the environment variables that Spark reads in its driver and hands to its workers."""
     wanted = {
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -172,12 +174,12 @@ def _environment(master: str) -> Iterator[None]:
 
 
 def _is_on_loopback(master: str) -> bool:
-    """A cluster on this machine's own address talks over it too."""
+    """Return True if the session can talk over the loopback address alone."""
     return master.startswith("local") or "127.0.0.1" in master
 
 
 def _require_master(master: str) -> None:
-    """Spark itself would wait a minute before it says that nobody is there."""
+    """Check that the master answers, since Spark itself would wait a minute before it says so."""
     if not master.startswith("spark://"):
         return
     addresses = [address.rpartition(":") for address in master[len("spark://") :].split(",")]

@@ -1,7 +1,7 @@
-"""A task spec: a TOML file with the names of submit's options, for a task whose rows Spark makes.
+"""Reads a task spec: a TOML file of submit's options, for a task whose rows come from Spark.
 
-Durations and times are kept as they are written and read when a task is made, so that one spec
-serves many runs.
+Durations and times are kept as written and only read when a task is made, so that one spec serves
+many runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_HERE = {
 
 
 class TaskSpec(BaseModel):
-    """What every push of a run has in common, and the columns that the rest comes from."""
+    """The options that every push of a run shares, and the columns that the rest comes from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,7 +63,8 @@ class TaskSpec(BaseModel):
     bad_rows: Literal["stop", "skip"] = "stop"
 
     def request(self, at_ms: int, key: str = "") -> SubmitRequest:
-        """What is asked for when a task is made of it at this time; it has no rows of its own.
+        """Return the submit request for a task that is made at this time; it has no rows of its
+        own.
 
         Raises:
             BadInput: a time or duration that cannot be read, or has passed.
@@ -81,12 +82,12 @@ class TaskSpec(BaseModel):
         )
 
     def check(self, settings: Settings, key: str = "") -> None:
-        """Raises BadInput when no task could be made of it now, of this key."""
+        """Raise BadInput if no task with this key could be made of the spec now."""
         new_task(self.request(now_ms(), key), settings)
 
 
 def load_spec(path: Path) -> TaskSpec:
-    """The spec in a TOML file.
+    """Read the spec from a TOML file.
 
     Raises:
         BadInput: the file cannot be read, or an option is unknown, missing or has a bad value.
@@ -102,7 +103,7 @@ def load_spec(path: Path) -> TaskSpec:
 
 
 def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:
-    """The spec of options by name, as submit's or with underscores; `where` is for messages.
+    """Make a spec of options, whose names may have dashes or underscores; `where` is for messages.
 
     Raises:
         BadInput: an option is unknown, missing or has a bad value.
@@ -114,7 +115,7 @@ def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:
 
 
 def _bad_option(found: ErrorDetails, where: str) -> BadInput:
-    """Names the option and says what it may be; its value may be a text for people, and is not."""
+    """Return an error that names the option and its allowed values, but never quotes its value."""
     name = str(found["loc"][0])
     if found["type"] == "missing":
         return BadInput(f"task spec {where} has no {name!r}; add it")

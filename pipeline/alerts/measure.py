@@ -1,6 +1,6 @@
-"""Measures what a rule watches, in the last window that the store knows whole and the one before.
+"""Measures the figure that a rule watches, over the last complete window and the one before.
 
-Only the aggregates are asked, unless a rule's attributes need detail rows.
+It reads the counts alone, unless a rule's attributes need detail rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _DELIVERED = Condition(Dimension("outcome"), ("delivered",))
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure of one group, over `n` receipts; `before` is that of the window before."""
+    """The figure of one group over `n` receipts; `before` and `n_before` are of the window
+    before.
+    """
 
     value: float
     n: int
@@ -47,9 +49,9 @@ Figures = dict[Key, tuple[float, int]]
 
 
 def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[Key, Measured]:
-    """Every group that has receipts in one of the two windows.
+    """Measure every group that has receipts in one of the two windows.
 
-    `lag` is how much of the log the store has not read; None when that is not known.
+    `lag` is how many bodies of the log the store has not read; None when that is not known.
 
     Raises:
         BadInput: there is no store.
@@ -65,7 +67,7 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
 
 
 async def lag_of(log: ReceiptLog, root: Path) -> int | None:
-    """Bodies of the log that the store has not read; None where store and log do not tell."""
+    """Return how many bodies of the log the store has not read; None if that cannot be known."""
     try:
         positions = open_store(root).snapshot().positions
         return await log.lag(positions if positions is not None else await log.first())
@@ -74,7 +76,7 @@ async def lag_of(log: ReceiptLog, root: Path) -> int | None:
 
 
 def _end_ms(now_ms: int, known_ms: int, lag: int | None) -> int:
-    """The last full minute that all receipts are known of: a minute that is half read is low."""
+    """Return the end of the last minute that was read completely: a half-read minute counts low."""
     until_ms = now_ms if lag == 0 else min(now_ms, known_ms)
     return until_ms // MINUTE_MS * MINUTE_MS
 
@@ -101,7 +103,7 @@ def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
 
 
 def _with_ids(engine: Engine, query: Query) -> Query:
-    """A rule may name a task that has nothing in this window."""
+    """Replace names of tasks by ids; a task that has no receipts in this window is allowed."""
     known = tasks.names(engine)
     named = (v for c in query.where if c.dimension.word == "task" for v in c.values)
     return tasks.by_id(
@@ -124,7 +126,7 @@ def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
 
 
 def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
-    """The figure, and how many receipts it is of."""
+    """Return the figure, and of how many receipts it is."""
     outcomes = row.by_outcome
     tried = sum(outcomes.get(name, 0) for name in _TRIED)
     if metric is Metric.FAILURE_RATE:
@@ -137,7 +139,7 @@ def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
 
 
 def _share_errors(sent: list[SentByLevel], word: str) -> Figures:
-    """How much less than its share each name sent, over the minutes in which it had to wait."""
+    """Return how much less than its share each name sent in the minutes in which it had to wait."""
     found = shares.by_level(sent) if word == "level" else shares.by_task(sent)
     waited = _waited(sent, word)
     missing: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
@@ -153,7 +155,7 @@ def _missing(share: Share) -> float:
 
 
 def _waited(sent: Iterable[SentByLevel], word: str) -> dict[tuple[int, str], float]:
-    """The mean wait of each name in each minute."""
+    """Return the mean wait in milliseconds of each name in each minute."""
     sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in sent:
         key = (row.minute_ms, row.level if word == "level" else row.task_id)

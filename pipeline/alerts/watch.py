@@ -1,7 +1,7 @@
-"""Looks after all alerts once: measures each, writes down what is to be told, tells it.
+"""Checks all alert rules: measures each, stores the messages to send, then sends them.
 
-A message is on the shelf before it is sent and until it was taken, so that a kill at any moment
-repeats it under the same Idempotency-Key at most, and loses none.
+A message is stored before it is sent and until it was taken. After a kill at any moment it is at
+most repeated under the same Idempotency-Key, and never lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Send = Callable[[str, AlertMessage], Awaitable[str]]
 
 @dataclass(frozen=True)
 class AlertCheck:
-    """One look at one rule: what was found, told, and what went wrong, if anything."""
+    """One check of one rule: the figures found, the messages sent, and a problem if there was
+    one.
+    """
 
     rule: AlertRule
     found: dict[Key, Measured]
@@ -37,7 +39,11 @@ class AlertCheck:
 
 
 class AlertWatcher:
-    """`tell` posts a message and says why it could not; `lag` is what the store has not read."""
+    """Checks rules once per call.
+
+    `send` posts a message and returns why it could not; `lag` returns how many bodies of the log
+    the store has not read.
+    """
 
     def __init__(
         self, store: AlertStore, root: Path, send: Send, lag: Callable[[], Awaitable[int | None]]
@@ -48,7 +54,7 @@ class AlertWatcher:
         self._lag = lag
 
     async def check_all(self, now_ms: int) -> list[AlertCheck]:
-        """At every rule; one that goes wrong does not keep the others from being looked at."""
+        """Check every rule; a rule that fails does not keep the others from being checked."""
         lag = await self._lag()
         return [await self._check(rule, now_ms, lag) for rule in await self._store.rules()]
 
@@ -93,9 +99,10 @@ async def serve(
     on_looks: Callable[[list[AlertCheck]], None],
     on_problem: Callable[[str], None],
 ) -> int:
-    """How many rules went wrong in the last look; with `every_s` of None there is only one.
+    """Check all rules every `every_s` seconds until stopped, or once if that is None.
 
-    A backend that does not answer is asked again the next time.
+    Return how many rules had a problem in the last round. A backend that does not answer is asked
+    again in the next round.
 
     Raises:
         Unreachable: it does not answer the only look.

@@ -1,4 +1,4 @@
-"""A run that somebody asks for by hand: now, or once more for a time that was due."""
+"""Requests runs by hand, now or once more for a time that was due, and waits for their end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LOOK_S = 1.0
 
 
 async def request_now(store: RuleStore, name: str, now_ms: int) -> int:
-    """A run of its own, however many are asked for at once; the time that it is known by.
+    """Request a run of its own, and return the time that it is known by.
 
-    That is never a whole second: those are times of schedules.
+    That time is never a whole second, since those are times of schedules.
     """
     await store.record(name)
     asked: list[int] = []
@@ -39,7 +39,7 @@ async def request_now(store: RuleStore, name: str, now_ms: int) -> int:
 
 
 async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) -> int:
-    """The run of a time that was due, which is made only if it was not made yet.
+    """Request the run of a time that was due, which is made only if it was not made yet.
 
     Raises:
         BadInput: the rule was not due then, or there is no such rule.
@@ -54,7 +54,9 @@ async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) ->
 async def wait_for_end(
     backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
 ) -> Run:
-    """Until the run has ended: carried out here, or by the process that leads the rules."""
+    """Wait until the run has ended, whether it is made here or by the process that leads the
+    rules.
+    """
     store = RuleStore(backend.documents)
     runner = Runner(store, backend.registry, expand, clock.now_ms)
     told = ""
@@ -73,12 +75,12 @@ async def wait_for_end(
 
 
 async def withdraw_request(store: RuleStore, wanted: RunId) -> None:
-    """Whoever asked has gone: a run that did not begin is not made."""
+    """Withdraw a requested run that has not begun, because nobody waits for it any more."""
     await store.change_history(wanted.rule, withdraw_run(wanted.at_ms))
 
 
 def _waits(run: Run, leads: bool) -> str:
-    """Why the run has not ended; empty when it has."""
+    """Return why the run has not ended; empty if it has, or is about to begin here."""
     if run.state is RunState.WAITING:
         return f"it is tried again at {iso_utc(run.retry_at_ms)}: {run.reason}"
     if run.state.is_open and not leads:

@@ -1,6 +1,6 @@
-"""A rule as people write it: a TOML file, or options of the same names; its task inside or beside.
+"""Reads a rule from a TOML file or from options of the same names, with its task inside or beside.
 
-Paths are made absolute, since whoever runs the rule may stand elsewhere.
+Paths are made absolute, since the process that runs the rule may have another working folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pushlane.producers.times import parse_age
 
 
 def read_rule_file(path: Path) -> dict[str, Any]:
-    """The fields of a rule in a TOML file, with the name of the file for one without.
+    """Read the fields of a rule from a TOML file; the file's name is the rule's unless it has one.
 
     Raises:
         BadInput: the file, or the task spec that it names, cannot be read.
@@ -29,12 +29,12 @@ def read_rule_file(path: Path) -> dict[str, Any]:
 
 
 def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a rule that the command line gave, which stand here."""
+    """Return the fields of a rule from the command line, with paths from the working folder."""
     return _placed(given, Path.cwd())
 
 
 def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Rule:
-    """The rule of these fields, with all of it checked that can be without Spark.
+    """Make a rule of these fields, and check everything that can be checked without Spark.
 
     Raises:
         BadInput: a field, the schedule or the task cannot be; says which, and what it may be.
@@ -50,7 +50,7 @@ def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Ru
 
 
 def rule_spec(rule: Rule) -> TaskSpec:
-    """What each run's task is made of; it has the rule's name unless it has one.
+    """Return the task spec of the rule's runs, named after the rule unless it has a name.
 
     Raises:
         BadInput: an option is unknown, missing or has a bad value.
@@ -86,18 +86,18 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Times of TOML as the texts that a task spec takes."""
+    """Turn a time of TOML into the text that a task spec takes."""
     return value.isoformat() if isinstance(value, (datetime, date, time)) else value
 
 
 def _absolute(source: str, base: Path) -> str:
-    """A path from here on; a table or a URL as it is."""
+    """Make a path absolute, and leave a table's name or a URL as it is."""
     is_path = "/" in source or (source != "" and (base / source).exists())
     return str(base / source) if is_path and "://" not in source else source
 
 
 def _excluded(source: Any, base: Path) -> Any:
-    """`PATH:COLUMN` too."""
+    """Make the path of an excluded source absolute, also in the form `PATH:COLUMN`."""
     if not isinstance(source, str):
         return source
     path, colon, column = source.rpartition(":")

@@ -1,7 +1,7 @@
-"""Leads the rules: writes down what comes due, and has one run at a time carried out.
+"""Leads the rules: notes what comes due, and carries out one run at a time.
 
-Whoever holds the lease does it; the others stand by. A leader that loses the lease stops its run
-where it is, for the next one to go on with.
+The process that holds the lease does this, and the others stand by. A leader that loses the lease
+stops its run where it is, and the next leader resumes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunId(NamedTuple):
 
 
 class RuleScheduler:
-    """With `only`, no run but that one is carried out; what comes due is still written down."""
+    """With `only`, no other run is carried out, but what comes due is still noted."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class RuleScheduler:
         return self._fence is not None
 
     def stop(self) -> None:
-        """End soon: a run under way is left for whoever leads next."""
+        """Make `run` end soon; a run under way is left for the next leader."""
         self._stopping = True
         self._wake.set()
 
     async def run(self, *, once: bool = False) -> None:
-        """Until stopped; or `once`, until nothing is left to do now, or another process leads.
+        """Lead until stopped; or `once`, until nothing is left to do now or another process leads.
 
         Raises:
             Unreachable: a service does not answer; only `once`, else it is waited for.
@@ -84,7 +84,9 @@ class RuleScheduler:
             await self._resign()
 
     async def _look(self) -> float:
-        """One look at the lease and the rules; how long to wait for the next one, in seconds."""
+        """Check the lease and the rules once, and return the seconds to wait until the next
+        check.
+        """
         try:
             wait_s = await self._lead()
         except Unreachable as error:
@@ -113,7 +115,7 @@ class RuleScheduler:
         return self._wait_s(records)
 
     async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:
-        """With what came due written down."""
+        """Store what came due for this rule, and return its record after that."""
         rule, now_ms = record.rule, self._clock.now_ms()
         noted = partial(note_due, rule, now_ms=now_ms, fence=fence.number)
         if noted(record.history) == record.history:
@@ -121,7 +123,9 @@ class RuleScheduler:
         return RuleRecord(rule, await self._store.change_history(rule.name, noted))
 
     def _choose(self, records: Iterable[RuleRecord]) -> RunId | None:
-        """What was begun goes first, then what has been due for longest."""
+        """Choose the next run: one that has begun first, then the one that has been due for
+        longest.
+        """
         ready = [
             (not run.has_begun, run.at_ms, record.rule.name)
             for record in records
@@ -139,13 +143,15 @@ class RuleScheduler:
         self._current.add_done_callback(lambda _: self._wake.set())
 
     def _wait_s(self, records: Iterable[RuleRecord]) -> float:
-        """At most a look's time: rules change, and the lease has to be kept."""
+        """Return the seconds until something is due, but no more than the lease and rule changes
+        allow.
+        """
         now_ms = self._clock.now_ms()
         times = [at_ms for record in records for at_ms in _times(record) if at_ms > now_ms]
         return min([LOOK_S, *((at_ms - now_ms) / 1000 for at_ms in times)])
 
     async def _collect(self) -> None:
-        """Take note of how the current run came out, when it has."""
+        """Handle the errors of the current run if it has ended."""
         if self._current is None or not self._current.done():
             return
         current, self._current = self._current, None
@@ -174,7 +180,7 @@ class RuleScheduler:
 
 
 def _ready(record: RuleRecord, now_ms: int) -> list[Run]:
-    """The runs of a rule that can be carried out now: one after the other."""
+    """Return the runs of a rule that can be carried out now; a rule has one run at a time."""
     begun = [run for run in record.history.open if run.has_begun]
     if not begun:
         return record.history.open
@@ -182,21 +188,25 @@ def _ready(record: RuleRecord, now_ms: int) -> list[Run]:
 
 
 def _times(record: RuleRecord) -> list[int]:
-    """When there may be something to do for a rule."""
+    """Return the times at which there may be something to do for a rule."""
     due_ms = next_due_ms(record.rule, record.history)
     retries = [run.retry_at_ms for run in record.history.open if run.state is RunState.WAITING]
     return [*retries, *([] if due_ms is None else [due_ms])]
 
 
 class Clock(Protocol):
+    """The time and waiting for it, so that tests can use a fake clock."""
+
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return the time in Unix milliseconds."""
 
     async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
-        """Until the event is set, at most this long."""
+        """Wait until the event is set, but at most this long."""
 
 
 class RealClock:
+    """The clock of the operating system and the event loop."""
+
     def now_ms(self) -> int:
         return task_transitions.now_ms()
 

@@ -1,4 +1,4 @@
-"""Where rules and their histories are kept: on the backend's shelf, changed by compare and set."""
+"""Keeps rules and their histories in the backend's document store, changed by compare and set."""
 
 from __future__ import annotations
 
@@ -22,19 +22,23 @@ _MOST_TRIES = 100
 
 
 class RuleRecord(NamedTuple):
-    """A rule with what became of its runs."""
+    """A rule with the history of its runs."""
 
     rule: Rule
     history: History
 
 
 class RuleStore:
+    """Rules by name, each with its history."""
+
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
         self._once = Once(log)
 
     async def records(self) -> list[RuleRecord]:
-        """All rules, by name; but those that only a newer version understands."""
+        """Return all rules, ordered by name, without those that only a newer version
+        understands.
+        """
         rules = await self._documents.list(_RULE)
         kept = {one.name: one.body for one in await self._documents.list(_HISTORY)}
         records: list[RuleRecord] = []
@@ -47,7 +51,7 @@ class RuleStore:
         return records
 
     async def record(self, name: str) -> RuleRecord:
-        """Raises BadInput when there is no such rule; says which is near."""
+        """Return the rule of this name; raises BadInput, with a similar name, if there is none."""
         found = await self._documents.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
@@ -58,7 +62,7 @@ class RuleStore:
         return decode_history(name, found.body) if found else History()
 
     async def add(self, rule: Rule) -> None:
-        """Raises BadInput when there is a rule of this name."""
+        """Store a new rule; raises BadInput if there is a rule of this name."""
         if await self._documents.get(_RULE, rule.name) is None:
             await self._documents.remove(_HISTORY, rule.name)  # of one that was removed
         if await self._documents.put(_RULE, rule.name, rule.encode(), None) is None:
@@ -68,14 +72,16 @@ class RuleStore:
             )
 
     async def replace(self, rule: Rule) -> None:
-        """In place of the rule of this name, when there is one."""
+        """Store the rule in place of one of this name, or as a new one if there is none."""
         if await self._documents.get(_RULE, rule.name) is None:
             await self.add(rule)
         else:
             await self.change(rule.name, rule.replacing)
 
     async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
-        """Raises BadInput when there is no such rule."""
+        """Apply `edit` to the stored rule and return the result; raises BadInput if there is no
+        such rule.
+        """
         for attempt in range(_MOST_TRIES):
             found = await self._documents.get(_RULE, name)
             if found is None:
@@ -88,7 +94,10 @@ class RuleStore:
         raise _crowded(name)
 
     async def change_history(self, name: str, edit: Callable[[History], History]) -> History:
-        """What `edit` raises is passed on; it may run again on a newer history."""
+        """Apply `edit` to the stored history and return the result.
+
+        `edit` runs again if another process was faster; what it raises is passed on.
+        """
         for attempt in range(_MOST_TRIES):
             found = await self._documents.get(_HISTORY, name)
             old = decode_history(name, found.body) if found else History()
@@ -100,7 +109,7 @@ class RuleStore:
         raise _crowded(name)
 
     async def remove(self, name: str) -> None:
-        """Raises BadInput when there is no such rule."""
+        """Remove the rule and its history; raises BadInput if there is no such rule."""
         if await self._documents.get(_RULE, name) is None:
             raise await self._unknown(name)
         await self._documents.remove(_RULE, name)
@@ -115,7 +124,7 @@ class RuleStore:
 
 
 async def _pause(attempt: int) -> None:
-    """Whoever was faster is done soon."""
+    """Wait a little before the next attempt, since the process that was faster is done soon."""
     await asyncio.sleep(min(0.001 * 2**attempt, 0.1))
 
 

@@ -1,7 +1,7 @@
-"""Carries out one run: writes down that it begins, expands it, writes down how it ended.
+"""Carries out one run: stores that it begins, expands it, and stores how it ended.
 
-Killed anywhere, it is carried out again under the same key by whoever leads then. How an audience
-is expanded is handed in.
+After a kill at any point, the next leader carries it out again under the same key. The function
+that expands an audience is passed in.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ log = logging.getLogger("pushlane.rules")
 
 @dataclass(frozen=True)
 class RunOrder:
-    """What is to be expanded: more pushes than `most` are to be refused with TooMany.
+    """An order to expand a rule, which is refused with AudienceTooLarge above `most` pushes.
 
-    An order of the same key goes on where the last one stopped, with the audience it had then.
+    An order of the same key resumes where the last one stopped, with the audience it had then.
     """
 
     rule: Rule
@@ -35,7 +35,7 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class Expanded:
-    """The sealed task, and how many pushes it has."""
+    """The sealed task of a run, and how many pushes it has."""
 
     task_id: str
     total: int
@@ -45,6 +45,8 @@ Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
 class Runner:
+    """Carries out runs that are noted in the store."""
+
     def __init__(
         self, store: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
     ) -> None:
@@ -54,7 +56,7 @@ class Runner:
         self._now_ms = now_ms
 
     async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
-        """The run of this rule, as the leader of this number.
+        """Carry out the run of this rule and time, as the leader of this fence.
 
         Raises:
             Superseded: another leader has taken the run over.
@@ -94,7 +96,9 @@ class Runner:
         return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
 
     async def _published(self, key: str) -> tuple[str, int | None]:
-        """The task that the run has made, and how many pushes it has; None when nobody knows."""
+        """Return the task that the run has made and its number of pushes, None if that is not
+        known.
+        """
         try:
             task = await self._registry.get(key)
         except UnknownTask:
