@@ -1,7 +1,7 @@
-"""Makes a task of an audience: freeze, register, open the lane, publish, seal.
+"""Turns an audience into a task: freeze, register, open the lane, publish, seal.
 
-Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Nothing is
-published but what was frozen, and nothing before all of it is frozen.
+Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Only what
+was frozen is published, and only after all of it is frozen.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ async def fan_out(
     request: FanoutRequest,
     on_progress: OnProgress | None = None,
 ) -> FanoutResult:
-    """Fan an audience out to a task, and return it sealed.
+    """Fan an audience out to a task, and return the sealed task.
 
-    The same call after a crash goes on where it stopped, and after success does nothing. A Spark
-    session that the caller has is used.
+    The same call resumes after a crash, and does nothing after success. A Spark session that the
+    caller has open is used.
 
     Raises:
         BadInput: the request, the audience or a row cannot be used; nothing was published.
@@ -170,7 +170,7 @@ class _FanOut:
         return manifest
 
     async def _publish(self, session: FanoutSession, manifest: StageManifest) -> int:
-        """How many rows went out now."""
+        """Publish the parts that are not durable yet, and return how many rows that were."""
         task = await self._backend.registry.get(manifest.task.id)
         if task.total is not None:
             return 0
@@ -226,7 +226,9 @@ class _FanOut:
             )
 
     async def _refuse_ended(self, task: Task) -> None:
-        """Nobody goes on with what was frozen for a task that was cancelled."""
+        """Raise if the task has ended, and drop its frozen rows, which nobody will publish any
+        more.
+        """
         try:
             refuse_ended(task)
         except Ended:
@@ -234,7 +236,7 @@ class _FanOut:
             raise
 
     def _is_whole(self, manifest: StageManifest) -> bool:
-        """It is of this request, and its rows are there: they go at the end of a fan-out."""
+        """Return True if the manifest is of this request and its rows are still there."""
         return self._is_ours(manifest.task) and self._stage.frozen(manifest.task.id).rows.is_dir()
 
     def _is_ours(self, task: Task) -> bool:
@@ -257,7 +259,7 @@ class _FanOut:
 
     @asynccontextmanager
     async def _progress_shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
-        """Tells meanwhile how far the workers are, by what they have written down."""
+        """Report meanwhile how far the workers are, by the progress they have stored."""
         looking = asyncio.create_task(
             self._report_progress(task, manifest), name="fan-out progress"
         )
@@ -279,17 +281,17 @@ class _FanOut:
 
 
 def _unfinished_parts(manifest: StageManifest, frozen: FrozenRows) -> list[Part]:
-    """The parts of which not all is known to be durable."""
+    """Return the parts that are not known to be durable as a whole."""
     return [part for part, last in _last_seqs(manifest, frozen) if last < part.last_seq]
 
 
 def _durable_rows(manifest: StageManifest, frozen: FrozenRows) -> int:
-    """Rows that are durable, as far as it was written down."""
+    """Return how many rows are durable by the stored progress."""
     return sum(last - part.first_seq + 1 for part, last in _last_seqs(manifest, frozen))
 
 
 def _last_seqs(manifest: StageManifest, frozen: FrozenRows) -> Iterator[tuple[Part, int]]:
-    """Each part with the last of its seqs that is durable, the one before it when none is."""
+    """Yield each part with its last durable seq, or the seq before the part if none is durable."""
     starts, reached = frozen.starts(manifest.parts), frozen.reached(manifest.parts)
     for part in manifest.parts:
         found = reached.get(part.first_seq)
@@ -299,10 +301,10 @@ def _last_seqs(manifest: StageManifest, frozen: FrozenRows) -> Iterator[tuple[Pa
 def parts_to_reconcile(
     manifest: StageManifest, frozen: FrozenRows, settings: Settings
 ) -> list[Part]:
-    """Parts that were begun, so long ago that the broker may not know what it has of them; and all
-    that an older version has begun, since it numbered messages in another way.
+    """Return the begun parts of which the broker may have forgotten what it has.
 
-    The embedded store never forgets.
+    These are parts that stopped long ago, and all that an older version has begun, since it
+    numbered messages in another way. The embedded store never forgets.
     """
     if settings.broker == "embedded":
         return []
@@ -320,7 +322,7 @@ def parts_to_reconcile(
 async def reconcile(
     backend: Backend, task: Task, manifest: StageManifest, frozen: FrozenRows, parts: Sequence[Part]
 ) -> None:
-    """Make each of these parts go on behind what was published of it.
+    """Make each of these parts continue behind what was published of it.
 
     Raises:
         TaskConflict: nobody can know any more.

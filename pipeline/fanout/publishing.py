@@ -1,4 +1,6 @@
-"""The Spark job that puts frozen bundles on the lane: each file a partition, with a producer."""
+"""Runs the Spark job that publishes frozen bundles: each file is a partition with its own
+producer.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def publish(
     manifest: StageManifest,
     parts: Sequence[Part],
 ) -> None:
-    """Publish these parts; returns when all of their rows are durable.
+    """Publish these parts, and return when all of their rows are durable.
 
     Raises:
         PipelineFailed: a part could not be published; it can be tried again.
@@ -44,7 +46,7 @@ def publish(
 
 @contextmanager
 def _whole_files(spark: SparkSession) -> Iterator[None]:
-    """Each file a partition of its own: neither cut, nor put together with others."""
+    """Make Spark read each file as one partition, neither cut nor combined with others."""
     before = {name: spark.conf.get(name) or "" for name in _SIZES}  # the session may be a caller's
     for name in _SIZES:
         spark.conf.set(name, _TOO_LARGE)
@@ -58,7 +60,7 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
 def _numbered(
     spark: SparkSession, frozen: FrozenRows, manifest: StageManifest, parts: Sequence[Part]
 ) -> DataFrame:
-    """The bundles of the parts with their first seqs, from where each part begins."""
+    """Return the bundles of the parts with their first seqs, from where each part starts."""
     files = [(frozen.rows / part.file).as_uri() for part in parts]
     if manifest.format == 1:  # a row is a push
         rows = spark.read.schema(SINGLES).parquet(*files)
@@ -76,6 +78,6 @@ def _numbered(
 
 
 def _by_part(values: Mapping[int, int]) -> Column:
-    """A value for each part, looked up by the number that its rows carry."""
+    """Return a column that looks up a value by the part number that each row carries."""
     table = [values.get(number, 0) for number in range(max(values) + 1)]
     return F.get(F.lit(table).cast("array<bigint>"), F.col("part"))

@@ -1,4 +1,6 @@
-"""A Spark session for the steps of one fan-out, each in a thread: Spark's calls block."""
+"""A Spark session shared by the steps of a fan-out, each in a thread because Spark's calls
+block.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ T = TypeVar("T")
 
 
 class FanoutSession:
-    """Starts the session when it is first needed. Closed meanwhile, it is stopped all the same."""
+    """Starts the Spark session when it is first needed, and stops it on close even while it
+    starts.
+    """
 
     def __init__(self, request: FanoutRequest) -> None:
         self._request = request
@@ -31,7 +35,7 @@ class FanoutSession:
         return await asyncio.to_thread(lambda: work(self._started()))
 
     async def close(self, failure: Exception | None = None) -> None:
-        """Ends the session, which tells a failure with its log."""
+        """End the session, which names its log if there was a failure."""
         self._is_closed = True
         await asyncio.to_thread(self._end, failure)
 
@@ -55,7 +59,7 @@ class FanoutSession:
 
 @asynccontextmanager
 async def fanout_session(request: FanoutRequest) -> AsyncIterator[FanoutSession]:
-    """For as long as the context lasts."""
+    """Provide a session that ends with this context."""
     session = FanoutSession(request)
     failure: Exception | None = None
     try:

@@ -1,7 +1,7 @@
-"""From a rule to numbered rows that no longer change: filtered, deduplicated, packed, sorted.
+"""Freezes the rows of a rule as numbered Parquet: filtered, deduplicated, packed and sorted.
 
-Nothing is collected, so that memory does not grow with the audience. It runs in a thread: Spark's
-calls block.
+No rows are collected on the driver, so memory does not grow with the audience. The functions block,
+as Spark's calls do, and are to be run in a thread.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad"
 
 @dataclass(frozen=True)
 class _FreezePlan:
-    """The bundles as Spark will make them, and what it counts on the way.
+    """The DataFrame of bundles, and the observations that count rows while Spark computes it.
 
-    What is left out is counted in the stage that writes: one before it counts its rows again when
-    Spark runs it again, since a worker was lost. Only rows without recipient end before.
+    Rows that are left out are counted in the stage that writes, because Spark counts an earlier
+    stage again if it reruns it for a lost worker. Only rows without recipient are counted before.
     """
 
     audience: Audience
@@ -63,7 +63,7 @@ class _FreezePlan:
 def count(
     spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
 ) -> AudienceCounts:
-    """What a fan-out would come to; writes nothing.
+    """Count what a fan-out would publish, without writing anything.
 
     Raises:
         BadInput: the audience, the rule or a row cannot be used.
@@ -82,7 +82,7 @@ def freeze(
     submit: SubmitRequest,
     task: Task,
 ) -> StageManifest:
-    """Write the rows into the stage; the manifest is for the caller to publish.
+    """Write the rows into the stage, and return the manifest that the caller has to publish.
 
     Raises:
         BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
@@ -96,7 +96,7 @@ def freeze(
 
 
 def changed(spark: SparkSession, request: FanoutRequest, manifest: StageManifest) -> str:
-    """How the audience differs from what was frozen; empty when it does not."""
+    """Return how the audience differs from what was frozen; empty if it does not."""
     audience = read_audience(spark, request.audience, request.format, request.options)
     with spark_errors(f"audience {request.audience!r}"):
         return difference(manifest.signature, signature(audience.rows))
@@ -152,7 +152,7 @@ def _plan_freeze(
 
 
 def _render_columns(rows: DataFrame, submit: SubmitRequest, name: str) -> DataFrame:
-    """Only the columns that pushes are made of, with recipients and templates as texts."""
+    """Select the columns that pushes are made of, with recipients and templates as texts."""
     recipient = recipient_text(rows, submit.recipient, name).alias(RECIPIENT)
     texts = [rendered(text, rows, name).alias(c) for c, text in templates(submit).items()]
     made = {RECIPIENT, *templates(submit)}
@@ -162,8 +162,9 @@ def _render_columns(rows: DataFrame, submit: SubmitRequest, name: str) -> DataFr
 
 
 def _one_per_recipient(rows: DataFrame, left_out: Observation) -> DataFrame:
-    """One row a recipient who is not excluded: the first by all of its columns, so the same one at
-    each run.
+    """Keep one row for each recipient who is not excluded.
+
+    That is the first in the order of all columns, so that it is the same row in each run.
     """
     order = [_sortable(rows, name) for name in rows.columns if name not in (RECIPIENT, EXCLUDED)]
     window = Window.partitionBy(RECIPIENT).orderBy(*order or [F.col(RECIPIENT)])
@@ -178,9 +179,9 @@ def _one_per_recipient(rows: DataFrame, left_out: Observation) -> DataFrame:
 
 
 def _grouped_by_zone(rows: DataFrame, submit: SubmitRequest) -> DataFrame:
-    """In each part those of a time zone together, since quiet hours hold them back together.
+    """Sort each part by time zone, so that quiet hours hold back whole bundles.
 
-    Without zones, rows are sorted by recipient already: what tells duplicates did that.
+    Without zones, the search for duplicates has sorted the rows by recipient already.
     """
     if not submit.zone_column:
         return rows
@@ -195,7 +196,10 @@ def _sortable(rows: DataFrame, name: str) -> Column:
 
 
 def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) -> None:
-    """Only of files: to read everything else once more would take as long again."""
+    """Raise if the audience's files changed during the freeze.
+
+    Other audiences are not checked, since reading them once more would take as long again.
+    """
     if before.files and (found := difference(before, after)):
         raise BadInput(
             f"audience {request.audience!r} changed while it was read: {found}; run this again "
@@ -221,7 +225,9 @@ def _checked_counts(request: FanoutRequest, plan: _FreezePlan, total: int) -> Au
 
 
 def _observed(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
-    """Of rows that Spark knows not to be there, like those of `1 = 0`, it observes nothing."""
+    """Return what was counted; nothing for rows that Spark knows to be none, as those of `1 =
+    0`.
+    """
     try:
         return observation.get
     except Py4JJavaError:

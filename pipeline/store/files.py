@@ -1,4 +1,4 @@
-"""What outlives a power cut: a file and the folders that name it, down on the disk."""
+"""Writes the store's files so that they outlive a power cut, and names the errors of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pushlane.lanes.errors import PushlaneError
 
 
 def sync(path: Path) -> None:
-    """A file's content, or a folder's names."""
+    """Force a file's content, or a folder's names, down to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -20,7 +20,7 @@ def sync(path: Path) -> None:
 
 
 def sync_below(folder: Path, paths: Iterable[str]) -> None:
-    """These files, and every folder from each of them up to this one."""
+    """Force these files, and every folder from each of them up to this one, down to the disk."""
     files = [folder / path for path in paths]
     above = {each for file in files for each in file.parents if each.is_relative_to(folder)}
     for each in (*files, *sorted(above, reverse=True)):
@@ -39,17 +39,19 @@ class CorruptStore(PushlaneError):
 
 
 class StoreBusy(PushlaneError):
-    """Another process writes this store."""
+    """Another process writes this store; wait for it, or stop it."""
 
 
 def write_atomically(path: Path, body: bytes) -> None:
-    """Replace the file as a whole; it outlives a power cut once this returns."""
+    """Replace the file as a whole; the new content outlives a power cut once this returns."""
     write_beside(path, body).replace(path)
     sync(path.parent)
 
 
 def write_beside(path: Path, body: bytes) -> Path:
-    """The content beside its place, down on the disk, under a name that nobody else has."""
+    """Write the content beside its place under a unique name, down on the disk; return that
+    path.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with unfinished.open("xb") as file:

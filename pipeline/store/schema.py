@@ -1,7 +1,7 @@
-"""The tables of the store: their columns, as Arrow schemas, and what the time of a row is.
+"""The tables of the store: their columns as Arrow schemas, and the column with a row's time.
 
-A writer gives exactly these columns; a reader may count on them. `minutes`, `hours` and `days` have
-one schema, in which `minute_ms` is the start of the minute, the hour or the day.
+A writer gives exactly these columns, and a reader may count on them. `minutes`, `hours` and `days`
+have one schema, in which `minute_ms` is the start of the minute, the hour or the day.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writing a store: one process at a time, each change published by one manifest.
+"""Writes a store: one process at a time, each change published by one manifest.
 
-Whoever writes puts files under the name of the next batch, and publishes them; what a crash left
-under that name is thrown away first. Nothing counts before `publish` returns.
+A writer puts files under the name of the next batch, and publishes them; what a crash left under
+that name is removed first. Nothing counts before `publish` returns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOCK = "LOCK"
 
 
 class StoreWriter:
-    """The one writer of a generation; made by `writing`, which holds the lock."""
+    """The one writer of a generation, made by `writing`, which holds the lock."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
@@ -56,11 +56,11 @@ class StoreWriter:
 
     @property
     def store(self) -> Store:
-        """What counts now."""
+        """Return the store as it counts now."""
         return Store(self.generation, self.state)
 
     def begin(self) -> str:
-        """The name under which to write now; what a crash has left of this number is removed."""
+        """Remove what a crash left of the next number, and return the name to write under now."""
         number = self.state.number + 1
         for table in TABLES:
             for left in batch_names(number):
@@ -69,7 +69,7 @@ class StoreWriter:
         return new_batch_name(number)
 
     def write(self, table: str, rows: pa.Table, name: str) -> None:
-        """One file of a table, straight from Arrow. No rows make no file."""
+        """Write one file of a table from Arrow; no rows make no file."""
         if rows.num_rows:
             folder = self.generation.table(table) / f"batch={name}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class StoreWriter:
         swept: Iterable[str] = (),
         gaps: Iterable[Gap] = (),
     ) -> StoreState:
-        """Make all that was written under the name count, and what is removed not any more.
+        """Make everything written under the name count, and the removed files count no more.
 
         Raises:
             StoreBusy: another process has published this change's number: it writes the store now.
@@ -116,7 +116,7 @@ class StoreWriter:
         return self.state
 
     def _settle(self, name: str, added: Mapping[str, list[FileEntry]]) -> None:
-        """What counts is on the disk before the manifest is; what has no rows is not kept."""
+        """Force the files that will count down to the disk, and remove folders without rows."""
         paths = [each.path for entries in added.values() for each in entries]
         named = {(self.generation.folder / path).parent for path in paths}
         for table in TABLES:
@@ -126,7 +126,10 @@ class StoreWriter:
         sync_below(self.generation.folder, paths)
 
     def _checkpoint(self) -> None:
-        """The one before it stays, for who is reading the list of manifests just now."""
+        """Write a checkpoint and remove old manifests.
+
+        The checkpoint before it stays, for readers that are listing manifests just now.
+        """
         folder = self.generation.manifests
         write_checkpoint(folder, self.state)
         for number in checkpoint_numbers(folder)[-2:-1]:
@@ -136,7 +139,7 @@ class StoreWriter:
 
 @contextmanager
 def writing(root: Path) -> Iterator[StoreWriter]:
-    """The right to write the store, which is made when there is none.
+    """Hold the right to write the store, which is made if there is none.
 
     Raises:
         StoreBusy: another process has it.
@@ -153,7 +156,7 @@ def writing(root: Path) -> Iterator[StoreWriter]:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """The lock goes with the process, however it ends."""
+    """Hold the store's lock, which the system releases with the process, however it ends."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -172,7 +175,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def is_locked(root: Path) -> bool:
-    """Whether somebody writes the store now."""
+    """Return True if a process writes the store now."""
     if not (root / _LOCK).exists():
         return False
     try:
@@ -183,7 +186,7 @@ def is_locked(root: Path) -> bool:
 
 
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:
-    """What lies under this name, with what the files themselves say of their rows.
+    """Return the files written under this name, with the counts and times from their footers.
 
     Raises:
         CorruptStore: a file is no Parquet.
@@ -197,7 +200,7 @@ def written_files(generation: Generation, table: str, name: str) -> list[FileEnt
 
 
 def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
-    """One file. Raises CorruptStore when it is no Parquet."""
+    """Return the entry of one file; raises CorruptStore if it is no Parquet."""
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
@@ -213,7 +216,7 @@ def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
 
 
 def _range(footer: pq.FileMetaData, column: str | None) -> tuple[int, int]:
-    """The least and the greatest time in a file; (0, 0) for a table without times."""
+    """Return the least and the greatest time in a file; (0, 0) for a table without times."""
     if column is None or not footer.num_rows:
         return 0, 0
     place = footer.schema.names.index(column)
