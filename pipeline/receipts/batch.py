@@ -1,7 +1,7 @@
-"""One batch: from rows that Spark has read to a manifest that makes them count.
+"""Processes one batch: from rows that Spark has read to a manifest that makes them count.
 
-Everything is written under the name of the next manifest, so that a batch that comes again writes
-over what was left. The log is told last. Whatever kills the process, the next one begins at the
+All files are written under the name of the next manifest, so that a batch that is repeated replaces
+what was left. The log is told last. Whatever kills the process, the next one begins at the
 positions of the last manifest.
 """
 
@@ -31,7 +31,7 @@ from pushlane.pipeline.store.layout import local_uri
 
 @dataclass(frozen=True)
 class BatchDone:
-    """What a batch was; `lag` are the bodies that are left, `seconds` what it took."""
+    """The counts of a batch; `lag` is how many bodies are left, `seconds` how long it took."""
 
     number: int
     bodies: int
@@ -44,7 +44,7 @@ class BatchDone:
 
 
 class Batches:
-    """Publishes batches one by one. Not for several threads at once."""
+    """Publishes batches one by one; not for several threads at once."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Batches:
 
     @property
     def positions(self) -> list[str]:
-        """How far the store is."""
+        """Return how far the store has read the log."""
         return self._writer.state.positions or self._initial
 
     def process(self, rows: DataFrame) -> BatchDone | None:
-        """Publish what was read; None when the store had it already.
+        """Publish the rows that were read; return None if the store had them already.
 
         Raises:
             PipelineFailed: it does not begin where the store ends.
@@ -126,7 +126,7 @@ class Batches:
     def _write(
         self, receipts: DataFrame, reading: BatchReading, mode: SamplingMode, name: str
     ) -> None:
-        """The tables side by side: each alone leaves the machine idle between its steps."""
+        """Write the tables in parallel: each alone leaves the machine idle between its steps."""
         write = BatchFiles(self._writer, name)
         work: list[Callable[[], None]] = [
             lambda: write.detail(tables.detail(receipts, mode.rate, name)),
@@ -158,14 +158,16 @@ class Batches:
 
 
 def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
-    """The rows to leave out; most often there are none."""
+    """Return the ids of rows to leave out as a DataFrame; None, as most often, if there are
+    none.
+    """
     if not len(row_ids):
         return None
     return spark.createDataFrame(pa.table({"row_id": row_ids}))
 
 
 class BatchFiles:
-    """Writes Spark's tables under the name of a batch: one or two files each."""
+    """Writes Spark's tables under the name of a batch, in one or two files each."""
 
     def __init__(self, writer: StoreWriter, name: str) -> None:
         self._generation = writer.generation

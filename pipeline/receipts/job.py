@@ -1,4 +1,4 @@
-"""The job: reads the log of receipts into the store until it is told to stop, or nothing is left.
+"""The job that reads the log of receipts into the store until it is stopped or nothing is left.
 
 It may be killed at any moment, and started again by anybody, one at a time.
 """
@@ -31,7 +31,9 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class RunOptions:
-    """`once` ends after one batch, `until_idle` when nothing is left; else it goes on."""
+    """With `once` the job ends after one batch, with `until_idle` when nothing is left; else
+    never.
+    """
 
     once: bool = False
     until_idle: bool = False
@@ -43,7 +45,7 @@ class RunOptions:
 
 
 def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
-    """Read until `stop` is set, or as the options say.
+    """Read the log until `stop` is set, or as the options say.
 
     Raises:
         StoreBusy: another job writes this store.
@@ -60,7 +62,7 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
 
 
 def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None:
-    """The same with everything open."""
+    """Read the log with a store, session and log that are open already."""
     spark, writer, log, settings, settings_path = work
     initial, missing = resume_positions(writer, log)
     unfit = set_aside_unfit_checkpoint(writer.generation.checkpoint, initial)
@@ -87,6 +89,8 @@ def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None
 
 
 class RunningJob(NamedTuple):
+    """The parts of a running job that are watched for a reason to end."""
+
     query: StreamingQuery
     gate: BatchGate
     lag: Callable[[], int]
@@ -94,7 +98,7 @@ class RunningJob(NamedTuple):
 
 
 def _watch(watched: RunningJob, options: RunOptions, stop: threading.Event) -> None:
-    """Until there is a reason to end. When nothing is left there is time for other work."""
+    """Return when there is a reason to end, and do maintenance while nothing is left to read."""
     query, gate, lag, idle = watched
     while not stop.is_set():
         gate.check()

@@ -1,4 +1,4 @@
-"""What every piece of work on the store needs: the right to write it, a Spark session, the log."""
+"""Opens what all work on the store needs: the right to write it, a Spark session, the log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SQL = {
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Spark's master, the memory of its driver, and settings of its own, which win."""
+    """Spark's master, the memory of its driver, and Spark settings, which win."""
 
     master: str = MASTER
     driver_memory: str = DRIVER_MEMORY
@@ -49,7 +49,7 @@ class SessionOptions:
 
 
 class JobContext(NamedTuple):
-    """What work on a store needs."""
+    """All that work on a store needs, open for as long as the work lasts."""
 
     spark: SparkSession
     writer: StoreWriter
@@ -59,7 +59,7 @@ class JobContext(NamedTuple):
 
 
 class LogSession(NamedTuple):
-    """A Spark session that knows the log, and the log itself."""
+    """A Spark session that can read the log of receipts, and the log itself."""
 
     spark: SparkSession
     log: SyncReceiptLog
@@ -68,7 +68,7 @@ class LogSession(NamedTuple):
 
 @contextmanager
 def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[JobContext]:
-    """Everything, with the right to write the store; made when there is none."""
+    """Open everything with the right to write the store, which is made if there is none."""
     root = store_root(settings)
     with writing(root) as writer, open_log_session(settings, root, options) as tools:
         yield JobContext(tools.spark, writer, tools.log, settings, tools.settings_path)
@@ -78,6 +78,7 @@ def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[Jo
 def open_log_session(
     settings: Settings, root: Path, options: SessionOptions
 ) -> Iterator[LogSession]:
+    """Open a Spark session and the log of receipts; the caller holds the store's lock."""
     with (
         spark_session(
             "pushlane receipts",
@@ -94,7 +95,7 @@ def open_log_session(
 
 
 def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None:
-    """Give a session what work on the store needs; what the user gave stays."""
+    """Give a session the settings that work on the store needs; `given` ones of the user stay."""
     partitions = str(spark.sparkContext.defaultParallelism)
     wanted = {**_SQL, "spark.sql.shuffle.partitions": partitions}
     for name in wanted.keys() - (given or {}).keys():
@@ -104,7 +105,7 @@ def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """What Spark says of an error of ours, in our words again."""
+    """Translate errors of Spark inside this context into errors of pushlane."""
     try:
         yield
     except PushlaneError:
@@ -119,9 +120,11 @@ _UNREADABLE = re.compile(
 
 
 def translated(error: BaseException | None) -> PushlaneError:
-    """Names the file of the store that Spark could not read; else why Spark stopped, with the
-    message of an error of ours that was raised in a worker, or the name of another's: its text
-    could quote rows.
+    """Return the error of pushlane for an error of Spark.
+
+    It names a file of the store that Spark could not read. Otherwise it has the message of a
+    pushlane error that was raised in a worker, or the name of another error, whose text could quote
+    rows.
     """
     text = trace_of(error)
     damaged = _UNREADABLE.search(text)

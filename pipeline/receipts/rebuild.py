@@ -1,7 +1,7 @@
-"""Rebuilds the store from a time on, into a generation of its own, and swaps it in as a whole.
+"""Rebuilds the store from a time on in a new generation, and swaps that in as a whole.
 
-What is older is taken over from the old generation as it is; what was counted since is forgotten,
-and read again from the log. Interrupted at any point, the old generation stays the one that counts.
+What is older is copied from the old generation; what was counted since is forgotten and read again
+from the log. If it is interrupted, the old generation stays the one that counts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ _NONE: Bits = np.empty(0, "uint8")
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """`since_ms` is rounded down to the hour (or to the day, where counts are kept by hour)."""
+    """Options of a replay; `since_ms` is rounded down to the hour, or day where counts are
+    hourly.
+    """
 
     since_ms: int
     session: SessionOptions
@@ -87,7 +89,7 @@ class Replayed:
 
 
 def replay(settings: Settings, options: ReplayOptions) -> Replayed:
-    """Build a new generation and make it count.
+    """Build a new generation, check that it counts no less, and make it the current one.
 
     Raises:
         StoreBusy: a job writes the store; stop it first.
@@ -122,9 +124,9 @@ class _Rebuild:
     def first_state(
         self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
     ) -> StoreState:
-        """The part before, as the state that a new generation begins with.
+        """Return the state that the new generation begins with: all that is older than `since_ms`.
 
-        Its numbers go on, so that its batches write to no folder that was taken over.
+        Its number follows the old one, so that its batches write to no folder that was copied.
         """
         if old is None:
             return StoreState(positions=start, at_ms=now_ms())
@@ -147,7 +149,7 @@ class _Rebuild:
         )
 
     def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
-        """Everything that the log has, in batches; how many receipts that were."""
+        """Read all that the log has in batches, and return how many receipts that were."""
         receipts = 0
         for start, end in self._ranges(batches.positions):
             done = batches.process(read_range(self._spark, self._settings_path, start, end))
@@ -162,9 +164,10 @@ class _Rebuild:
             start = end
 
     def _keys_to_reread(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
-        """Identities that the log has of this time or later, and of no earlier one.
+        """Return the keys that the log has of this time or later, and of no earlier one.
 
-        By their times: the order of the log's partitions is not that in which they were counted.
+        Times decide, because the order of the log's partitions is not that in which they were
+        counted.
         """
         older: dict[DedupGroup, Bits] = {}
         newer: dict[DedupGroup, Bits] = {}
@@ -184,7 +187,7 @@ class _Rebuild:
 def _carried_seen(
     old: Store, generation: Generation, again: dict[DedupGroup, Bits], number: int
 ) -> dict[str, FileEntry]:
-    """What was seen, without what the log is going to say again."""
+    """Copy the seen bits, without those of receipts that will be read again."""
     kept: dict[DedupGroup, Bits] = {}
     for path in old.files("seen"):
         for group, bits in bitmaps(read_seen(path)):
@@ -206,10 +209,10 @@ def _counted_before(
     tasks: set[str],
     on_note: Callable[[str], None],
 ) -> dict[DedupGroup, Bits]:
-    """Identities of these tasks whose rows were taken over: their counts were so, too.
+    """Return the keys of these tasks in copied detail rows, whose counts were copied too.
 
-    However long before they were said, and whatever the log still has of that. Of rows that are a
-    sample nothing is known beyond it.
+    They count however long ago they were reported, and whatever the log still has. Of rows that are
+    a sample, only the sample is known.
     """
     found: dict[DedupGroup, Bits] = {}
     wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
@@ -226,14 +229,14 @@ def _counted_before(
 
 
 def _add(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
-    """The identities of these rows, too."""
+    """Add the keys of these rows to the groups."""
     found, _ = find_new(rows, Seen(), [])
     for group, bits in found.fresh.items():
         groups[group] = united(groups[group], bits) if group in groups else bits
 
 
 def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:
-    """The store that counts; None when there is none, or when it cannot be read."""
+    """Return the current store; None if there is none, or if it cannot be read."""
     if current(root) is None:
         return None
     try:
@@ -250,17 +253,17 @@ def _rounded(since_ms: int, settings: Settings) -> int:
 
 
 def _start(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[str]:
-    """Where to read from: an hour earlier, to know what was said before already."""
+    """Return where to read from: an hour before, to know what was reported before already."""
     if not has_old:
         return log.first()
     return log.since(max(0, since_ms - _BEFORE_MS))
 
 
 def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
-    """A replay may not count less than what it replaces: then the log does not reach back.
+    """Raise if the new store counts less than the old one, as then the log does not reach back.
 
-    What came after the old store was written is left out, as what was never seen before: it would
-    stand for what is missing.
+    Receipts that the old store had never seen are left out of the comparison, since they would make
+    up for missing ones.
 
     Raises:
         ReceiptsGone: it does not; the old generation stays.
@@ -281,12 +284,12 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
 
 
 def _counted(paths: Sequence[str]) -> int:
-    """All receipts in these files of counts."""
+    """Return the number of receipts in these files of counts."""
     return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
 def _count_seen(store: Store) -> int:
-    """How many were seen; each file says only what no other one does."""
+    """Return how many keys a store has seen; no bit is in two of its files."""
     found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
     return sum(int(np.unpackbits(bits).sum()) for bits in found)
 
@@ -308,7 +311,7 @@ def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> F
 
 
 def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> dict[str, FileEntry]:
-    """Files with what is older; one that holds both is cut."""
+    """Copy the files with older rows; a file that has older and newer rows is cut."""
     carried = {}
     for entry in old.entries(table, until_ms=since_ms):
         source, target = (each.folder / entry.path for each in (old.generation, generation))
@@ -325,7 +328,7 @@ def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> d
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same file under two names, where the disk can do that."""
+    """Give a file a second name, or copy it where the disk has no hard links."""
     try:
         os.link(source, target)
     except FileNotFoundError as error:

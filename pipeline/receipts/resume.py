@@ -1,7 +1,9 @@
-"""Spark's checkpoint of the job, against the manifests: they alone say how far the store is.
+"""Decides where a job resumes, from the manifests, the log and Spark's checkpoint.
 
-Whatever the checkpoint says, nothing is lost without it: a job begins where the manifests end. One
-that is damaged, or goes on elsewhere, is set aside and named.
+The manifests alone say how far the store is. A checkpoint that is damaged, or continues elsewhere,
+is set aside and named. Receipts that the log dropped unread, as it does at its bound with
+`receipts=on`, are noted as a gap in a manifest, so that a report of that time can be told from a
+whole one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pushlane.pipeline.store import Gap, StoreState, StoreWriter
 
 
 def set_aside_unfit_checkpoint(checkpoint: Path, positions: Sequence[str]) -> str:
-    """What was wrong with it, and where it is now; empty when Spark can go on from it."""
+    """Rename the checkpoint if Spark cannot continue from it; return what was wrong, or empty."""
     if not checkpoint.exists():
         return ""
     wrong = _what_is_wrong(checkpoint, positions)
@@ -33,7 +35,11 @@ def set_aside_unfit_checkpoint(checkpoint: Path, positions: Sequence[str]) -> st
 
 
 def _what_is_wrong(checkpoint: Path, positions: Sequence[str]) -> str:
-    """Spark does again what it has planned and not committed: either end may be the store's."""
+    """Return why the checkpoint does not fit the positions; empty if it does.
+
+    Spark repeats a batch that it has planned and not committed, so the positions may be either end
+    of that batch.
+    """
     try:
         planned = _numbered(checkpoint / "offsets")
         done = _numbered(checkpoint / "commits")
@@ -55,7 +61,7 @@ def _numbered(folder: Path) -> dict[int, Path]:
 
 
 def _offset(path: Path) -> list[str]:
-    """The positions in a file of Spark's offset log: a version, its own notes, then ours."""
+    """Return the positions in a file of Spark's offset log: a version, Spark's notes, positions."""
     return as_positions(json.loads(path.read_text().splitlines()[2]))
 
 
@@ -65,10 +71,10 @@ def _free(checkpoint: Path) -> Path:
 
 
 def resume_positions(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:
-    """The positions to begin at, and what to say of receipts that are missing; empty if none are.
+    """Return the positions to begin at, and a note on missing receipts; empty if none are missing.
 
-    Spark's checkpoint may plan to read what is gone, so it goes first: a job without one begins
-    where the manifests end.
+    Spark's checkpoint may plan to read what is gone, so it is removed first: a job without one
+    begins where the manifests end.
     """
     positions = writer.state.positions
     if positions is None:

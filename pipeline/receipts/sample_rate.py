@@ -1,7 +1,7 @@
-"""When detail rows become a sample, and how small: aggregates stay exact whatever is decided here.
+"""Decides when detail rows become a sample, and how small; counts always stay exact.
 
-Rather than falling behind, a batch that comes too fast, or with too many behind it, keeps only a
-share of its delivered pushes as rows. What is rare is always kept.
+If batches come too fast, or too much is waiting, only a share of the delivered pushes is kept as
+rows, so that the job does not fall behind. Rare outcomes are always kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BEHIND = 0.1
 
 @dataclass(frozen=True)
 class SamplingMode:
-    """`rate` is the share of delivered pushes that become detail rows; 1 is all of them."""
+    """The share of delivered pushes that become detail rows: a `rate` of 1 is all of them."""
 
     rate: float = 1.0
     why: str = ""
@@ -32,9 +32,9 @@ FULL = SamplingMode()
 
 
 class BatchTimer:
-    """The time from one batch to the next, each taken when it was read.
+    """Measures the time from one batch to the next, each taken when it was read.
 
-    So the time that a batch takes to be written is in it, and what has come meanwhile too.
+    So it includes the time that a batch takes to be written.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -42,15 +42,15 @@ class BatchTimer:
         self._last_s = clock_s()
 
     def since_last_s(self) -> float:
-        """Seconds since the last asking, or since it was made."""
+        """Return the seconds since the last call, or since the timer was made."""
         before, self._last_s = self._last_s, self._clock_s()
         return self._last_s - before
 
 
 def choose_mode(settings: Settings, receipts: int, seconds: float, lag: int) -> SamplingMode:
-    """For a batch of so many receipts, so long after the one before, with so many bodies behind.
+    """Choose the mode for a batch of so many receipts, with `lag` bodies left behind it.
 
-    A limit of 0 is none.
+    `seconds` is the time since the batch before. A limit of 0 in the settings is none.
     """
     found = [FULL]
     limit = settings.pipeline_detail_rate_per_s

@@ -1,4 +1,4 @@
-"""The merges of a compaction on Spark: counts are summed, sketches united, events put into rows."""
+"""Merges files of the store on Spark: sums counts, unites sketches, puts events into rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUMS = ("n", "wait_ms_sum")
 def read_table(
     spark: SparkSession, generation: Generation, table: str, paths: Sequence[str]
 ) -> DataFrame:
-    """These files of a table, without what their folders say."""
+    """Read these files of a table, without the columns that their folders' names would add."""
     schema = from_arrow_schema(TABLES[table])
     if not paths:
         return spark.createDataFrame([], schema)
@@ -34,7 +34,7 @@ def read_table(
 
 
 def write_counts(rows: DataFrame, folder: Path, unit_ms: int) -> None:
-    """One row for each key and unit of time, one file."""
+    """Write one file with one row for each key and unit of time."""
     keys = [name for name in rows.columns if name not in (*_SUMS, "recipients", "minute_ms")]
     at = F.col("minute_ms")
     whole = (at - F.pmod(at, F.lit(unit_ms))).alias("minute_ms")
@@ -44,14 +44,14 @@ def write_counts(rows: DataFrame, folder: Path, unit_ms: int) -> None:
 
 
 def write_detail(rows: DataFrame, events: DataFrame, folder: Path, name: str) -> None:
-    """One file an hour, with what devices said of the pushes in it."""
+    """Write one file for each hour, with the devices' events in the rows of their pushes."""
     amended = partitioned(with_events(rows, events).repartition(_hour()), name)
     writer = amended.write.mode("append").option("maxRecordsPerFile", _MOST_ROWS)
     writer.partitionBy("day", "hour", "batch").parquet(local_uri(folder))
 
 
 def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
-    """Detail rows with the times of their events; the first of each counts."""
+    """Return detail rows with the times of their events, the first of each kind."""
     said = events.groupBy("task_id", "seq").agg(_first("displayed"), _first("clicked"))
     joined = rows.join(said, ["task_id", "seq"], "left")
     finished = F.col("outcome") != "retry"
@@ -66,7 +66,7 @@ def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def merged_seen(paths: Sequence[str]) -> pa.Table:
-    """All bits of these files."""
+    """Return all bits of these files."""
     found: dict[DedupGroup, Bits] = {}
     for path in paths:
         for group, bits in bitmaps(read_seen(path)):
@@ -94,7 +94,7 @@ _MOST_TASKS_NAMED = 1_000
 
 @dataclass(frozen=True)
 class Amendments:
-    """Files to write again, and the events that no row was found for."""
+    """The files to write again with events, and the events that no row was found for."""
 
     entries: list[FileEntry]
     left: pa.Table
@@ -103,7 +103,7 @@ class Amendments:
 def find_amendments(
     spark: SparkSession, store: Store, events: DataFrame, held: set[int]
 ) -> Amendments:
-    """Looks at no more of the detail rows than their task and seq."""
+    """Find the detail files of pushes that have events; of the rows only task and seq are read."""
     entries = {
         each.path: each for each in store.entries("detail") if batch_of(each.path) not in held
     }
@@ -125,7 +125,7 @@ def find_amendments(
 
 
 def _of_tasks(events: DataFrame) -> Column:
-    """Lets Parquet skip what is of other tasks, as long as their names are few."""
+    """Return a filter that lets Parquet skip other tasks' rows, as long as the tasks are few."""
     found = events.select("task_id").distinct().limit(_MOST_TASKS_NAMED + 1).collect()
     if len(found) > _MOST_TASKS_NAMED:
         return F.lit(True)
