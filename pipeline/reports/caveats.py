@@ -1,4 +1,4 @@
-"""What of a period is known from a sample only, in words."""
+"""Notes on an answer: what of its period is sampled, no longer kept, or cut by its ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_SHOWN = 5
 
 
 def sampled(store: Store, period: Period) -> list[Interval]:
-    """The batches of the period whose detail rows are a sample, oldest first."""
+    """Return the batches of the period whose detail rows are a sample, oldest first."""
     return [
         each
         for each in store.snapshot().intervals
@@ -25,7 +25,7 @@ def sampled(store: Store, period: Period) -> list[Interval]:
 
 
 def notes(store: Store, period: Period) -> list[str]:
-    """What a reader of this period has to know, a line each."""
+    """Return what a reader of this period has to know, one line each."""
     return [
         *_cut_steps(store, period),
         *_gone(store, period),
@@ -34,7 +34,7 @@ def notes(store: Store, period: Period) -> list[str]:
 
 
 def _gone(store: Store, period: Period) -> list[str]:
-    """Detail rows may be kept for a shorter time than counts."""
+    """Note if the period has counts whose detail rows are no longer kept."""
     details, counts = (_first_ms(store, tables) for tables in (("detail",), ADDITIVE))
     if details is None or counts is None or counts // DAY_MS >= details // DAY_MS:
         return []
@@ -69,7 +69,10 @@ def _sampled(intervals: list[Interval]) -> list[str]:
 
 
 def _cut_steps(store: Store, period: Period) -> list[str]:
-    """One line for each end that cuts such a step: its first instant decides for all of it."""
+    """Note each end of the period that cuts an hour or day by which counts are kept.
+
+    The first instant of such a step decides for all of it.
+    """
     ends = {period.since_ms: "is left out", period.until_ms: "is counted as a whole"}
     found = ((_cut(store, end_ms), what) for end_ms, what in ends.items())
     return [
@@ -80,7 +83,7 @@ def _cut_steps(store: Store, period: Period) -> list[str]:
 
 
 def _cut(store: Store, end_ms: int) -> tuple[str, int]:
-    """The longest step that may hold counts on both sides; no word for none."""
+    """Return the longest step that may hold counts on both sides of the end; no word for none."""
     for table, step_ms in reversed(ROLLED_UP_MS.items()):
         start_ms = end_ms - end_ms % step_ms
         if start_ms < end_ms and store.files(table, start_ms, start_ms + 1):

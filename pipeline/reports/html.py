@@ -1,6 +1,7 @@
-"""A report as one web page that needs nothing else: plots are drawn into it, and it links nowhere.
+"""Writes a report as one web page that needs no other file: plots are inline, and it links nowhere.
 
-Whatever a user or a sink wrote is escaped. The page follows the reader's light or dark ground.
+Everything that a user or a sink wrote is escaped. The page follows the reader's light or dark
+theme.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def write_html(report: Report, table: Table, path: Path) -> None:
-    """The page, in one file."""
+    """Write the page into one file."""
     path.write_text(page(report, table), encoding="utf-8")
 
 
@@ -66,7 +67,7 @@ def page(report: Report, table: Table) -> str:
 
 
 def _svg(plot: Plot, place: int) -> Markup:
-    """An inline drawing, whose text takes the page's colour. Ids differ from picture to picture."""
+    """Return a plot as an inline drawing in the page's text colour, with ids of its own."""
     with mpl.rc_context({**PLAIN_TEXT, **_STYLE, "svg.hashsalt": f"plot-{place}"}):
         figure = Figure(figsize=plot.inches, layout="constrained")
         figure.patch.set_alpha(0)

@@ -14,14 +14,14 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True)
 class Period:
-    """From a minute's start up to another's; a minute is what the aggregates are kept by."""
+    """A period from the start of a minute up to that of another; counts are kept by minute."""
 
     since_ms: int
     until_ms: int
 
     @staticmethod
     def of(since_ms: int, until_ms: int) -> Period:
-        """The whole minutes that hold these times.
+        """Return the period of all minutes that these times touch.
 
         Raises:
             BadInput: it ends before it starts.
@@ -37,7 +37,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Query:
-    """`by` may be empty: then the answer is one row. Every condition must hold."""
+    """A question; with an empty `by` its answer is one row, and every condition must hold."""
 
     period: Period
     by: tuple[Dimension, ...] = ()
@@ -45,7 +45,7 @@ class Query:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the attributes it asks for, in either way."""
+        """Return the names of the attributes in its breakdown and its conditions."""
         return attributes_of((*self.by, *(condition.dimension for condition in self.where)))
 
     @property
@@ -55,15 +55,17 @@ class Query:
 
     @property
     def finest_ms(self) -> int:
-        """The shortest step of time that it is broken down by; the whole period for none."""
+        """Return the shortest step of time in its breakdown, or the length of the period if none
+        is.
+        """
         return min((d.step_ms for d in self.by if d.step_ms), default=self.period.length_ms)
 
     def filtered(self, *more: Condition) -> Query:
-        """With these conditions too."""
+        """Return the query with these conditions in addition."""
         return Query(self.period, self.by, (*self.where, *more))
 
     def broken_down_by(self, *by: Dimension) -> Query:
-        """Broken down by these instead."""
+        """Return the query with these dimensions instead of its own."""
         return Query(self.period, by, self.where)
 
 

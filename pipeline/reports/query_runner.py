@@ -1,4 +1,4 @@
-"""Puts a question to a store: opens it, and asks again when it was rewritten meanwhile."""
+"""Runs queries on a store, and starts anew if the store was rewritten meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How much of an answer is wanted: the most rows, and what each of them is to tell."""
+    """How much of an answer is wanted: the most rows, and which extra columns."""
 
     limit: int
     with_recipients: bool = False
@@ -33,7 +33,7 @@ class AnswerOptions:
 
 @dataclass(frozen=True)
 class Answer:
-    """A table of counts; `notes` say what in it is an estimate."""
+    """A table of counts, with `notes` on what in it is an estimate."""
 
     counts: CountRows
     table: Table
@@ -41,7 +41,7 @@ class Answer:
 
 
 def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
-    """The breakdown that is asked for, and nothing else.
+    """Return the breakdown that is asked for, and nothing else.
 
     Raises:
         BadInput: there is no store, or the question is too large.
@@ -65,7 +65,7 @@ def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
 def report_of(
     root: Path, query: Query, options: AnswerOptions, submitted: int | None = None
 ) -> tuple[Report, Table]:
-    """A whole report, and its breakdown as a table. Raises what `counts_of` does."""
+    """Return a whole report, and its breakdown as a table; raises what `counts_of` does."""
 
     def work(store: Store, engine: Engine) -> tuple[Report, Table]:
         made = build_report(store, engine, query, limit=options.limit, submitted=submitted)
@@ -75,7 +75,7 @@ def report_of(
 
 
 def rows_of(root: Path, query: Query, limit: int) -> Rows:
-    """Single receipts. Raises what `counts_of` does."""
+    """Return single receipts; raises what `counts_of` does."""
 
     def work(_store: Store, engine: Engine) -> Rows:
         return last_rows(engine, tasks.by_id(query, tasks.names(engine)), limit)
@@ -92,7 +92,7 @@ def _table(
 
 
 def run_query(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
-    """What the work returns; it is started anew when files went meanwhile, a few times."""
+    """Return what `work` returns; it starts anew, a few times, if files were removed meanwhile."""
     for _ in range(_MOST_TRIES - 1):
         try:
             return _once(root, period, work)

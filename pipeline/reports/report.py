@@ -1,4 +1,4 @@
-"""A whole report: what was asked for, and the sections that every report has.
+"""Makes a whole report: the breakdown that was asked for, and the sections of every report.
 
 All times are Unix milliseconds, all days and hours those of UTC.
 """
@@ -30,9 +30,10 @@ _MOST_HOURS = 24 * 366
 
 @dataclass(frozen=True)
 class Report:
-    """`counts` is the breakdown that was asked for; `total` and the rest are of the same receipts.
+    """The sections of a report; `counts` is the breakdown, and the rest is of the same receipts.
 
-    `span` is the part of the period that has any. `names` are those of tasks, by id.
+    `span` is the part of the period that has any receipts. `names` maps ids of tasks to their
+    names.
     """
 
     title: str
@@ -61,7 +62,7 @@ def build_report(
     limit: int,
     submitted: int | None = None,
 ) -> Report:
-    """Ask for everything. `submitted` is what the registry knows, None when it was not asked.
+    """Make the report; `submitted` is what the registry knows, None if it was not asked.
 
     Raises:
         UnknownTask: the question names a task without receipts.
@@ -95,7 +96,7 @@ def build_report(
 
 
 def extent(engine: Engine, query: Query) -> Period | None:
-    """From the first minute that has anything to the last one; None when nothing has."""
+    """Return the period from the first to the last minute with receipts; None if there are none."""
     kept = tuple(each for each in query.where if not each.dimension.attribute)
     wanted = clauses.condition(Query(query.period, (), kept))
     text = (
@@ -108,7 +109,7 @@ def extent(engine: Engine, query: Query) -> Period | None:
 
 
 def _title(query: Query, names: tasks.Names) -> str:
-    """What it is about: the one task that is asked for, or all of them."""
+    """Return a title: the one task that is asked for, or all of them."""
     asked = [each for each in query.where if each.dimension == _TASK and not each.negated]
     if len(asked) != 1 or len(asked[0].values) != 1:
         return "All tasks"
@@ -118,12 +119,14 @@ def _title(query: Query, names: tasks.Names) -> str:
 
 
 def _of_sinks(query: Query) -> tuple[Condition, ...]:
-    """Shares are among all that was sent to the same sinks: other conditions would hide rivals."""
+    """Return the conditions on sinks alone, since others would hide tasks that competed for
+    them.
+    """
     return tuple(each for each in query.where if each.dimension.word == "sink")
 
 
 def _largest(found: Sequence[Share]) -> list[Share]:
-    """Those of the tasks that sent most: more cannot be told apart in a picture."""
+    """Return the shares of the tasks that sent most: a picture cannot tell more of them apart."""
     sent: dict[str, int] = {}
     for share in found:
         sent[share.name] = sent.get(share.name, 0) + share.n
@@ -133,10 +136,11 @@ def _largest(found: Sequence[Share]) -> list[Share]:
 
 @dataclass(frozen=True)
 class Funnel:
-    """Each step counts pushes; none is larger than the one before.
+    """The steps from submitted to clicked; each counts pushes, and none is larger than the one
+    before.
 
-    `submitted` are the totals of the tasks where the registry knows them, else what has finished.
-    `sent` went to their sink and came to an end there: delivered, or dead.
+    `submitted` are the totals of the tasks if the registry knows them, else the pushes that have
+    finished. `sent` are pushes whose delivery ended at the sink: delivered, or dead.
     """
 
     submitted: int
@@ -152,10 +156,10 @@ class Funnel:
 
 
 def funnel(by_outcome: Mapping[str, int], submitted: int | None = None) -> Funnel:
-    """The steps of what was counted; `submitted` of None is not known.
+    """Return the steps of these counts; `submitted` of None is not known.
 
-    Pushes that finished before the period began can be displayed in it: a step is cut to the one
-    before.
+    Pushes that finished before the period began can be displayed in it, so each step is cut to the
+    one before.
     """
     delivered = by_outcome.get("delivered", 0)
     sent = delivered + by_outcome.get("dead", 0)
