@@ -74,9 +74,7 @@ def interrupt_stops(
 
 @contextmanager
 def interrupt_waits() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block, which takes seconds and must not be cut
-    short.
-    """
+    """Hold Ctrl-C back until the end of a block of seconds that must not be cut short."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

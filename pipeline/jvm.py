@@ -35,8 +35,7 @@ _TROUBLE = re.compile(r"(\b[\w.$]+(Exception|Error)\b|^error|invalid|cannot|unab
 
 
 class SparkLog:
-    """Copies what comes through a pipe to a file: every line at first, later only what holds no
-    data.
+    """Copies a pipe to a file: every line at first, later only those that hold no data.
 
     It creates the file, which only its owner can read.
     """
@@ -46,17 +45,17 @@ class SparkLog:
         self.path = Path(path)
         self._file = os.fdopen(handle, "w", encoding="utf-8", buffering=1)
         reading, self.pipe = os.pipe()
-        self._is_minding = False
+        self._drops_data = False
         self._copying = threading.Thread(
             target=self._copy, args=(reading,), name="spark-log", daemon=True
         )
         self._copying.start()
 
-    def mind_rows(self) -> None:
+    def drop_data(self) -> None:
         """Leave out from now on whatever may quote a row."""
-        self._is_minding = True
+        self._drops_data = True
 
-    def hand_over(self) -> None:
+    def close_pipe(self) -> None:
         """Close this process's end of the pipe, so that the log ends with the Java process."""
         os.close(self.pipe)
 
@@ -67,7 +66,7 @@ class SparkLog:
     def _copy(self, reading: int) -> None:
         with self._file, os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if not self._is_minding:
+                if not self._drops_data:
                     self._file.write(line)
                 elif kept := without_data(line):
                     self._file.write(f"{kept}\n")
@@ -85,12 +84,12 @@ class Jvm:
     def log(self) -> Path:
         return self._log.path
 
-    def works(self) -> None:
+    def spark_started(self) -> None:
         """Note that Spark has started: from now on the log gets errors only, without rows.
 
         Executors of a cluster stay silent here, since their output is kept on their own machines.
         """
-        self._log.mind_rows()
+        self._log.drop_data()
         log4j = self.gateway.jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
 
@@ -99,7 +98,7 @@ class Jvm:
         self._keeps_log = True
         return self.log
 
-    def failed(self, what: str) -> PipelineFailed:
+    def failure(self, what: str) -> PipelineFailed:
         """Return the error for this failure, which names the log; the log is kept."""
         return PipelineFailed(f"{what} (what Spark said: {self.keep_log()})")
 
@@ -156,13 +155,13 @@ def _start(conf: SparkConf) -> Jvm:
     try:
         gateway = launch_gateway(conf, {"stdout": log.pipe, "stderr": log.pipe})  # type: ignore[no-untyped-call]
     except PySparkException as error:
-        log.hand_over()
+        log.close_pipe()
         log.end()
         text = (
             f"Spark's Java process does not start: {reason_in(log.path)} (what it said: {log.path})"
         )
         raise PipelineFailed(text) from error
-    log.hand_over()
+    log.close_pipe()
     return Jvm(gateway, log)
 
 

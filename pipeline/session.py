@@ -84,7 +84,7 @@ def _told_with_log(process: Jvm) -> Iterator[None]:
     try:
         yield
     except PipelineFailed as error:
-        raise process.failed(str(error)) from error
+        raise process.failure(str(error)) from error
     except PushlaneError:
         raise
     except Exception as error:
@@ -111,14 +111,12 @@ def _settings(
         **memory,
         **options,
         "spark.app.name": name,
-        "spark.master": tried(master),
+        "spark.master": with_retries(master),
     }
 
 
-def tried(master: str) -> str:
-    """Return the master, with as many tries of a task as on a cluster if it is a plain local
-    one.
-    """
+def with_retries(master: str) -> str:
+    """Return the master; a plain local one gets as many tries of a task as a cluster."""
     local = _UNTRIED.fullmatch(master.strip())
     return f"local[{local[1] or 1}, {_TRIES}]" if local else master
 
@@ -132,9 +130,9 @@ def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
             context = SparkContext(conf=conf, gateway=process.gateway)
     except Exception as error:  # py4j's errors have no common base
         what = f"Spark does not start on master {settings['spark.master']!r}: {_why(error)}"
-        raise process.failed(what) from error
+        raise process.failure(what) from error
     context.setLogLevel("OFF")
-    process.works()
+    process.spark_started()
     return SparkSession(context)
 
 
@@ -146,7 +144,7 @@ def _stop(session: SparkSession, process: Jvm) -> None:
     except Exception as error:
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SparkContext._active_spark_context = None
-        raise process.failed("Spark's Java process ended in mid-work") from error
+        raise process.failure("Spark's Java process ended in mid-work") from error
 
 
 def _why(error: Exception) -> str:

@@ -63,8 +63,7 @@ class TaskSpec(BaseModel):
     bad_rows: Literal["stop", "skip"] = "stop"
 
     def request(self, at_ms: int, key: str = "") -> SubmitRequest:
-        """Return the submit request for a task that is made at this time; it has no rows of its
-        own.
+        """Return the submit request, without rows, for a task that is made at this time.
 
         Raises:
             BadInput: a time or duration that cannot be read, or has passed.

@@ -143,9 +143,7 @@ def _require_dimensions(
 
 
 def _require_url(url: str) -> None:
-    """Raise BadInput unless this is an HTTP URL; the message leaves it out, as it may hold a
-    token.
-    """
+    """Raise BadInput unless this is an HTTP URL, and leave it out, since it may hold a token."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

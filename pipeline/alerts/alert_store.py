@@ -36,9 +36,7 @@ class AlertStore:
         self._once = Once(log)
 
     async def rules(self) -> list[AlertRule]:
-        """Return all rules, ordered by name, without those that only a newer version
-        understands.
-        """
+        """Return all rules by name, except those that only a newer version understands."""
         rules: list[AlertRule] = []
         for name, _, body in await self._documents.list(_RULE):
             try:

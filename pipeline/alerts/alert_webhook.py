@@ -25,9 +25,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class Webhook:
-    """An HTTP client for alerts, used as an async context manager; `sleep` waits between
-    attempts.
-    """
+    """An HTTP client for alerts, as an async context manager; `sleep` waits between attempts."""
 
     def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
         self._sleep = sleep
@@ -48,9 +46,7 @@ class Webhook:
         await self._client.close()
 
     async def send(self, url: str, message: AlertMessage) -> str:
-        """Post the message, and return an empty text once it is taken, or why the last attempt
-        failed.
-        """
+        """Post the message; return why it was not taken by the last attempt, empty if it was."""
         why = await self._post(url, message)
         for wait_s in _WAITS_S:
             if not why:

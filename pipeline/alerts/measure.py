@@ -35,9 +35,7 @@ _DELIVERED = Condition(Dimension("outcome"), ("delivered",))
 
 @dataclass(frozen=True)
 class Measured:
-    """The figure of one group over `n` receipts; `before` and `n_before` are of the window
-    before.
-    """
+    """The figure of one group over `n` receipts, and the same of the window before."""
 
     value: float
     n: int

@@ -28,9 +28,7 @@ Send = Callable[[str, AlertMessage], Awaitable[str]]
 
 @dataclass(frozen=True)
 class AlertCheck:
-    """One check of one rule: the figures found, the messages sent, and a problem if there was
-    one.
-    """
+    """One check of one rule: the figures found, the messages sent, and any problem."""
 
     rule: AlertRule
     found: dict[Key, Measured]

@@ -39,9 +39,7 @@ _BLANKS = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace())
 
 @dataclass(frozen=True)
 class Audience:
-    """The rows of an audience, with its name for messages and the `columns` that a rule may
-    name.
-    """
+    """The rows of an audience, its name for messages, and the `columns` that a rule may name."""
 
     name: str
     rows: DataFrame
@@ -133,9 +131,7 @@ def _recipients(spark: SparkSession, source: str, alias: str, default: str) -> D
 
 
 def _split(source: str) -> tuple[str, str]:
-    """Split a source into its path or table and its column, which `s3a://bucket/x` does not
-    have.
-    """
+    """Split a source into its path or table and its column (`s3a://bucket/x` has none)."""
     path, colon, column = source.rpartition(":")
     return (path, column) if colon and "/" not in column else (source, "")
 
@@ -159,8 +155,8 @@ def _read(spark: SparkSession, source: str, format_: str, options: Mapping[str, 
 
 
 def _format_of(source: str) -> str:
-    """Return the format of a source: empty for a table, and that of the first known file in a
-    folder.
+    """Return the format by the name of a file or of the first file in a folder; empty for a
+    table.
     """
     path = Path(source.removeprefix("file://"))
     if path.is_dir():

@@ -226,9 +226,7 @@ class _FanOut:
             )
 
     async def _refuse_ended(self, task: Task) -> None:
-        """Raise if the task has ended, and drop its frozen rows, which nobody will publish any
-        more.
-        """
+        """Raise if the task has ended, and drop its frozen rows, which are not needed then."""
         try:
             refuse_ended(task)
         except Ended:
@@ -332,4 +330,4 @@ async def reconcile(
     starts = frozen.starts(manifest.parts)
     for part, last in zip(parts, found, strict=True):
         starts[part.first_seq] = max(starts[part.first_seq], last + 1)
-    frozen.start(starts)
+    frozen.store_starts(starts)

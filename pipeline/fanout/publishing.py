@@ -1,6 +1,4 @@
-"""Runs the Spark job that publishes frozen bundles: each file is a partition with its own
-producer.
-"""
+"""Runs the Spark job that publishes frozen bundles, each file with its own producer."""
 
 from __future__ import annotations
 

@@ -49,9 +49,7 @@ class FanoutRequest:
 
     @property
     def task_key(self) -> str:
-        """Return the given key, the spec's key, or a key made of everything that shapes the
-        pushes.
-        """
+        """Return the given key, the spec's key, or a key made of all that shapes the pushes."""
         return self.key or self.spec.key or f"fanout-{_hash(self._content())[:16]}"
 
     def fingerprint(self, settings: Settings) -> str:

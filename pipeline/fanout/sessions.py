@@ -1,6 +1,4 @@
-"""A Spark session shared by the steps of a fan-out, each in a thread because Spark's calls
-block.
-"""
+"""A Spark session for the steps of a fan-out, run in threads because Spark's calls block."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ T = TypeVar("T")
 
 
 class FanoutSession:
-    """Starts the Spark session when it is first needed, and stops it on close even while it
-    starts.
-    """
+    """Starts the Spark session when it is first needed; close stops it even while it starts."""
 
     def __init__(self, request: FanoutRequest) -> None:
         self._request = request

@@ -225,9 +225,7 @@ def _checked_counts(request: FanoutRequest, plan: _FreezePlan, total: int) -> Au
 
 
 def _observed(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
-    """Return what was counted; nothing for rows that Spark knows to be none, as those of `1 =
-    0`.
-    """
+    """Return what was counted; nothing if Spark knows that there are no rows, as for `1 = 0`."""
     try:
         return observation.get
     except Py4JJavaError:

@@ -95,9 +95,7 @@ class FrozenWriter(DataSourceArrowWriter):
 
 
 class TaskWriter(DataSourceArrowWriter):
-    """Writes rows as the spec describes them, and seals the task when all partitions are
-    written.
-    """
+    """Writes rows as the spec describes them, and seals the task after the last partition."""
 
     def __init__(self, settings: Settings, request: SubmitRequest, task: Task) -> None:
         self._settings = settings
@@ -117,9 +115,7 @@ class TaskWriter(DataSourceArrowWriter):
         return Written(asyncio.run(writer.run(bundles)))
 
     def _bodies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-        """Encode the rows; raises BadInput for an unusable row, and for one without the next
-        seq.
-        """
+        """Encode the rows; raises BadInput for an unusable row, or one without the next seq."""
         last_seq = 0
         for rows in batches:
             encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")

@@ -194,7 +194,7 @@ class FrozenRows:
         changed = msgspec.json.decode(text, type=dict[int, int])
         return {part.first_seq: changed.get(part.first_seq, part.first_seq) for part in parts}
 
-    def start(self, starts: dict[int, int]) -> None:
+    def store_starts(self, starts: dict[int, int]) -> None:
         """Store the seqs at which these parts start from now on."""
         write_durably(self.path / "starts.json", msgspec.json.encode(starts))
 

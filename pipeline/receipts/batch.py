@@ -158,9 +158,7 @@ class Batches:
 
 
 def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
-    """Return the ids of rows to leave out as a DataFrame; None, as most often, if there are
-    none.
-    """
+    """Return the ids of rows to leave out as a DataFrame; None if there are none, as usual."""
     if not len(row_ids):
         return None
     return spark.createDataFrame(pa.table({"row_id": row_ids}))

@@ -31,9 +31,7 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class RunOptions:
-    """With `once` the job ends after one batch, with `until_idle` when nothing is left; else
-    never.
-    """
+    """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left."""
 
     once: bool = False
     until_idle: bool = False

@@ -94,9 +94,7 @@ class _RangeReader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    """Reads the log as a stream; Spark makes one for planning in its own process, and one a
-    task.
-    """
+    """Reads the log as a stream; Spark makes one reader for planning, and one for each task."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options

@@ -68,9 +68,7 @@ _NONE: Bits = np.empty(0, "uint8")
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Options of a replay; `since_ms` is rounded down to the hour, or day where counts are
-    hourly.
-    """
+    """Options of a replay; `since_ms` is rounded down to the hour, or to the day if it is old."""
 
     since_ms: int
     session: SessionOptions

@@ -107,9 +107,7 @@ class SyncReceiptLog:
         return asyncio.run_coroutine_threadsafe(waited(), self._loop).result()
 
     def _let_go(self, pages: AsyncIterator[list[bytes]]) -> None:
-        """Close the pages without waiting: this may run in the loop's own thread, when it frees
-        memory.
-        """
+        """Close the pages without waiting, since this may run in the loop's own thread."""
         if isinstance(pages, AsyncGenerator) and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(_closed(pages), self._loop)
 

@@ -111,9 +111,7 @@ def _minute_ms() -> Column:
 
 
 def _elapsed(stage: str) -> tuple[Column, Column]:
-    """Return the milliseconds of a stage, null for a push that was not in it, and whether it
-    was.
-    """
+    """Return a stage's milliseconds, null for a push that was not in it, and if it was."""
     start, end = (F.col(name) for name in _STAGES[stage])
     was = (start > 0) & (end > 0)
     return F.when(was, F.greatest(end - start, F.lit(0))), was

@@ -37,9 +37,7 @@ class Files(Protocol):
         """Return absolute paths of the table's files that may hold rows of this period."""
 
     def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
-        """Return the files of `minutes`, `hours` and `days`; each receipt is in one of the
-        three.
-        """
+        """Return the files of `minutes`, `hours` and `days`; each receipt is in one of them."""
 
 
 class Sql(NamedTuple):
@@ -159,9 +157,7 @@ class Engine:
         return PushlaneError(f"the report's query failed with {type(error).__name__}")
 
     def _is_readable(self, file: str) -> bool:
-        """Read the whole file, since DuckDB does not say which of several files it could not
-        read.
-        """
+        """Read the whole file, since DuckDB does not say which of several is damaged."""
         try:
             columns = self._connection.read_parquet(file, hive_partitioning=False)
             columns.aggregate("bit_xor(hash(columns(*)))").fetchall()

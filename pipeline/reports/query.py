@@ -55,9 +55,7 @@ class Query:
 
     @property
     def finest_ms(self) -> int:
-        """Return the shortest step of time in its breakdown, or the length of the period if none
-        is.
-        """
+        """Return the shortest step of time in its breakdown, or else the length of the period."""
         return min((d.step_ms for d in self.by if d.step_ms), default=self.period.length_ms)
 
     def filtered(self, *more: Condition) -> Query:

@@ -119,9 +119,7 @@ def _title(query: Query, names: tasks.Names) -> str:
 
 
 def _of_sinks(query: Query) -> tuple[Condition, ...]:
-    """Return the conditions on sinks alone, since others would hide tasks that competed for
-    them.
-    """
+    """Return the conditions on sinks alone, since others would hide competing tasks."""
     return tuple(each for each in query.where if each.dimension.word == "sink")
 
 
@@ -136,8 +134,7 @@ def _largest(found: Sequence[Share]) -> list[Share]:
 
 @dataclass(frozen=True)
 class Funnel:
-    """The steps from submitted to clicked; each counts pushes, and none is larger than the one
-    before.
+    """The steps from submitted to clicked; each counts pushes, none more than the one before.
 
     `submitted` are the totals of the tasks if the registry knows them, else the pushes that have
     finished. `sent` are pushes whose delivery ended at the sink: delivered, or dead.

@@ -37,9 +37,7 @@ class SentByLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """The share of one name in one step of time: what it sent of all, and what it was entitled
-    to.
-    """
+    """What one name sent of all in one step of time, and what it was entitled to."""
 
     at_ms: int
     name: str

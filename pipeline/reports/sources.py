@@ -47,9 +47,7 @@ def counted(engine: Engine, query: Query) -> ReportSource:
 
 
 def detailed(engine: Engine, query: Query) -> str:
-    """Return detail rows of receipts, and of events if they are asked for, each with its
-    `at_ms`.
-    """
+    """Return detail rows of receipts, and of events if asked for, each with its `at_ms`."""
     finished = finished_rows(engine)
     return f"{finished} union all {_events(engine)}" if asks_events(query) else finished
 
@@ -216,9 +214,7 @@ def _events(engine: Engine) -> str:
 
 
 def _unmerged(engine: Engine, pushes: str) -> str:
-    """Return events that compaction has not put into rows, with the push's fields if there is a
-    row.
-    """
+    """Return events that compaction has not put into rows, with their push if it has a row."""
     unknown = ", ".join(f"coalesce(push.{name}, '') as {name}" for name in ("app", "level"))
     return (
         "select push.* replace (event.task_id as task_id, event.seq as seq, "

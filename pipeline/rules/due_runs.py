@@ -1,8 +1,7 @@
-"""Notes in a rule's history which runs have come due, and which are skipped; all functions are
-pure.
+"""Notes in a rule's history which runs have come due, and which are skipped.
 
-Each due time is noted once, however often and by whomever this is called. The rule's catch-up
-policy for missed times is applied here.
+All functions are pure. Each due time is noted once, however often and by whomever this is called.
+The rule's catch-up policy for missed times is applied here.
 """
 
 from __future__ import annotations

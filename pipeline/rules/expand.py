@@ -19,9 +19,7 @@ from pushlane.producers.input import OnProgress
 
 @dataclass(frozen=True)
 class SparkExpander:
-    """Runs the fan-outs of rules on the cluster of `master`; `spark_options` are Spark's
-    settings.
-    """
+    """Runs the fan-outs of rules on the cluster of `master`, with Spark's own settings."""
 
     settings: Settings
     master: str = MASTER

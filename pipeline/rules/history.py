@@ -116,8 +116,8 @@ class History(BaseModel):
         return self.spent.get(day, 0) + sum(run.most or 0 for run in taken)
 
     def encode(self) -> bytes:
-        """Encode the history within the size of a document, without the oldest ended runs if
-        needed.
+        """Encode the history; if it is larger than a document, the oldest ended runs are left
+        out.
         """
         ended = [run.at_ms for run in self.runs if not run.state.is_open]
         gone = set(ended[: max(0, len(ended) - MOST_ENDED)])

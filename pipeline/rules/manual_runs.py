@@ -54,9 +54,7 @@ async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) ->
 async def wait_for_end(
     backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
 ) -> Run:
-    """Wait until the run has ended, whether it is made here or by the process that leads the
-    rules.
-    """
+    """Wait until the run has ended, made here or by the process that leads the rules."""
     store = RuleStore(backend.documents)
     runner = Runner(store, backend.registry, expand, clock.now_ms)
     told = ""

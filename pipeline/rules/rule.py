@@ -125,9 +125,7 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
 
 
 def _bad_field(name: str, error: ValidationError) -> BadInput:
-    """Return an error that names the field, but not its value, which may be personal or a
-    password.
-    """
+    """Return an error that names the field without its value, which may be a password."""
     found = error.errors(include_input=False)[0]
     field = str(found["loc"][0])
     if found["type"] == "missing":

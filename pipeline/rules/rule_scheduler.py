@@ -35,7 +35,7 @@ class RunId(NamedTuple):
 
 
 class RuleScheduler:
-    """With `only`, no other run is carried out, but what comes due is still noted."""
+    """Notes and runs what is due while it leads; with `only`, no other run is carried out."""
 
     def __init__(
         self,
@@ -84,9 +84,7 @@ class RuleScheduler:
             await self._resign()
 
     async def _look(self) -> float:
-        """Check the lease and the rules once, and return the seconds to wait until the next
-        check.
-        """
+        """Check the lease and the rules once, and return the seconds until the next check."""
         try:
             wait_s = await self._lead()
         except Unreachable as error:
@@ -123,9 +121,7 @@ class RuleScheduler:
         return RuleRecord(rule, await self._store.change_history(rule.name, noted))
 
     def _choose(self, records: Iterable[RuleRecord]) -> RunId | None:
-        """Choose the next run: one that has begun first, then the one that has been due for
-        longest.
-        """
+        """Choose the next run: a begun one first, then the one that is due for longest."""
         ready = [
             (not run.has_begun, run.at_ms, record.rule.name)
             for record in records
@@ -143,9 +139,7 @@ class RuleScheduler:
         self._current.add_done_callback(lambda _: self._wake.set())
 
     def _wait_s(self, records: Iterable[RuleRecord]) -> float:
-        """Return the seconds until something is due, but no more than the lease and rule changes
-        allow.
-        """
+        """Return the seconds until something is due, at most those until the next look."""
         now_ms = self._clock.now_ms()
         times = [at_ms for record in records for at_ms in _times(record) if at_ms > now_ms]
         return min([LOOK_S, *((at_ms - now_ms) / 1000 for at_ms in times)])

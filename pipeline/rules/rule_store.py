@@ -36,9 +36,7 @@ class RuleStore:
         self._once = Once(log)
 
     async def records(self) -> list[RuleRecord]:
-        """Return all rules, ordered by name, without those that only a newer version
-        understands.
-        """
+        """Return all rules by name, except those that only a newer version understands."""
         rules = await self._documents.list(_RULE)
         kept = {one.name: one.body for one in await self._documents.list(_HISTORY)}
         records: list[RuleRecord] = []
@@ -79,9 +77,7 @@ class RuleStore:
             await self.change(rule.name, rule.replacing)
 
     async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
-        """Apply `edit` to the stored rule and return the result; raises BadInput if there is no
-        such rule.
-        """
+        """Apply `edit` to the stored rule and return the result; raises BadInput for no rule."""
         for attempt in range(_MOST_TRIES):
             found = await self._documents.get(_RULE, name)
             if found is None:

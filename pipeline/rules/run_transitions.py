@@ -60,9 +60,7 @@ def end(
 
 
 def retry_later(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
-    """Let a run wait after a failure that may pass: 30 s first, then four times as long each
-    time.
-    """
+    """Let a failed run wait for a retry: 30 s first, then four times as long each time."""
 
     def edit(history: History) -> History:
         run = _ours(history, at_ms, fence)
@@ -137,9 +135,7 @@ def _again(history: History, run: Run, fence: int, now_ms: int) -> History:
 
 
 def _settled(history: History, run: Run, ended: Run) -> History:
-    """Add to the day's budget what the run may have published; the day is that on which it
-    began.
-    """
+    """Add what the run may have published to the budget of the day on which it began."""
     spent = ended.total if ended.total is not None else run.most or 0
     history = history.with_runs(ended)
     if not spent or run.rule is None:

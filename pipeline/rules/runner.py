@@ -96,9 +96,7 @@ class Runner:
         return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
 
     async def _published(self, key: str) -> tuple[str, int | None]:
-        """Return the task that the run has made and its number of pushes, None if that is not
-        known.
-        """
+        """Return the task that the run has made, and its pushes, None if that is not known."""
         try:
             task = await self._registry.get(key)
         except UnknownTask:

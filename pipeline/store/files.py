@@ -49,9 +49,7 @@ def write_atomically(path: Path, body: bytes) -> None:
 
 
 def write_beside(path: Path, body: bytes) -> Path:
-    """Write the content beside its place under a unique name, down on the disk; return that
-    path.
-    """
+    """Write the content durably beside its place, under a unique name that is returned."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with unfinished.open("xb") as file:

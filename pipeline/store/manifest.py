@@ -90,9 +90,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One change of the store; `kind` is batch, gap, compact or backfill, and `counts` is what
-    it adds.
-    """
+    """One change of the store; `kind` is batch, gap, compact or backfill, `counts` what it adds."""
 
     number: int
     kind: str

@@ -72,9 +72,7 @@ class Store:
     def entries(
         self, table: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[FileEntry]:
-        """Return the files of a table that may hold rows of since <= time < until, oldest rows
-        first.
-        """
+        """Return the table's files that may hold rows of since <= time < until, oldest first."""
         assert table in TABLES, table
         found = list(self.state.files.get(table, {}).values())
         if table in TIME_COLUMN:

@@ -92,9 +92,7 @@ def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
 
 
 def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
-    """Roll up latencies and attributes in their own tables: a row's time becomes its hour or
-    day.
-    """
+    """Roll up latencies and attributes in their own tables, by hour and then by day."""
     to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
     to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
     rolls = []

@@ -75,9 +75,7 @@ def compact(
 
 
 def _roll(spark: SparkSession, writer: StoreWriter, roll: Roll, name: str) -> None:
-    """Write the rolled-up rows; in a table that has several units of time, the folder names the
-    unit.
-    """
+    """Write rolled-up rows; the folder names the unit of time where a table has several."""
     generation = writer.generation
     rows = read_table(spark, generation, roll.source, _paths(roll.entries))
     folder = generation.table(roll.target)

@@ -83,7 +83,7 @@ async def test_what_was_finished_was_published(settings, frozen) -> None:
 
 async def test_a_second_reconciliation_goes_on_from_the_first(settings, frozen) -> None:
     async with begun(settings) as (backend, task):
-        frozen.start({1: 25, 51: 51})
+        frozen.store_starts({1: 25, 51: 51})
 
         await reconcile(backend, task, manifest(task), frozen, [FIRST])
 

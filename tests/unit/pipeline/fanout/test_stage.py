@@ -145,7 +145,7 @@ def test_a_part_begins_elsewhere_after_a_reconciliation(frozen: FrozenRows) -> N
     (frozen.progress / "4").write_text("5")
     assert frozen.reached(parts)[4].seq == 5
 
-    frozen.start({4: 6})
+    frozen.store_starts({4: 6})
 
     assert frozen.starts(parts) == {1: 1, 4: 6}
     assert frozen.reached(parts) == {}
