@@ -91,14 +91,18 @@ def load_spec(path: Path) -> TaskSpec:
     Raises:
         BadInput: the file cannot be read, or an option is unknown, missing or has a bad value.
     """
+    return parse_spec(read_toml(path, "task spec"), str(path))
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file; raises BadInput if it cannot be read, and says what it should be."""
     try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise BadInput(f"task spec {path} cannot be read: {reason}") from error
+        raise BadInput(f"{what} {path} cannot be read: {reason}") from error
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"task spec {path} is not TOML: {error}") from error
-    return parse_spec(options, str(path))
+        raise BadInput(f"{what} {path} is not TOML: {error}") from error
 
 
 def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:

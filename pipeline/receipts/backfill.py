@@ -18,7 +18,7 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchFiles, repeats_frame
 from pushlane.pipeline.receipts.batch_reading import read_batch
-from pushlane.pipeline.receipts.dedup import ReplaySeen, bitmaps, find_new, read_seen
+from pushlane.pipeline.receipts.dedup import ReplaySeen, find_new, seen_in
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
@@ -60,7 +60,7 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
         reading = read_batch(kept, now_ms())
         folder = writer.generation.folder
         seen = files_of_batch(store.entries("seen"), interval.batch)
-        fresh = {g: b for path in seen for g, b in bitmaps(read_seen(str(folder / path)))}
+        fresh = seen_in(str(folder / path) for path in seen)
         found, _ = find_new(reading.dedup_keys, ReplaySeen(fresh), [])
         receipts = tables.new_receipts(kept, repeats_frame(spark, found.repeats))
         BatchFiles(writer, name).detail(tables.detail(receipts, 1.0, name))

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pushlane.pipeline.store import CorruptStore
+from pushlane.pipeline.store.files import column_range, read_footer, read_parquet
 from pushlane.pipeline.store.schema import SEEN
 
 SEQ_BITS = 15
@@ -84,14 +83,16 @@ class Seen:
             low, high = known[path]
             if any(low <= task <= high for task in tasks):
                 wanted = pc.field("task_id").isin(sorted(tasks))
-                for group, bits in bitmaps(read_seen(path, wanted)):
-                    if group in found:
-                        found[group] = united(found[group], bits)
+                rows = read_parquet(Path(path), wanted=wanted)
+                add_bits(found, ((g, bits) for g, bits in bitmaps(rows) if g in found))
         return found
 
     def _ranges(self, files: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return the least and the greatest task of each file, read once from its footer."""
-        self._files = {path: self._files.get(path) or _range_of(path) for path in files}
+        self._files = {
+            path: self._files.get(path) or column_range(read_footer(Path(path)), "task_id")
+            for path in files
+        }
         return self._files
 
 
@@ -151,11 +152,18 @@ def bitmaps(rows: pa.Table) -> Iterator[tuple[DedupGroup, Bits]]:
         yield DedupGroup(*group), np.frombuffer(bits, "uint8")
 
 
-def read_seen(path: str, wanted: pc.Expression | None = None) -> pa.Table:
-    try:
-        return pq.read_table(path, filters=wanted)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(Path(path), "this file cannot be read") from error
+def seen_in(paths: Iterable[str]) -> dict[DedupGroup, Bits]:
+    """Return all bits in these files of the table `seen`."""
+    groups: dict[DedupGroup, Bits] = {}
+    for path in paths:
+        add_bits(groups, bitmaps(read_parquet(Path(path))))
+    return groups
+
+
+def add_bits(groups: dict[DedupGroup, Bits], found: Iterable[tuple[DedupGroup, Bits]]) -> None:
+    """Add the found bits to those of the groups."""
+    for group, bits in found:
+        groups[group] = united(groups[group], bits) if group in groups else bits
 
 
 def united(one: Bits, other: Bits) -> Bits:
@@ -217,16 +225,6 @@ def _packed(places: Numbers) -> Bits:
     flags = np.zeros(int(places[-1]) + 1, dtype="uint8")
     flags[places] = 1
     return np.packbits(flags, bitorder="little")
-
-
-def _range_of(path: str) -> tuple[str, str]:
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(Path(path), "this file is no whole Parquet file") from error
-    groups = [footer.row_group(index).column(0) for index in range(footer.num_row_groups)]
-    found = [group.statistics for group in groups]
-    return min(each.min for each in found), max(each.max for each in found)
 
 
 _NONE: Bits = np.empty(0, "uint8")

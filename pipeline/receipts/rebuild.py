@@ -27,11 +27,11 @@ from pushlane.pipeline.receipts.dedup import (
     Bits,
     DedupGroup,
     Seen,
+    add_bits,
     bitmaps,
     find_new,
-    read_seen,
+    seen_in,
     seen_rows,
-    united,
     without,
 )
 from pushlane.pipeline.receipts.job_context import LogSession, SessionOptions, open_log_session
@@ -48,7 +48,7 @@ from pushlane.pipeline.store import (
     open_store,
     store_root,
 )
-from pushlane.pipeline.store.files import sync_below
+from pushlane.pipeline.store.files import read_parquet, sync_below
 from pushlane.pipeline.store.layout import (
     batch_of,
     current,
@@ -186,10 +186,7 @@ def _carried_seen(
     old: Store, generation: Generation, again: dict[DedupGroup, Bits], number: int
 ) -> dict[str, FileEntry]:
     """Copy the seen bits, without those of receipts that will be read again."""
-    kept: dict[DedupGroup, Bits] = {}
-    for path in old.files("seen"):
-        for group, bits in bitmaps(read_seen(path)):
-            kept[group] = united(kept[group], bits) if group in kept else bits
+    kept = seen_in(old.files("seen"))
     left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
     rows = seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
@@ -217,7 +214,7 @@ def _counted_before(
     for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
         for path in files[table]:
             try:
-                rows = _read(generation.folder / path, columns, wanted)
+                rows = read_parquet(generation.folder / path, columns, wanted)
             except CorruptStore as error:
                 on_note(f"{error} - so what it holds may be counted again")
                 continue
@@ -229,8 +226,7 @@ def _counted_before(
 def _add(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
     """Add the keys of these rows to the groups."""
     found, _ = find_new(rows, Seen(), [])
-    for group, bits in found.fresh.items():
-        groups[group] = united(groups[group], bits) if group in groups else bits
+    add_bits(groups, found.fresh.items())
 
 
 def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:
@@ -283,23 +279,13 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
 
 def _counted(paths: Sequence[str]) -> int:
     """Return the number of receipts in these files of counts."""
-    return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
+    return sum(pc.sum(read_parquet(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
 def _count_seen(store: Store) -> int:
     """Return how many keys a store has seen; no bit is in two of its files."""
-    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
+    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_parquet(Path(path))))
     return sum(int(np.unpackbits(bits).sum()) for bits in found)
-
-
-def _read(
-    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
-) -> pa.Table:
-    try:
-        names = list(columns) if columns else None
-        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(path, "this file cannot be read") from error
 
 
 def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> FileCounts:
@@ -318,7 +304,7 @@ def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> d
             _link(source, target)
             carried[entry.path] = entry
             continue
-        rows = _read(source)
+        rows = read_parquet(source)
         older = rows.filter(pc.less(rows[TIME_COLUMN[table]], since_ms))
         pq.write_table(older, target, compression="zstd")
         carried[entry.path] = written_file(generation, table, target)

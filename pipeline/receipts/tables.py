@@ -18,15 +18,11 @@ from pushlane.pipeline.store.schema import (
     LATENCY_BASE,
     MINUTES,
     SKETCH_LG_K,
+    STAGES,
 )
 
 MINUTE_MS = 60_000
 _SAMPLE_STEPS = 1_000_000
-_STAGES = {
-    "wait": ("eligible_at_ms", "dispatched_at_ms"),
-    "delivery": ("dispatched_at_ms", "responded_at_ms"),
-    "total": ("submitted_at_ms", "responded_at_ms"),
-}
 
 
 def new_receipts(rows: DataFrame, repeats: DataFrame | None) -> DataFrame:
@@ -88,7 +84,7 @@ def minutes(receipts: DataFrame) -> DataFrame:
 def latency(receipts: DataFrame) -> DataFrame:
     """Count receipts by latency, in buckets that grow by a tenth."""
     dispatched = receipts.filter(~F.col("kind").isin(DISPLAYED, CLICKED))
-    stages = F.array(*(_stage(name) for name in _STAGES))
+    stages = F.array(*(_stage(name) for name in STAGES))
     rows = dispatched.select(
         _minute_ms(), *LATENCY.names[1:6], F.explode(F.array_compact(stages)).alias("of")
     ).select("*", "of.stage", "of.bucket")
@@ -112,7 +108,7 @@ def _minute_ms() -> Column:
 
 def _elapsed(stage: str) -> tuple[Column, Column]:
     """Return a stage's milliseconds, null for a push that was not in it, and if it was."""
-    start, end = (F.col(name) for name in _STAGES[stage])
+    start, end = (F.col(name) for name in STAGES[stage])
     was = (start > 0) & (end > 0)
     return F.when(was, F.greatest(end - start, F.lit(0))), was
 

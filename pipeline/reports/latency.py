@@ -16,14 +16,9 @@ from pushlane.pipeline.reports.counts import Key
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Query
 from pushlane.pipeline.reports.sources import bound, finished_rows, with_minute, within
-from pushlane.pipeline.store.schema import LATENCY_BASE
+from pushlane.pipeline.store.schema import LATENCY_BASE, STAGES
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
-STAGES = {
-    "wait": ("eligible_at_ms", "dispatched_at_ms"),
-    "delivery": ("dispatched_at_ms", "responded_at_ms"),
-    "total": ("submitted_at_ms", "responded_at_ms"),
-}
 _UNDER_A_MS = -1
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from pushlane.pipeline.reports.counts import Count, CountRows, Key
 from pushlane.pipeline.reports.dimensions import Dimension
-from pushlane.pipeline.reports.latency import QUANTILES, STAGES, Lateness
+from pushlane.pipeline.reports.latency import QUANTILES, Lateness
 from pushlane.pipeline.reports.sources import OUTCOMES
+from pushlane.pipeline.store.schema import STAGES
 
 _SHOWN_QUANTILES = (0.5, 0.99)
 

@@ -5,7 +5,6 @@ Paths are made absolute, since the process that runs the rule may have another w
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.rules.rule import Rule, make_rule
-from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec
+from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec, read_toml
 from pushlane.producers.times import parse_age
 
 
@@ -24,7 +23,7 @@ def read_rule_file(path: Path) -> dict[str, Any]:
     Raises:
         BadInput: the file, or the task spec that it names, cannot be read.
     """
-    fields = {name.replace("-", "_"): value for name, value in _toml(path).items()}
+    fields = {name.replace("-", "_"): value for name, value in read_toml(path, "rule").items()}
     return {"name": path.stem, **_placed(fields, path.absolute().parent)}
 
 
@@ -73,16 +72,6 @@ def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     if isinstance(exclude := fields.get("exclude"), (list, tuple)):
         fields["exclude"] = tuple(_excluded(source, base) for source in exclude)
     return fields
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise BadInput(f"rule {path} cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"rule {path} is not TOML: {error}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
@@ -19,6 +19,7 @@ log = logging.getLogger("pushlane.shelf")
 _RULE = "rule"
 _HISTORY = "rule-history"
 _MOST_TRIES = 100
+T = TypeVar("T")
 
 
 class RuleRecord(NamedTuple):
@@ -78,31 +79,26 @@ class RuleStore:
 
     async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
         """Apply `edit` to the stored rule and return the result; raises BadInput for no rule."""
-        for attempt in range(_MOST_TRIES):
-            found = await self._documents.get(_RULE, name)
-            if found is None:
-                raise await self._unknown(name)
-            old = decode_rule(name, found.body)
-            rule = edit(old)
-            if rule == old or await self._documents.put(_RULE, name, rule.encode(), found.version):
-                return rule
-            await _pause(attempt)
-        raise _crowded(name)
+
+        def edited(body: bytes | None) -> tuple[Rule | None, bytes | None]:
+            old = decode_rule(name, body) if body else None
+            rule = edit(old) if old else None
+            return rule, rule.encode() if rule and rule != old else None
+
+        rule = await self._change(_RULE, name, edited)
+        if rule is None:
+            raise await self._unknown(name)
+        return rule
 
     async def change_history(self, name: str, edit: Callable[[History], History]) -> History:
-        """Apply `edit` to the stored history and return the result.
+        """Apply `edit` to the stored history and return the result; it may be applied twice."""
 
-        `edit` runs again if another process was faster; what it raises is passed on.
-        """
-        for attempt in range(_MOST_TRIES):
-            found = await self._documents.get(_HISTORY, name)
-            old = decode_history(name, found.body) if found else History()
-            new = edit(old)
-            version = found.version if found else None
-            if new == old or await self._documents.put(_HISTORY, name, new.encode(), version):
-                return new
-            await _pause(attempt)
-        raise _crowded(name)
+        def edited(body: bytes | None) -> tuple[History, bytes | None]:
+            old = decode_history(name, body) if body else History()
+            history = edit(old)
+            return history, history.encode() if history != old else None
+
+        return await self._change(_HISTORY, name, edited)
 
     async def remove(self, name: str) -> None:
         """Remove the rule and its history; raises BadInput if there is no such rule."""
@@ -111,20 +107,28 @@ class RuleStore:
         await self._documents.remove(_RULE, name)
         await self._documents.remove(_HISTORY, name)
 
+    async def _change(
+        self, kind: str, name: str, edited: Callable[[bytes | None], tuple[T, bytes | None]]
+    ) -> T:
+        """Store the body that `edited` makes of the stored one, and return its other result.
+
+        It is called again with a newer body if another process was faster. A body of None means
+        that nothing is to be stored.
+        """
+        for attempt in range(_MOST_TRIES):
+            found = await self._documents.get(kind, name)
+            result, body = edited(found.body if found else None)
+            version = found.version if found else None
+            if body is None or await self._documents.put(kind, name, body, version):
+                return result
+            await asyncio.sleep(min(0.001 * 2**attempt, 0.1))  # who was faster is done soon
+        raise TaskConflict(
+            f"rule {name!r} is under change by other processes; see which still run, then try again"
+        )
+
     async def _unknown(self, name: str) -> BadInput:
         known = [one.name for one in await self._documents.list(_RULE)]
         return BadInput(
             f"there is no rule {name!r}{did_you_mean(name, known)} (`pushlane rules list` lists "
             "them)"
         )
-
-
-async def _pause(attempt: int) -> None:
-    """Wait a little before the next attempt, since the process that was faster is done soon."""
-    await asyncio.sleep(min(0.001 * 2**attempt, 0.1))
-
-
-def _crowded(name: str) -> TaskConflict:
-    return TaskConflict(
-        f"rule {name!r} is under change by other processes; see which still run, then try again"
-    )

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pushlane.lanes.errors import PushlaneError
 
@@ -57,3 +62,30 @@ def write_beside(path: Path, body: bytes) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return unfinished
+
+
+def read_parquet(
+    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
+) -> pa.Table:
+    """Read a file of the store; raises CorruptStore if it cannot be read."""
+    try:
+        names = list(columns) if columns else None
+        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file cannot be read") from error
+
+
+def read_footer(path: Path) -> pq.FileMetaData:
+    """Read the footer of a file of the store; raises CorruptStore if it is no Parquet."""
+    try:
+        return pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptStore.of(path, "this file is no whole Parquet file") from error
+
+
+def column_range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
+    """Return the least and the greatest value of a column, by the footer of a file with rows."""
+    place = footer.schema.names.index(column)
+    groups = [footer.row_group(index).column(place) for index in range(footer.num_row_groups)]
+    found = [group.statistics for group in groups]
+    return min(each.min for each in found), max(each.max for each in found)

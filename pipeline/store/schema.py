@@ -116,6 +116,13 @@ TIME_COLUMN = {
 }
 """What the time range of a table's files is about; `seen` has none."""
 
+STAGES = {
+    "wait": ("eligible_at_ms", "dispatched_at_ms"),
+    "delivery": ("dispatched_at_ms", "responded_at_ms"),
+    "total": ("submitted_at_ms", "responded_at_ms"),
+}
+"""The stages of a push in `latency`, each with the times at which it starts and ends."""
+
 LATENCY_BASE = 1.1
 """A bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); -1 those below 1 ms."""
 

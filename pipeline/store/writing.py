@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pushlane.pipeline.store.files import CorruptStore, StoreBusy, sync_below
+from pushlane.pipeline.store.files import StoreBusy, column_range, read_footer, sync_below
 from pushlane.pipeline.store.layout import (
     Generation,
     batch_names,
@@ -201,11 +201,9 @@ def written_files(generation: Generation, table: str, name: str) -> list[FileEnt
 
 def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
     """Return the entry of one file; raises CorruptStore if it is no Parquet."""
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(path, "this file is no whole Parquet file") from error
-    low, high = _range(footer, TIME_COLUMN.get(table))
+    footer = read_footer(path)
+    column = TIME_COLUMN.get(table)
+    low, high = column_range(footer, column) if column and footer.num_rows else (0, 0)
     return FileEntry(
         path=str(path.relative_to(generation.folder)),
         rows=footer.num_rows,
@@ -213,13 +211,3 @@ def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
         min_ms=low,
         max_ms=high,
     )
-
-
-def _range(footer: pq.FileMetaData, column: str | None) -> tuple[int, int]:
-    """Return the least and the greatest time in a file; (0, 0) for a table without times."""
-    if column is None or not footer.num_rows:
-        return 0, 0
-    place = footer.schema.names.index(column)
-    groups = [footer.row_group(index).column(place) for index in range(footer.num_row_groups)]
-    found = [group.statistics for group in groups]
-    return min(each.min for each in found), max(each.max for each in found)

@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.pipeline.receipts.dedup import Bits, DedupGroup, bitmaps, read_seen, seen_rows, united
 from pushlane.pipeline.receipts.tables import partitioned
 from pushlane.pipeline.store import FileEntry, Generation, Store
 from pushlane.pipeline.store.layout import batch_of, local_uri
@@ -63,15 +62,6 @@ def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
             for event in ("displayed", "clicked")
         }
     ).select(*rows.columns)
-
-
-def merged_seen(paths: Sequence[str]) -> pa.Table:
-    """Return all bits of these files."""
-    found: dict[DedupGroup, Bits] = {}
-    for path in paths:
-        for group, bits in bitmaps(read_seen(path)):
-            found[group] = united(found[group], bits) if group in found else bits
-    return seen_rows(found)
 
 
 def _sums(columns: Sequence[str]) -> list[Column]:

@@ -15,7 +15,6 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.compaction.merge import (
     find_amendments,
-    merged_seen,
     read_table,
     write_counts,
     write_detail,
@@ -27,6 +26,7 @@ from pushlane.pipeline.receipts.compaction.plan import (
     pending_batches,
     plan,
 )
+from pushlane.pipeline.receipts.dedup import seen_in, seen_rows
 from pushlane.pipeline.store import FileEntry, Interval, Store, StoreWriter
 from pushlane.pipeline.store.layout import became_current_at_ms
 
@@ -65,7 +65,9 @@ def compact(
     if todo.seen:
         removed["seen"] += _paths(todo.seen)
         folder = store.generation.folder
-        writer.write("seen", merged_seen([str(folder / p) for p in _paths(todo.seen)]), name)
+        writer.write(
+            "seen", seen_rows(seen_in(str(folder / path) for path in _paths(todo.seen))), name
+        )
     _merge_detail(spark, writer, todo, removed, name)
     swept = _sweep(writer, now_ms() - grace_ms)
     gone = _gone(store, now - settings.reports_detail_days * DAY_MS)
