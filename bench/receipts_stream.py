@@ -31,12 +31,12 @@ def measure(receipts: int = 4_000_000, most_bodies: int = 4_000) -> dict[str, An
         AssertionError: the store does not count what the log was filled with.
     """
     from pushlane.pipeline.receipts.job import RunOptions, run_on
-    from pushlane.pipeline.receipts.job_context import SessionOptions, opened
+    from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_context
 
     with tempfile.TemporaryDirectory(prefix="pushlane-receipts-") as folder:
         settings = load({"data_dir": Path(folder), "broker": "embedded"})
         written = _fill(settings, receipts)
-        with opened(settings, SessionOptions()) as work:
+        with open_job_context(settings, SessionOptions()) as work:
             batches = _Batches()
             options = RunOptions(until_idle=True, most_bodies=most_bodies, on_batch=batches.add)
             run_on(work, options, threading.Event())

@@ -31,8 +31,8 @@ from pushlane.producers.times import parse_age
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
     from pushlane.pipeline.alerts.alert_store import AlertStore
-    from pushlane.pipeline.alerts.firing import State
-    from pushlane.pipeline.alerts.watch import Look
+    from pushlane.pipeline.alerts.firing import AlertState
+    from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
 T = TypeVar("T")
@@ -118,8 +118,8 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
 def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     """Show an alert, and what is known of it: which groups fire, since when."""
 
-    async def load(store: AlertStore) -> tuple[AlertRule, State]:
-        return await store.rule(name), (await store.known(name)).state
+    async def load(store: AlertStore) -> tuple[AlertRule, AlertState]:
+        return await store.rule(name), (await store.load_state(name)).state
 
     rule, groups = _in_store(flags, load)
     if as_json:
@@ -173,7 +173,7 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.alerts.alert_service import serve
+        from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
 
     async def work(backend: Backend) -> int:
@@ -191,7 +191,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _say(looks: list[Look]) -> None:
+def _say(looks: list[AlertCheck]) -> None:
     for look in looks:
         for line in look_line(look):
             note(line)

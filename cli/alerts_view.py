@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
     from pushlane.pipeline.alerts.firing import AlertGroup
     from pushlane.pipeline.alerts.measure import Measured
-    from pushlane.pipeline.alerts.watch import Look
+    from pushlane.pipeline.alerts.watch import AlertCheck
 
 COLUMNS = (
     Column("NAME", elastic=True),
@@ -84,7 +84,7 @@ def found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> li
     return sorted(rows, key=lambda row: (row["alarming"] == "no", str(row["group"])))
 
 
-def look_line(look: Look) -> Iterator[str]:
+def look_line(look: AlertCheck) -> Iterator[str]:
     """Yield lines on what was told, and on what went wrong."""
     for message in look.told:
         yield f"told {look.rule.host}: {message.text}"

@@ -85,8 +85,8 @@ def compact(
     Sampled batches get all their rows back first. A job that runs does all this when it is idle.
     """
     with pipeline_extra():
-        from pushlane.pipeline.receipts.tidy import tidy
-    done = tidy(flags.settings(), spark.session(), note)
+        from pushlane.pipeline.receipts.maintenance import maintain
+    done = maintain(flags.settings(), spark.session(), note)
     if as_json:
         print_json(asdict(done))
     else:

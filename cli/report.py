@@ -171,7 +171,7 @@ class _Asked:
             return query, None
         is_whole = not (self.since or self.until or self.where)
         only = Condition(Dimension("task"), (known.id if known else self.task,))
-        return query.only(only), known.total if known and is_whole else None
+        return query.filtered(only), known.total if known and is_whole else None
 
     def _words(self) -> str:
         if self.by is not None:

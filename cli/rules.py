@@ -27,7 +27,7 @@ from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
     from pushlane.pipeline.rules.rule import Rule
-    from pushlane.pipeline.rules.rule_store import Page
+    from pushlane.pipeline.rules.rule_store import RuleRecord
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
 Target = Annotated[
@@ -130,7 +130,7 @@ def add(
     """
     given, settings = fields.given(), flags.settings()
     with pipeline_extra():
-        from pushlane.pipeline.rules.file import build_rule, read_options, read_rule_file
+        from pushlane.pipeline.rules.rule_file import build_rule, read_options, read_rule_file
     base = read_rule_file(Path(rule)) if rule.endswith(".toml") else {"name": rule}
     built = build_rule({**base, **read_options(given)}, settings, now_ms())
     if check:
@@ -144,7 +144,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     with pipeline_extra():
         from pushlane.cli.rules_view import RULE_COLUMNS, rule_json, rule_row
         from pushlane.pipeline.rules.rule_store import RuleStore
-    pages = on_backend(flags.settings(), lambda backend: RuleStore(backend.documents).pages())
+    pages = on_backend(flags.settings(), lambda backend: RuleStore(backend.documents).records())
     if as_json:
         print_json([rule_json(page) for page in pages])
     elif pages:
@@ -175,9 +175,9 @@ def history(
         from pushlane.cli.rules_view import RUN_COLUMNS, run_json, run_row
         from pushlane.pipeline.rules.rule_store import RuleStore
 
-    async def load(backend: Backend) -> list[Page]:
+    async def load(backend: Backend) -> list[RuleRecord]:
         return (
-            await RuleStore(backend.documents).pages()
+            await RuleStore(backend.documents).records()
             if rule is None
             else [await _page(backend, rule)]
         )
@@ -220,29 +220,29 @@ def remove(
     note(f"rule {rule} is removed")
 
 
-async def _page(backend: Backend, name: str) -> Page:
+async def _page(backend: Backend, name: str) -> RuleRecord:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    return await RuleStore(backend.documents).page(name)
+    return await RuleStore(backend.documents).record(name)
 
 
-async def _save(backend: Backend, rule: Rule, replace: bool) -> Page:
+async def _save(backend: Backend, rule: Rule, replace: bool) -> RuleRecord:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     store = RuleStore(backend.documents)
     await (store.replace(rule) if replace else store.add(rule))
-    return await store.page(rule.name)
+    return await store.record(rule.name)
 
 
-async def _set_paused(backend: Backend, name: str, paused: bool) -> Page:
+async def _set_paused(backend: Backend, name: str, paused: bool) -> RuleRecord:
     with pipeline_extra():
         from pushlane.pipeline.rules.rule_store import RuleStore
     store = RuleStore(backend.documents)
     await store.change(name, lambda rule: rule.held(paused, now_ms()))
-    return await store.page(name)
+    return await store.record(name)
 
 
-def _tell(page: Page, verb: str, as_json: bool = False) -> None:
+def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
     from pushlane.cli.rules_view import changed_text, rule_json
 
     note(changed_text(page, verb))
@@ -250,7 +250,7 @@ def _tell(page: Page, verb: str, as_json: bool = False) -> None:
         print_json(rule_json(page))
 
 
-def _confirm(page: Page) -> None:
+def _confirm(page: RuleRecord) -> None:
     name = page.rule.name
     if not sys.stdin.isatty():
         raise UserError(

@@ -104,7 +104,7 @@ def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> S
 def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
     from pushlane.pipeline.rules.rule_store import RuleStore
 
-    page = on_backend(settings, lambda backend: RuleStore(backend.documents).page(name))
+    page = on_backend(settings, lambda backend: RuleStore(backend.documents).record(name))
     counts = asyncio.run(expander.count(page.rule))
     if as_json:
         print_json(counts)
@@ -112,20 +112,26 @@ def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
-    from pushlane.pipeline.rules.clock import RealClock
     from pushlane.pipeline.rules.history import iso_utc
-    from pushlane.pipeline.rules.manual_runs import ask_again, ask_now, give_up, see_through
-    from pushlane.pipeline.rules.rule_scheduler import RunId
+    from pushlane.pipeline.rules.manual_runs import (
+        request_again,
+        request_now,
+        wait_for_end,
+        withdraw_request,
+    )
+    from pushlane.pipeline.rules.rule_scheduler import RealClock, RunId
     from pushlane.pipeline.rules.rule_store import RuleStore
 
     async with connect(settings) as backend:
         store, now = RuleStore(backend.documents), now_ms()
-        at_ms = await (ask_again(store, name, _at_ms(at), now) if at else ask_now(store, name, now))
+        at_ms = await (
+            request_again(store, name, _at_ms(at), now) if at else request_now(store, name, now)
+        )
         wanted = RunId(name, at_ms)
         try:
-            return await see_through(backend, wanted, expander, RealClock(), note)
+            return await wait_for_end(backend, wanted, expander, RealClock(), note)
         except asyncio.CancelledError:  # Ctrl-C
-            await give_up(store, wanted)
+            await withdraw_request(store, wanted)
             note(f"what has begun goes on with: pushlane rules run {name} --at {iso_utc(at_ms)}")
             raise
 
@@ -165,8 +171,7 @@ async def _serve(settings: Settings, expander: SparkExpander, once: bool) -> Non
 
 def _scheduler(backend: Backend, expander: SparkExpander) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
-    from pushlane.pipeline.rules.clock import RealClock
-    from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler
+    from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 

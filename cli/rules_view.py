@@ -7,9 +7,9 @@ from typing import Any
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column
 from pushlane.cli.times import time_text
-from pushlane.pipeline.rules.due import next_due_ms
+from pushlane.pipeline.rules.due_runs import next_due_ms
 from pushlane.pipeline.rules.history import Run, iso_utc, run_key
-from pushlane.pipeline.rules.rule_store import Page
+from pushlane.pipeline.rules.rule_store import RuleRecord
 
 RULE_COLUMNS = (
     Column("NAME", elastic=True),
@@ -30,7 +30,7 @@ RUN_COLUMNS = (
 _NEXT = 3
 
 
-def rule_row(page: Page) -> tuple[str, ...]:
+def rule_row(page: RuleRecord) -> tuple[str, ...]:
     rule, last = page.rule, _last(page)
     return (
         rule.name,
@@ -42,7 +42,7 @@ def rule_row(page: Page) -> tuple[str, ...]:
     )
 
 
-def rule_json(page: Page) -> dict[str, Any]:
+def rule_json(page: RuleRecord) -> dict[str, Any]:
     last = _last(page)
     next_ms = next_due_ms(page.rule, page.history)
     return {
@@ -55,7 +55,7 @@ def rule_json(page: Page) -> dict[str, Any]:
     }
 
 
-def rule_fields(page: Page, now_ms: int) -> list[tuple[str, str]]:
+def rule_fields(page: RuleRecord, now_ms: int) -> list[tuple[str, str]]:
     rule = page.rule
     shown = rule.shown()
     fields = [
@@ -84,12 +84,12 @@ def run_json(rule: str, run: Run) -> dict[str, Any]:
     return {"rule": rule, "key": run_key(rule, run.at_ms), "at": iso_utc(run.at_ms), **shown}
 
 
-def _last(page: Page) -> Run | None:
+def _last(page: RuleRecord) -> Run | None:
     ended = [run for run in page.history.runs if not run.state.is_open]
     return ended[-1] if ended else None
 
 
-def _state(page: Page) -> str:
+def _state(page: RuleRecord) -> str:
     """Return what is under way, or else how the last run ended."""
     begun = next((run for run in page.history.open if run.has_begun), None)
     if begun:
@@ -100,7 +100,7 @@ def _state(page: Page) -> str:
     return "due" if page.history.open else last.state.value if last else "new"
 
 
-def _budget(page: Page, now_ms: int) -> str:
+def _budget(page: RuleRecord, now_ms: int) -> str:
     rule = page.rule
     run = "any" if rule.budget_run is None else pushes_text(rule.budget_run)
     if rule.budget_day is None:
@@ -109,7 +109,7 @@ def _budget(page: Page, now_ms: int) -> str:
     return f"a run {run}, a day {pushes_text(rule.budget_day)} ({spent:,} used up today)"
 
 
-def _next(page: Page) -> list[int]:
+def _next(page: RuleRecord) -> list[int]:
     times: list[int] = []
     at_ms = next_due_ms(page.rule, page.history)
     while at_ms is not None and len(times) < _NEXT:
@@ -118,7 +118,7 @@ def _next(page: Page) -> list[int]:
     return times
 
 
-def changed_text(page: Page, verb: str) -> str:
+def changed_text(page: RuleRecord, verb: str) -> str:
     """Return what a command on a rule has done, and when the rule runs next."""
     next_ms = next_due_ms(page.rule, page.history)
     due = f"; it runs next at {time_text(next_ms)}" if next_ms else "; it is paused"

@@ -1,4 +1,4 @@
-"""The data pipeline on Spark: audiences go to lanes, receipts come back as reports.
+"""The data pipeline on Spark: it turns audiences into pushes, and receipts into reports.
 
-Imports lanes, and of producers what makes a task. Nothing here is loaded by a dispatcher.
+It imports lanes, and from producers only what makes a task. No dispatcher loads it.
 """

@@ -1,6 +1,6 @@
-"""Spark's errors in our words, cut to the point: what was wrong, and the columns there are.
+"""Translates Spark's errors into errors of pushlane, each with its cause and the known columns.
 
-A text of Spark's own may quote rows; only what it says of names and types is passed on.
+Spark's own messages may quote rows, so only what they say of names and types is passed on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class PipelineFailed(PushlaneError):
 
 @contextmanager
 def spark_errors(doing: str, columns: Sequence[str] = ()) -> Iterator[None]:
-    """Turn what Spark raises inside into an error of ours.
+    """Translate what Spark raises inside this context into an error of pushlane.
+
+    `doing` begins the message; `columns` are the names that SQL may use, for hints.
 
     Raises:
         BadInput: SQL that cannot be parsed, or names what is not there.
@@ -62,7 +64,7 @@ def _analysis(error: AnalysisException, columns: Sequence[str]) -> str:
 
 
 def shown(columns: Sequence[str]) -> str:
-    """Column names for a message."""
+    """Return the column names as one text for a message, cut after the first 40."""
     more = len(columns) - _MOST_COLUMNS
     names = ", ".join(columns[:_MOST_COLUMNS]) or "(none)"
     return f"{names} and {more} more" if more > 0 else names

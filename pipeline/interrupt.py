@@ -1,7 +1,7 @@
-"""Ctrl-C while Spark works: another thread stops the work, and then the interrupt goes on.
+"""Handles Ctrl-C while Spark works: another thread stops the work, then the interrupt goes on.
 
-An exception raised by a signal in the middle of a call to Java breaks the connection to it, and
-under asyncio the call would hold the interrupt back until the job is done. Neither happens here.
+An exception raised by a signal in the middle of a call to Java breaks the connection to Java, and
+under asyncio the interrupt would wait until the job is done. This module avoids both.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PATIENCE_S = 20.0
 def interrupt_stops(
     stop: Callable[[], None], kill: Callable[[], None], patience_s: float = _PATIENCE_S
 ) -> Iterator[None]:
-    """Ctrl-C inside calls `stop`, which makes the calls that are under way fail.
+    """Make Ctrl-C inside this context call `stop`, which makes the running calls to Spark fail.
 
-    A job that is handed to Spark in that moment may wait for ever: if the block has not ended after
-    `patience_s`, `kill` is called, which makes whatever waits fail. A handler
-    of the caller's own stays as it is. Signals reach the main thread alone, so in another one this
-    does nothing.
+    A job that is handed to Spark at that moment may wait for ever: if the block has not ended after
+    `patience_s`, `kill` is called, which makes any waiting call fail. A handler that the caller has
+    installed stays in place. Signals reach the main thread only, so in another thread this does
+    nothing.
 
     Raises:
         KeyboardInterrupt: it came, and the block has ended.
@@ -74,7 +74,7 @@ def interrupt_stops(
 
 @contextmanager
 def interrupt_waits() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of a block of seconds that may not be left half-way."""
+    """Hold Ctrl-C back until the end of a block of seconds that must not be cut short."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -90,7 +90,7 @@ def interrupt_waits() -> Iterator[None]:
 
 @contextmanager
 def interrupt_kept() -> Iterator[None]:
-    """Undo at the end what the block does to SIGINT: Spark's handler outlives its context."""
+    """Restore the SIGINT handler after the block, since Spark's handler outlives its context."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -101,7 +101,7 @@ def interrupt_kept() -> Iterator[None]:
 
 @contextmanager
 def py4j_silent() -> Iterator[None]:
-    """Keep py4j from writing tracebacks when Java has gone: the error that is raised says it."""
+    """Keep py4j from writing tracebacks when Java is gone: the error that is raised says it."""
     root = logging.getLogger()
     root.addFilter(_is_not_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -112,13 +112,13 @@ def py4j_silent() -> Iterator[None]:
 
 
 def _quietly(stop: Callable[[], None]) -> None:
-    """Call it. If that fails, the work has gone already, and whoever waits for it says so."""
+    """Call `stop` and ignore its errors: then the work is gone, and its caller reports that."""
     with suppress(Exception):
         stop()
 
 
 def _is_pythons(handler: object) -> TypeGuard[Handler]:
-    """Python's default one, or that of asyncio.run."""
+    """Return True if the handler is Python's default one or that of asyncio.run."""
     runner = handler.func if isinstance(handler, functools.partial) else None
     return handler is signal.default_int_handler or isinstance(
         getattr(runner, "__self__", None), asyncio.Runner

@@ -1,13 +1,15 @@
-"""Spark's Java process, for one piece of work: what it says goes to a file, not to the terminal.
+"""Finds Java and runs Spark's Java process, whose output goes to a file instead of the terminal.
 
-Once Spark works only names of errors and places in code get there, nothing of a row. The file is
-its owner's alone and goes with the process; after a failure it stays, and the error names it.
+Once Spark works, only names of errors and places in code get into that file, nothing of a row. Only
+its owner can read it, and it is removed with the process; after a failure it stays, and the error
+names it.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -20,6 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
+from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.interrupt import interrupt_waits
 from pushlane.pipeline.traces import without_data
@@ -32,9 +35,9 @@ _TROUBLE = re.compile(r"(\b[\w.$]+(Exception|Error)\b|^error|invalid|cannot|unab
 
 
 class SparkLog:
-    """Writes what comes through a pipe to a file: all of it up to `mind_rows`, then what may stay.
+    """Copies a pipe to a file: every line at first, later only those that hold no data.
 
-    A file of its own is made for it, which only its owner can read.
+    It creates the file, which only its owner can read.
     """
 
     def __init__(self) -> None:
@@ -42,35 +45,35 @@ class SparkLog:
         self.path = Path(path)
         self._file = os.fdopen(handle, "w", encoding="utf-8", buffering=1)
         reading, self.pipe = os.pipe()
-        self._is_minding = False
+        self._drops_data = False
         self._copying = threading.Thread(
             target=self._copy, args=(reading,), name="spark-log", daemon=True
         )
         self._copying.start()
 
-    def mind_rows(self) -> None:
-        """From now on it can be of rows."""
-        self._is_minding = True
+    def drop_data(self) -> None:
+        """Leave out from now on whatever may quote a row."""
+        self._drops_data = True
 
-    def hand_over(self) -> None:
-        """The process has the pipe; this one lets go of it, so that it ends with the process."""
+    def close_pipe(self) -> None:
+        """Close this process's end of the pipe, so that the log ends with the Java process."""
         os.close(self.pipe)
 
     def end(self) -> None:
-        """Everything is in the file."""
+        """Wait until all output is in the file."""
         self._copying.join(_ENDS_WITHIN_S)
 
     def _copy(self, reading: int) -> None:
         with self._file, os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if not self._is_minding:
+                if not self._drops_data:
                     self._file.write(line)
                 elif kept := without_data(line):
                     self._file.write(f"{kept}\n")
 
 
 class Jvm:
-    """A Java process that Spark can be started in. `log` holds what it says."""
+    """A Java process that Spark can be started in; `log` is the file with its output."""
 
     def __init__(self, gateway: JavaGateway, log: SparkLog) -> None:
         self.gateway = gateway
@@ -81,29 +84,30 @@ class Jvm:
     def log(self) -> Path:
         return self._log.path
 
-    def works(self) -> None:
-        """Spark is there: errors go to the log, without rows; executors of a cluster say nothing,
-        since what they say is kept on their own machines.
+    def spark_started(self) -> None:
+        """Note that Spark has started: from now on the log gets errors only, without rows.
+
+        Executors of a cluster stay silent here, since their output is kept on their own machines.
         """
-        self._log.mind_rows()
+        self._log.drop_data()
         log4j = self.gateway.jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
 
     def keep_log(self) -> Path:
-        """It stays to be read."""
+        """Keep the log after the end of the process, and return its path."""
         self._keeps_log = True
         return self.log
 
-    def failed(self, what: str) -> PipelineFailed:
-        """The error that says so; the log stays to be read."""
+    def failure(self, what: str) -> PipelineFailed:
+        """Return the error for this failure, which names the log; the log is kept."""
         return PipelineFailed(f"{what} (what Spark said: {self.keep_log()})")
 
     def kill(self) -> None:
-        """At once, whatever it does: calls to it fail."""
+        """Kill the process at once, so that calls to it fail."""
         self.gateway.proc.kill()
 
     def end(self) -> None:
-        """It ends with its standard input; killed if it does not."""
+        """End the process by closing its standard input, and kill it if it does not end in time."""
         process: subprocess.Popen[bytes] = self.gateway.proc
         with suppress(Exception):  # a process that is gone cannot be told
             self.gateway.shutdown()
@@ -121,7 +125,7 @@ class Jvm:
 
 @contextmanager
 def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
-    """A process for a session with these options; ended at the end.
+    """Run a Java process for a Spark session with these options, and end it with the context.
 
     Raises:
         PipelineFailed: it does not start.
@@ -139,7 +143,7 @@ def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
 
 
 def reason_in(log: Path) -> str:
-    """The line of the log that says most about why its process did not start."""
+    """Return the line of the log that says most about why its process did not start."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     said = [line for line in lines if line and not line.startswith(("at ", "WARNING:"))]
     telling = [line for line in said if _TROUBLE.search(line)] or said[-1:]
@@ -151,16 +155,62 @@ def _start(conf: SparkConf) -> Jvm:
     try:
         gateway = launch_gateway(conf, {"stdout": log.pipe, "stderr": log.pipe})  # type: ignore[no-untyped-call]
     except PySparkException as error:
-        log.hand_over()
+        log.close_pipe()
         log.end()
         text = (
             f"Spark's Java process does not start: {reason_in(log.path)} (what it said: {log.path})"
         )
         raise PipelineFailed(text) from error
-    log.hand_over()
+    log.close_pipe()
     return Jvm(gateway, log)
 
 
 def _shown(options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Those that may stand on a command line, where every user of the machine can read them."""
+    """Return the options that hold no secret: every user of the machine can read a command line."""
     return [(name, value) for name, value in options.items() if not _SECRET.search(name)]
+
+
+_LEAST = 17
+_DEADLINE_S = 30.0
+_HOW_TO_GET_IT = (
+    f"install a Java runtime, version {_LEAST} or newer (Debian: apt-get install "
+    "default-jre-headless; macOS: brew install openjdk@17), or point JAVA_HOME at one"
+)
+
+
+def require_java() -> None:
+    """Check that there is a Java that Spark can run on; raises BadInput with how to get one."""
+    java = _java()
+    if not java:
+        raise BadInput(f"Spark needs Java, and there is none: {_HOW_TO_GET_IT}")
+    found = _major_version(java)
+    if not found:
+        raise BadInput(f"{java} does not say a version of Java: {_HOW_TO_GET_IT}")
+    if found < _LEAST:
+        raise BadInput(f"Java {found} ({java}) is too old for Spark: {_HOW_TO_GET_IT}")
+
+
+def _java() -> str:
+    """Return the path of the Java that Spark will use, or an empty text if there is none.
+
+    As in Spark, JAVA_HOME counts alone if it is set, and PATH is searched otherwise.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return shutil.which("java") or ""
+    inside = Path(home, "bin", "java")
+    if not os.access(inside, os.X_OK):
+        raise BadInput(f"JAVA_HOME is {home}, and there is no Java in it: {_HOW_TO_GET_IT}")
+    return str(inside)
+
+
+def _major_version(java: str) -> int:
+    """Return the major version that this Java reports, or 0 if it reports none."""
+    try:
+        ran = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=_DEADLINE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)', ran.stderr)
+    return int(found[1]) if found else 0

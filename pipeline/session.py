@@ -1,7 +1,7 @@
-"""One Spark session for one piece of work: on this machine, or on the cluster that a master names.
+"""Opens a Spark session for one piece of work, on this machine or on a master's cluster.
 
-A session that the caller's own Spark job has already is used, and left running. Spark's words
-never reach the terminal: they may quote rows. After a failure the error names the log that is kept.
+A session that the caller's own Spark job already has is used and left running. Spark's output never
+reaches the terminal, because it may quote rows; after a failure the error names the kept log.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.interrupt import interrupt_kept, interrupt_stops, py4j_silent
-from pushlane.pipeline.java import require_java
-from pushlane.pipeline.jvm import Jvm, jvm
+from pushlane.pipeline.jvm import Jvm, jvm, require_java
 
 MASTER = "local[*]"
 _TRIES = 4  # of a task, as on a cluster: this machine's own masters try once
@@ -52,10 +51,10 @@ def spark_session(
     *,
     driver_memory: str = "",
 ) -> Iterator[SparkSession]:
-    """A session, stopped at the end with its Java process. `options` are Spark's own and win.
+    """Open a session, and stop it with its Java process at the end; `options` are Spark's and win.
 
-    `driver_memory` is like 2g. Ctrl-C does what it did before, at any time: the end of this
-    context stops the jobs that run. So open it where the interrupt arrives, in the main thread.
+    `driver_memory` is a size like 2g. The context stops running jobs on Ctrl-C, and the interrupt
+    then goes on as before; so open it in the main thread, where the interrupt arrives.
 
     Raises:
         BadInput: no Java that Spark can run on, or an option that cannot be used.
@@ -81,11 +80,11 @@ def spark_session(
 
 @contextmanager
 def _told_with_log(process: Jvm) -> Iterator[None]:
-    """A failure of Spark names the log, which is kept."""
+    """Add the path of the log, which is kept, to any failure of Spark."""
     try:
         yield
     except PipelineFailed as error:
-        raise process.failed(str(error)) from error
+        raise process.failure(str(error)) from error
     except PushlaneError:
         raise
     except Exception as error:
@@ -112,12 +111,12 @@ def _settings(
         **memory,
         **options,
         "spark.app.name": name,
-        "spark.master": tried(master),
+        "spark.master": with_retries(master),
     }
 
 
-def tried(master: str) -> str:
-    """This machine's own masters with as many tries of a task as a cluster has, unless they say."""
+def with_retries(master: str) -> str:
+    """Return the master; a plain local one gets as many tries of a task as a cluster."""
     local = _UNTRIED.fullmatch(master.strip())
     return f"local[{local[1] or 1}, {_TRIES}]" if local else master
 
@@ -131,9 +130,9 @@ def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
             context = SparkContext(conf=conf, gateway=process.gateway)
     except Exception as error:  # py4j's errors have no common base
         what = f"Spark does not start on master {settings['spark.master']!r}: {_why(error)}"
-        raise process.failed(what) from error
+        raise process.failure(what) from error
     context.setLogLevel("OFF")
-    process.works()
+    process.spark_started()
     return SparkSession(context)
 
 
@@ -145,7 +144,7 @@ def _stop(session: SparkSession, process: Jvm) -> None:
     except Exception as error:
         SparkSession._instantiatedSession = SparkSession._activeSession = None
         SparkContext._active_spark_context = None
-        raise process.failed("Spark's Java process ended in mid-work") from error
+        raise process.failure("Spark's Java process ended in mid-work") from error
 
 
 def _why(error: Exception) -> str:
@@ -156,7 +155,7 @@ def _why(error: Exception) -> str:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """What Spark takes from the environment of its driver, and hands to its workers."""
+    """Set the environment variables that Spark reads in its driver and hands to its workers."""
     wanted = {
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -173,12 +172,12 @@ def _environment(master: str) -> Iterator[None]:
 
 
 def _is_on_loopback(master: str) -> bool:
-    """A cluster on this machine's own address talks over it too."""
+    """Return True if the session can talk over the loopback address alone."""
     return master.startswith("local") or "127.0.0.1" in master
 
 
 def _require_master(master: str) -> None:
-    """Spark itself would wait a minute before it says that nobody is there."""
+    """Check that the master answers, since Spark itself would wait a minute before it says so."""
     if not master.startswith("spark://"):
         return
     addresses = [address.rpartition(":") for address in master[len("spark://") :].split(",")]

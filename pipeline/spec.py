@@ -1,7 +1,7 @@
-"""A task spec: a TOML file with the names of submit's options, for a task whose rows Spark makes.
+"""Reads a task spec: a TOML file of submit's options, for a task whose rows come from Spark.
 
-Durations and times are kept as they are written and read when a task is made, so that one spec
-serves many runs.
+Durations and times are kept as written and only read when a task is made, so that one spec serves
+many runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskO
     """The options of every push of a run, by the names of submit's, as they are written."""
 
     def request(self, at_ms: int, key: str = "") -> SubmitRequest:
-        """Return the request for a task that is made of it at this time; it has no rows of its own.
+        """Return the submit request, without rows, for a task that is made at this time.
 
         Raises:
             BadInput: a time or duration that cannot be read, or has passed.
@@ -50,28 +50,32 @@ class TaskSpec(_Options):  # type: ignore[misc]  # its fields are those of TaskO
         return SubmitRequest(source=(), **read_options(written, at_ms))
 
     def check(self, settings: Settings, key: str = "") -> None:
-        """Raises BadInput when no task could be made of it now, of this key."""
+        """Raise BadInput if no task with this key could be made of the spec now."""
         new_task(self.request(now_ms(), key), settings)
 
 
 def load_spec(path: Path) -> TaskSpec:
-    """The spec in a TOML file.
+    """Read the spec from a TOML file.
 
     Raises:
         BadInput: the file cannot be read, or an option is unknown, missing or has a bad value.
     """
+    return parse_spec(read_toml(path, "task spec"), str(path))
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file; raises BadInput if it cannot be read, and says what it should be."""
     try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise BadInput(f"task spec {path} cannot be read: {reason}") from error
+        raise BadInput(f"{what} {path} cannot be read: {reason}") from error
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"task spec {path} is not TOML: {error}") from error
-    return parse_spec(options, str(path))
+        raise BadInput(f"{what} {path} is not TOML: {error}") from error
 
 
 def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:
-    """The spec of options by name, as submit's or with underscores; `where` is for messages.
+    """Make a spec of options, whose names may have dashes or underscores; `where` is for messages.
 
     Raises:
         BadInput: an option is unknown, missing or has a bad value.
@@ -83,7 +87,7 @@ def parse_spec(options: dict[str, Any], where: str) -> TaskSpec:
 
 
 def _bad_option(found: ErrorDetails, where: str) -> BadInput:
-    """Names the option and says what it may be; its value may be a text for people, and is not."""
+    """Return an error that names the option and its allowed values, but never quotes its value."""
     name = str(found["loc"][0])
     if found["type"] == "missing":
         return BadInput(f"task spec {where} has no {name!r}; add it")

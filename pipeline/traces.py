@@ -1,6 +1,7 @@
-"""Why Spark stopped, and what may be kept of its log: names of errors and places in code.
+"""Finds out why Spark stopped, and which parts of its log may be kept.
 
-Messages and values may be of a row, so they are left out; errors of our own say nothing of rows.
+Only names of errors and places in code are kept. Messages and values are left out, since they may
+hold a row; messages of pushlane's own errors never do, and stay.
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ _PHRASE = re.compile(
 
 
 def cause_of(error: BaseException | None) -> str:
-    """The innermost error, by its name and place; for a worker that died, by which signal."""
+    """Return the name and place of the innermost error, or the signal that ended a worker."""
     if not isinstance(error, PySparkException | Py4JError):
         return _place_of(error)
     return cause(trace_of(error)) or type(error).__name__
 
 
 def trace_of(error: BaseException | None) -> str:
-    """All that Spark says of it, with the traces of Java and of the worker. May quote rows."""
+    """Return all that Spark says of the error, with the traces of Java and of the worker.
+
+    The text may quote rows.
+    """
     parts: list[str] = []
     while error is not None:
         with suppress(Exception):  # its text is asked of Java, which may have gone
@@ -71,7 +75,7 @@ def trace_of(error: BaseException | None) -> str:
 
 
 def cause(trace: str) -> str:
-    """The innermost error in a trace; empty when there is none."""
+    """Return the innermost error of a trace, or an empty text if it has none."""
     if died := _DIED.search(trace):
         return _death(trace[died.start() :])
     if ours := OURS.search(trace):
@@ -85,7 +89,7 @@ def cause(trace: str) -> str:
 
 
 def without_data(line: str) -> str:
-    """What may be kept of a line of Spark's log; empty when nothing may."""
+    """Return the part of a line of Spark's log that may be kept, or an empty text for none."""
     line = line.rstrip("\n")
     if OURS.match(line):
         return line

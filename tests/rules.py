@@ -68,7 +68,7 @@ class Expander:
 
 
 class Leading:
-    """One process that may lead: its book, its expander and its scheduler."""
+    """One process that may lead: its store, its expander and its scheduler."""
 
     def __init__(
         self,
@@ -80,21 +80,21 @@ class Leading:
     ) -> None:
         self.backend = backend
         self.clock = clock
-        self.book = RuleStore(backend.documents)
+        self.store = RuleStore(backend.documents)
         self.expander = Expander(backend)
-        self.runner = Runner(self.book, backend.registry, expand or self.expander, clock.now_ms)
+        self.runner = Runner(self.store, backend.registry, expand or self.expander, clock.now_ms)
         leader = Leader(backend.lease, LEASE, holder, ttl_s=ttl_s)
-        self.scheduler = RuleScheduler(self.book, self.runner, leader, clock)
+        self.scheduler = RuleScheduler(self.store, self.runner, leader, clock)
 
     async def add(self, *rules: Rule) -> None:
         for rule in rules:
-            await self.book.add(rule)
+            await self.store.add(rule)
 
     async def once(self) -> None:
         await self.scheduler.run(once=True)
 
     async def history(self, rule: str = "weekly") -> History:
-        return await self.book.history(rule)
+        return await self.store.history(rule)
 
     async def states(self, rule: str = "weekly") -> list[str]:
         return [run.state.value for run in (await self.history(rule)).runs]

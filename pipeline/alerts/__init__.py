@@ -1,5 +1,5 @@
-"""Alerts: rules on the aggregates of receipts, told to a webhook once when they fire and recover.
+"""Alerts watch the counts of receipts, and tell a webhook once when a rule fires and recovers.
 
-What was told is kept on the backend's shelf before and after it is sent, so that a restart tells
-nothing twice and forgets nothing.
+Each message is kept in the backend's document store until the webhook has taken it, so that a
+restart repeats nothing and forgets nothing.
 """

@@ -1,4 +1,4 @@
-"""An alert rule: which figure of which receipts is watched, and from when on it is alarming."""
+"""An alert rule says which figure of which receipts is watched, and which values are alarming."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_WINDOW_S = 86_400
 
 
 class Metric(StrEnum):
-    """What can be watched, of the receipts in a window of time."""
+    """A figure that can be watched, computed from the receipts in a window of time."""
 
     FAILURE_RATE = "failure_rate"
     RETRY_RATE = "retry_rate"
@@ -33,7 +33,10 @@ class Metric(StrEnum):
 
 
 class Threshold(msgspec.Struct, frozen=True):
-    """Over or under a limit; for a change, that many times what it was in the window before."""
+    """A limit that a value must not be over, or not under.
+
+    With `is_change`, the limit is a factor: it is multiplied with the value of the window before.
+    """
 
     is_over: bool
     limit: float
@@ -41,7 +44,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Threshold:
-        """The threshold in a text like `> 0.05`, `> 5%`, `< 100` or `> 2x`.
+        """Read a threshold from a text like `> 0.05`, `> 5%`, `< 100` or `> 2x`.
 
         Raises:
             BadInput: it is of no such form.
@@ -54,7 +57,7 @@ class Threshold(msgspec.Struct, frozen=True):
         return Threshold(sign == ">", limit, unit == "x")
 
     def is_crossed(self, value: float, before: float | None) -> bool:
-        """Whether this is alarming. A change from nothing is none."""
+        """Return True if the value is alarming; a change from nothing never is."""
         if self.is_change and not before:
             return False
         limit = self.limit * before if self.is_change and before else self.limit
@@ -65,10 +68,11 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`by` and `where` are texts as `report` takes them. `for_s` is how long it must hold.
+    """A validated rule; `by` and `where` are texts as the `report` command takes them.
 
-    Groups with fewer than `at_least` receipts in the window are not judged. While an alert fires
-    it is told again every `remind_s`; 0 for never.
+    `for_s` is how long the threshold must be crossed before the alert fires. Groups with fewer than
+    `at_least` receipts in the window are ignored. While an alert fires, a reminder is sent every
+    `remind_s`, or never if that is 0.
     """
 
     name: str
@@ -100,7 +104,7 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """Of the webhook; the rest of its URL may be a secret."""
+        """Return the webhook's host; the rest of its URL may be a secret."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     def encode(self) -> bytes:
@@ -108,7 +112,7 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_rule(name: str, body: bytes) -> AlertRule:
-    """Raises UnknownFormat for one that only a newer version understands."""
+    """Decode a stored rule; raises UnknownFormat if only a newer version understands it."""
     try:
         return msgspec.json.decode(body, type=AlertRule)
     except (msgspec.ValidationError, BadInput) as error:
@@ -116,7 +120,7 @@ def decode_rule(name: str, body: bytes) -> AlertRule:
 
 
 def parse_metric(word: str) -> Metric:
-    """Raises BadInput for a word that is no metric."""
+    """Return the metric of this name; raises BadInput if there is none."""
     known = [metric.value for metric in Metric]
     if word not in known:
         raise BadInput(
@@ -139,7 +143,7 @@ def _require_dimensions(
 
 
 def _require_url(url: str) -> None:
-    """The URL itself stays out of the message: it may hold a token."""
+    """Raise BadInput unless this is an HTTP URL, and leave it out, since it may hold a token."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -1,4 +1,4 @@
-"""Where alert rules, and what was told of them, are kept: on the backend's shelf."""
+"""Keeps alert rules and their states in the backend's document store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.alerts.alert_rule import AlertRule, decode_rule
-from pushlane.pipeline.alerts.firing import State
+from pushlane.pipeline.alerts.firing import AlertState
 
 log = logging.getLogger("pushlane.shelf")
 
@@ -21,20 +21,22 @@ _STATE = "alert-state"
 MOST_RULES = 1_000
 
 
-class Known(NamedTuple):
-    """The state of a rule, at the version that it is replaced at."""
+class StoredAlertState(NamedTuple):
+    """The state of a rule with its version in the store, which the next write has to name."""
 
-    state: State
+    state: AlertState
     version: int | None
 
 
 class AlertStore:
+    """Alert rules by name, and for each the state of its alerts."""
+
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
         self._once = Once(log)
 
     async def rules(self) -> list[AlertRule]:
-        """All of them, by name; but those that only a newer version understands."""
+        """Return all rules by name, except those that only a newer version understands."""
         rules: list[AlertRule] = []
         for name, _, body in await self._documents.list(_RULE):
             try:
@@ -44,14 +46,14 @@ class AlertStore:
         return rules
 
     async def rule(self, name: str) -> AlertRule:
-        """Raises BadInput when there is no such rule; says which is near."""
+        """Return the rule of this name; raises BadInput, with a similar name, if there is none."""
         found = await self._documents.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
         return decode_rule(name, found.body)
 
     async def add(self, rule: AlertRule, *, replace: bool = False) -> None:
-        """A new rule begins without a past; so does one that is replaced.
+        """Store a rule, whose alerts begin without a past even if it replaces an older rule.
 
         Raises:
             BadInput: there is a rule of this name, or there are too many.
@@ -69,23 +71,26 @@ class AlertStore:
             raise TaskConflict(f"the alert {rule.name!r} is being changed elsewhere; try again")
 
     async def remove(self, name: str) -> None:
-        """Raises BadInput when there is no such rule."""
+        """Remove the rule and its state; raises BadInput if there is no such rule."""
         if not await self._documents.remove(_RULE, name):
             raise await self._unknown(name)
         await self._documents.remove(_STATE, name)
 
-    async def known(self, name: str) -> Known:
+    async def load_state(self, name: str) -> StoredAlertState:
+        """Return the stored state of a rule, which is empty for a rule that was never checked."""
         found = await self._documents.get(_STATE, name)
         if found is None:
-            return Known({}, None)
-        return Known(msgspec.json.decode(found.body, type=State), found.version)
+            return StoredAlertState({}, None)
+        return StoredAlertState(msgspec.json.decode(found.body, type=AlertState), found.version)
 
-    async def keep(self, name: str, state: State, known: Known) -> Known | None:
-        """What is known from now on; None when another process has changed it meanwhile."""
+    async def save_state(
+        self, name: str, state: AlertState, known: StoredAlertState
+    ) -> StoredAlertState | None:
+        """Store the state and return it with its version; None if another process was faster."""
         if state == known.state:
             return known
         version = await self._documents.put(_STATE, name, msgspec.json.encode(state), known.version)
-        return None if version is None else Known(state, version)
+        return None if version is None else StoredAlertState(state, version)
 
     async def _unknown(self, name: str) -> BadInput:
         names = [rule.name for rule in await self.rules()]

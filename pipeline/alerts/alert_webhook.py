@@ -1,6 +1,6 @@
-"""Posts a message to an alert's webhook as JSON, a few times at most.
+"""Posts a message to an alert's webhook as JSON, with a few attempts.
 
-The Idempotency-Key is the message's id, the same for each attempt and after a restart.
+The Idempotency-Key is the message's id, which is the same for each attempt and after a restart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class Webhook:
-    """An async context manager. `sleep` is the wait between attempts."""
+    """An HTTP client for alerts, as an async context manager; `sleep` waits between attempts."""
 
     def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
         self._sleep = sleep
@@ -45,8 +45,8 @@ class Webhook:
     async def __aexit__(self, *error: object) -> None:
         await self._client.close()
 
-    async def tell(self, url: str, message: AlertMessage) -> str:
-        """Empty once the webhook has taken it; else why it did not, after the last attempt."""
+    async def send(self, url: str, message: AlertMessage) -> str:
+        """Post the message; return why it was not taken by the last attempt, empty if it was."""
         why = await self._post(url, message)
         for wait_s in _WAITS_S:
             if not why:
@@ -56,7 +56,7 @@ class Webhook:
         return why
 
     async def _post(self, url: str, message: AlertMessage) -> str:
-        """A reason never holds the URL, nor what the webhook answered."""
+        """Try once; the returned reason never holds the URL, nor what the webhook answered."""
         try:
             request = (
                 self._client.post(url)

@@ -1,7 +1,7 @@
-"""When an alert is told: once when it fires, once when it is over, and as a reminder in between.
+"""Decides when an alert is told: when it fires, as a reminder, and when it has recovered.
 
-Pure: what was measured and what was known before go in, what is known now comes out. A message
-waits in the state until it is told, under a name that stays the same.
+These are pure functions from the last state and new measurements to the next state. A message stays
+in the state, under an id that does not change, until it is delivered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ MOST_KEPT = 100
 
 
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a webhook gets. `since_ms` is when it began to hold, `at_ms` when this was found."""
+    """The JSON that a webhook gets.
+
+    `since_ms` is when the threshold was first crossed, `at_ms` when this message was made.
+    """
 
     id: str
     alert: str
@@ -36,9 +39,10 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertGroup(msgspec.Struct, frozen=True):
-    """What is known of a group that is alarming, or was until just now.
+    """The state of a group that is alarming, or was until its recovery is told.
 
-    `told` is that it was said to fire, or is about to be: it has to be said, too, when it is over.
+    `told` says that its firing was announced, or is about to be, so that its recovery must be
+    announced too.
     """
 
     since_ms: int
@@ -47,17 +51,17 @@ class AlertGroup(msgspec.Struct, frozen=True):
     pending: AlertMessage | None = None
 
 
-State = dict[str, AlertGroup]
+AlertState = dict[str, AlertGroup]
 
 
-def judge(
+def next_state(
     rule: AlertRule, state: Mapping[str, AlertGroup], found: Mapping[Key, Measured], now_ms: int
-) -> State:
-    """What is known now. A message that could not be told yet comes first."""
+) -> AlertState:
+    """Return the state after a measurement, where messages that are still pending come first."""
     by_name = {group_name(key): (key, measured) for key, measured in found.items()}
     names = sorted(by_name, key=lambda name: name not in state)
     gone = [name for name in state if name not in by_name]
-    new: State = {}
+    new: AlertState = {}
     for name in (*gone, *names):
         key, measured = by_name.get(name) or (_key(name), Measured(0.0, 0))
         group = _next(rule, state.get(name), key, measured, now_ms)
@@ -66,8 +70,8 @@ def judge(
     return new
 
 
-def told(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> State:
-    """After its pending message was taken."""
+def after_delivery(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> AlertState:
+    """Return the state after the webhook has taken the pending message of this group."""
     group = state[name]
     rest = {other: kept for other, kept in state.items() if other != name}
     if group.pending and group.pending.status == "recovered":
@@ -76,10 +80,10 @@ def told(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> State:
 
 
 def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) -> bool:
-    """Whether it crosses the threshold, on enough receipts.
+    """Return True if the figure crosses the threshold and is of enough receipts.
 
-    Silence has none to count: too little is alarming where there was enough before, and stays so
-    for a group that is known to be silent.
+    A group that falls silent has no receipts to count: too little is alarming if there was enough
+    before, and stays so while the group `is_known` to be silent.
     """
     was_enough = measured.n_before >= rule.at_least
     enough = measured.n >= rule.at_least or (not rule.when.is_over and (was_enough or is_known))
@@ -89,7 +93,7 @@ def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) 
 
 
 def group_name(key: Key) -> str:
-    """The group's values as one text."""
+    """Return the group's values as one text, which names it in the state."""
     return msgspec.json.encode([str(value) for value in key]).decode()
 
 
@@ -105,16 +109,16 @@ def _next(
     if not is_alarming(rule, measured, is_known=group is not None):
         if group is None or not group.told:
             return None
-        return _say(rule, group, key, measured, now_ms, "recovered")
+        return _announced(rule, group, key, measured, now_ms, "recovered")
     group = group or AlertGroup(now_ms)
     if not group.told:
         is_due = now_ms - group.since_ms >= rule.for_s * 1000
-        return _say(rule, group, key, measured, now_ms, "firing") if is_due else group
+        return _announced(rule, group, key, measured, now_ms, "firing") if is_due else group
     is_due = bool(rule.remind_s) and now_ms - group.told_at_ms >= rule.remind_s * 1000
-    return _say(rule, group, key, measured, now_ms, "reminder") if is_due else group
+    return _announced(rule, group, key, measured, now_ms, "reminder") if is_due else group
 
 
-def _say(
+def _announced(
     rule: AlertRule, group: AlertGroup, key: Key, measured: Measured, now_ms: int, status: str
 ) -> AlertGroup:
     labels = [dimension.heading for dimension in rule.dimensions]

@@ -1,6 +1,6 @@
-"""Measures what a rule watches, in the last window that the store knows whole and the one before.
+"""Measures the figure that a rule watches, over the last complete window and the one before.
 
-Only the aggregates are asked, unless a rule's attributes need detail rows.
+It reads the counts alone, unless a rule's attributes need detail rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import Engine
 from pushlane.pipeline.reports.latency import QUANTILES, lateness
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.query_runner import ask
+from pushlane.pipeline.reports.query_runner import run_query
 from pushlane.pipeline.reports.shares import SentByLevel, Share
 from pushlane.pipeline.store import CorruptStore, Store, open_store
 
@@ -35,7 +35,7 @@ _DELIVERED = Condition(Dimension("outcome"), ("delivered",))
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure of one group, over `n` receipts; `before` is that of the window before."""
+    """The figure of one group over `n` receipts, and the same of the window before."""
 
     value: float
     n: int
@@ -47,9 +47,9 @@ Figures = dict[Key, tuple[float, int]]
 
 
 def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[Key, Measured]:
-    """Every group that has receipts in one of the two windows.
+    """Measure every group that has receipts in one of the two windows.
 
-    `lag` is how much of the log the store has not read; None when that is not known.
+    `lag` is how many bodies of the log the store has not read; None when that is not known.
 
     Raises:
         BadInput: there is no store.
@@ -65,7 +65,7 @@ def measure(root: Path, rule: AlertRule, now_ms: int, lag: int | None) -> dict[K
 
 
 async def lag_of(log: ReceiptLog, root: Path) -> int | None:
-    """Bodies of the log that the store has not read; None where store and log do not tell."""
+    """Return how many bodies of the log the store has not read; None if that cannot be known."""
     try:
         positions = open_store(root).snapshot().positions
         return await log.lag(positions if positions is not None else await log.first())
@@ -74,7 +74,7 @@ async def lag_of(log: ReceiptLog, root: Path) -> int | None:
 
 
 def _end_ms(now_ms: int, known_ms: int, lag: int | None) -> int:
-    """The last full minute that all receipts are known of: a minute that is half read is low."""
+    """Return the end of the last minute that was read completely: a half-read minute counts low."""
     until_ms = now_ms if lag == 0 else min(now_ms, known_ms)
     return until_ms // MINUTE_MS * MINUTE_MS
 
@@ -97,11 +97,11 @@ def _figures(root: Path, rule: AlertRule, period: Period) -> Figures:
     def work(_store: Store, engine: Engine) -> Figures:
         return _answer(engine, rule, _with_ids(engine, query))
 
-    return ask(root, period, work)
+    return run_query(root, period, work)
 
 
 def _with_ids(engine: Engine, query: Query) -> Query:
-    """A rule may name a task that has nothing in this window."""
+    """Replace names of tasks by ids; a task that has no receipts in this window is allowed."""
     known = tasks.names(engine)
     named = (v for c in query.where if c.dimension.word == "task" for v in c.values)
     return tasks.by_id(
@@ -111,12 +111,12 @@ def _with_ids(engine: Engine, query: Query) -> Query:
 
 def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
     if rule.metric is Metric.SHARE_ERROR:
-        return _share_errors(shares.sent(engine, query.along()), rule.dimensions[0].word)
+        return _share_errors(shares.sent(engine, query.broken_down_by()), rule.dimensions[0].word)
     if rule.metric in _STAGES:
         place = QUANTILES.index(0.99)
         return {
             each.key: (each.quantiles_ms[place], each.n)
-            for each in lateness(engine, query.only(_DELIVERED))
+            for each in lateness(engine, query.filtered(_DELIVERED))
             if each.stage == _STAGES[rule.metric]
         }
     rows = count(engine, query, MOST_GROUPS).rows
@@ -124,7 +124,7 @@ def _answer(engine: Engine, rule: AlertRule, query: Query) -> Figures:
 
 
 def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
-    """The figure, and how many receipts it is of."""
+    """Return the figure, and of how many receipts it is."""
     outcomes = row.by_outcome
     tried = sum(outcomes.get(name, 0) for name in _TRIED)
     if metric is Metric.FAILURE_RATE:
@@ -137,7 +137,7 @@ def _figure(metric: Metric, row: Count, window_s: int) -> tuple[float, int]:
 
 
 def _share_errors(sent: list[SentByLevel], word: str) -> Figures:
-    """How much less than its share each name sent, over the minutes in which it had to wait."""
+    """Return how much less than its share each name sent in the minutes in which it had to wait."""
     found = shares.by_level(sent) if word == "level" else shares.by_task(sent)
     waited = _waited(sent, word)
     missing: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
@@ -153,7 +153,7 @@ def _missing(share: Share) -> float:
 
 
 def _waited(sent: Iterable[SentByLevel], word: str) -> dict[tuple[int, str], float]:
-    """The mean wait of each name in each minute."""
+    """Return the mean wait in milliseconds of each name in each minute."""
     sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in sent:
         key = (row.minute_ms, row.level if word == "level" else row.task_id)

@@ -1,5 +1,17 @@
 """Fan-out: a rule over a table of recipients becomes the pushes of one task, each exactly once.
 
-The audience is frozen first, as numbered Parquet; what is published comes from there alone, so a
-repeat of any part of it sends the same batches, which the broker then keeps once.
+The audience is frozen first, as numbered Parquet, and only that is published. Repeating any part of
+the work sends the same batches, of which the broker keeps one copy.
 """
+
+from __future__ import annotations
+
+from pushlane.lanes.errors import BadInput
+
+
+class AudienceTooLarge(BadInput):
+    """There are more pushes than are allowed; none was published."""
+
+
+class EmptyAudience(BadInput):
+    """No recipient is left of the audience; nothing was published."""

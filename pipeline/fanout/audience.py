@@ -1,7 +1,7 @@
-"""Reads an audience, and what is excluded from it, with the columns that a rule may name.
+"""Reads an audience and its exclusions from files or tables.
 
-Of CSV the rule sees inferred types, but what is sent is the text as it stands: a number that begins
-with 0 or + is a phone number.
+A rule sees the columns of CSV in the types that Spark infers, but pushes get the text as it stands,
+since a number that begins with 0 or + may be a phone number.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _BLANKS = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace())
 
 @dataclass(frozen=True)
 class Audience:
-    """The rows, and what messages call them. `columns` are those that a rule may name."""
+    """The rows of an audience, its name for messages, and the `columns` that a rule may name."""
 
     name: str
     rows: DataFrame
     columns: tuple[str, ...]
 
     def matching(self, where: str, zone: str = "") -> DataFrame:
-        """The rows for which the rule holds, with their columns as they are sent.
+        """Return the rows for which the rule holds, with their columns as they are sent.
 
-        Days and hours in the rule are those of the zone, of the session's when it is empty.
+        Days and hours in the rule are those of `zone`, or of the session's zone if it is empty.
 
         Raises:
             BadInput: SQL that cannot be parsed, or names a column that is not there.
@@ -68,7 +68,7 @@ class Audience:
 def read_audience(
     spark: SparkSession, source: str, format_: str, options: Mapping[str, str]
 ) -> Audience:
-    """The audience at a path, or in a table.
+    """Read the audience at a path or in a table.
 
     Raises:
         BadInput: it is not there, or cannot be read as what it is said to be.
@@ -79,10 +79,10 @@ def read_audience(
         return Audience(source, rows, columns)
 
 
-def marked(
+def mark_excluded(
     rows: DataFrame, recipient: str, spark: SparkSession, excluded: Sequence[str], column: str
 ) -> DataFrame:
-    """With EXCLUDED, which says that `recipient` is in one of the excluded paths or tables."""
+    """Add the column EXCLUDED: True if `recipient` is in one of the excluded paths or tables."""
     found = [_recipients(spark, source, recipient, column) for source in excluded]
     if not found:
         return rows.withColumn(EXCLUDED, F.lit(False))
@@ -92,7 +92,7 @@ def marked(
 
 
 def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
-    """A recipient as it is sent: without blanks around it; text, or a whole number.
+    """Return recipients as they are sent: as texts without surrounding blanks.
 
     Raises:
         BadInput: the column is of another type.
@@ -131,7 +131,7 @@ def _recipients(spark: SparkSession, source: str, alias: str, default: str) -> D
 
 
 def _split(source: str) -> tuple[str, str]:
-    """A path or table and its column: `s3a://bucket/x` has none."""
+    """Split a source into its path or table and its column (`s3a://bucket/x` has none)."""
     path, colon, column = source.rpartition(":")
     return (path, column) if colon and "/" not in column else (source, "")
 
@@ -155,7 +155,9 @@ def _read(spark: SparkSession, source: str, format_: str, options: Mapping[str, 
 
 
 def _format_of(source: str) -> str:
-    """Empty for a table. A folder is what the first file in it is, else Parquet."""
+    """Return the format by the name of a file or of the first file in a folder; empty for a
+    table.
+    """
     path = Path(source.removeprefix("file://"))
     if path.is_dir():
         inside = (file for file in sorted(path.rglob("*")) if file.name[0] not in "._")
@@ -173,7 +175,7 @@ def _configured(reader: DataFrameReader, options: Mapping[str, str]) -> DataFram
 
 
 def _csv(spark: SparkSession, source: str, options: Mapping[str, str]) -> DataFrame:
-    """Each column twice: as a text, and in the type that all of its values have."""
+    """Read each column of CSV twice: as text, and in the type that all of its values have."""
     given = {**_CSV, **options}
     typed = _configured(spark.read.format("csv"), {**given, "inferSchema": "true"}).load(source)
     plain = _configured(spark.read.format("csv"), given).load(source)

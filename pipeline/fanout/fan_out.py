@@ -1,14 +1,14 @@
-"""Makes a task of an audience: freeze, register, open the lane, publish, seal.
+"""Turns an audience into a task: freeze, register, open the lane, publish, seal.
 
-Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Nothing is
-published but what was frozen, and nothing before all of it is frozen.
+Every step can be repeated, so a fan-out that was cut off is resumed by calling it again. Only what
+was frozen is published, and only after all of it is frozen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
@@ -21,13 +21,12 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout.publishing import publish
-from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
-from pushlane.pipeline.fanout.sessions import Sessions, sessions
+from pushlane.pipeline.fanout.sessions import FanoutSession, fanout_session
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
 from pushlane.pipeline.fanout.stage import (
     FanoutStage,
-    Frozen,
+    FrozenRows,
     Part,
     StageManifest,
     remove_abandoned,
@@ -35,6 +34,7 @@ from pushlane.pipeline.fanout.stage import (
 from pushlane.producers.input import OnProgress
 from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
+from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitStage
 from pushlane.producers.retry import until_reachable
 from pushlane.producers.task_builder import new_task
@@ -47,10 +47,10 @@ async def fan_out(
     request: FanoutRequest,
     on_progress: OnProgress | None = None,
 ) -> FanoutResult:
-    """Fan an audience out to a task, and return it sealed.
+    """Fan an audience out to a task, and return the sealed task.
 
-    The same call after a crash goes on where it stopped, and after success does nothing. A Spark
-    session that the caller has is used.
+    The same call resumes after a crash, and does nothing after success. A Spark session that the
+    caller has open is used.
 
     Raises:
         BadInput: the request, the audience or a row cannot be used; nothing was published.
@@ -61,7 +61,7 @@ async def fan_out(
     """
     tell = on_progress or (lambda progress: None)
     if request.dry_run:
-        return await _counted(settings, request, tell)
+        return await _dry_run(settings, request, tell)
     async with connect(settings) as backend:
         run = _FanOut(backend, settings, request, tell)
         busy = f"a fan-out of key {request.task_key!r} is under way; wait for its end"
@@ -70,12 +70,12 @@ async def fan_out(
         return await hold.run(run.run, lambda: tell(waiting))
 
 
-async def _counted(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
+async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress) -> FanoutResult:
     tell(SubmitProgress(SubmitStage.CHECKING))
-    asked = request.spec.request(task_transitions.now_ms(), request.task_key)
-    task = new_task(asked, settings)
-    async with sessions(request) as session:
-        counts = await session(lambda found: count(found, request, asked, task))
+    submit = request.spec.request(task_transitions.now_ms(), request.task_key)
+    task = new_task(submit, settings)
+    async with fanout_session(request) as session:
+        counts = await session(lambda found: count(found, request, submit, task))
     return FanoutResult(None, counts)
 
 
@@ -114,10 +114,12 @@ class _FanOut:
                 return FanoutResult(known, counts, already_done=True)
             await self._refuse_ended(known)
             self._refuse_lost(known, manifest)
-        async with sessions(self._request) as session:
+        async with fanout_session(self._request) as session:
             return await self._fan_out(session, manifest)
 
-    async def _fan_out(self, session: Sessions, manifest: StageManifest | None) -> FanoutResult:
+    async def _fan_out(
+        self, session: FanoutSession, manifest: StageManifest | None
+    ) -> FanoutResult:
         began_s = time.monotonic()
         is_new = manifest is None
         if manifest is None:
@@ -154,39 +156,39 @@ class _FanOut:
     async def _add(self, task: Task) -> Task:
         return await self._backend.add(task, self._settings)
 
-    async def _freeze(self, session: Sessions) -> StageManifest:
+    async def _freeze(self, session: FanoutSession) -> StageManifest:
         self._tell(SubmitProgress(SubmitStage.FREEZING))
         request, settings = self._request, self._settings
-        asked = request.spec.request(task_transitions.now_ms(), request.task_key)
+        submit = request.spec.request(task_transitions.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
-        made = replace(new_task(asked, settings), fingerprint=mark)
+        made = replace(new_task(submit, settings), fingerprint=mark)
         task = await self._backend.sized(made, settings)
         manifest = await session(
-            lambda spark: freeze(spark, settings, self._stage, request, asked, task)
+            lambda spark: freeze(spark, settings, self._stage, request, submit, task)
         )
         await asyncio.to_thread(self._stage.publish, manifest)  # only while nobody has stopped us
         return manifest
 
-    async def _publish(self, session: Sessions, manifest: StageManifest) -> int:
-        """How many rows went out now."""
+    async def _publish(self, session: FanoutSession, manifest: StageManifest) -> int:
+        """Publish the parts that are not durable yet, and return how many rows that were."""
         task = await self._backend.registry.get(manifest.task.id)
         if task.total is not None:
             return 0
         await self._refuse_ended(task)
         task = await Publication(self._backend, task).open()
         frozen = self._stage.frozen(task.id)
-        old = await asyncio.to_thread(forgotten, manifest, frozen, self._settings)
+        old = await asyncio.to_thread(parts_to_reconcile, manifest, frozen, self._settings)
         if old:
             self._say(task, "the broker may have forgotten this fan-out: reading its lane")
             await reconcile(self._backend, task, manifest, frozen, old)
-        left = await asyncio.to_thread(_left, manifest, frozen)
+        left = await asyncio.to_thread(_unfinished_parts, manifest, frozen)
         if left:
-            async with self._shown(task, manifest):
+            async with self._progress_shown(task, manifest):
                 await self._publish_parts(session, manifest, left)
         return sum(part.rows for part in left)
 
     async def _publish_parts(
-        self, session: Sessions, manifest: StageManifest, left: list[Part]
+        self, session: FanoutSession, manifest: StageManifest, left: list[Part]
     ) -> None:
         frozen = self._stage.frozen(manifest.task.id)
         try:
@@ -200,7 +202,7 @@ class _FanOut:
             SubmitProgress(SubmitStage.SEALING, manifest.counts.total, task_id=manifest.task.id)
         )
         frozen = self._stage.frozen(manifest.task.id)
-        if await asyncio.to_thread(_left, manifest, frozen):
+        if await asyncio.to_thread(_unfinished_parts, manifest, frozen):
             raise PipelineFailed(
                 f"task {manifest.task.id} is not complete, though Spark ended well; run the same "
                 "command again, and it goes on"
@@ -214,7 +216,7 @@ class _FanOut:
         await asyncio.to_thread(self._stage.drop_rows)
         return task
 
-    async def _refuse_changed(self, session: Sessions, manifest: StageManifest) -> None:
+    async def _refuse_changed(self, session: FanoutSession, manifest: StageManifest) -> None:
         found = await session(lambda spark: changed(spark, self._request, manifest))
         if found:
             raise TaskConflict(
@@ -224,7 +226,7 @@ class _FanOut:
             )
 
     async def _refuse_ended(self, task: Task) -> None:
-        """Nobody goes on with what was frozen for a task that was cancelled."""
+        """Raise if the task has ended, and drop its frozen rows, which are not needed then."""
         try:
             refuse_ended(task)
         except Ended:
@@ -232,7 +234,7 @@ class _FanOut:
             raise
 
     def _is_whole(self, manifest: StageManifest) -> bool:
-        """It is of this request, and its rows are there: they go at the end of a fan-out."""
+        """Return True if the manifest is of this request and its rows are still there."""
         return self._is_ours(manifest.task) and self._stage.frozen(manifest.task.id).rows.is_dir()
 
     def _is_ours(self, task: Task) -> bool:
@@ -254,19 +256,21 @@ class _FanOut:
             )
 
     @asynccontextmanager
-    async def _shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
-        """Tells meanwhile how far the workers are, by what they have written down."""
-        looking = asyncio.create_task(self._look(task, manifest), name="fan-out progress")
+    async def _progress_shown(self, task: Task, manifest: StageManifest) -> AsyncIterator[None]:
+        """Report meanwhile how far the workers are, by the progress they have stored."""
+        looking = asyncio.create_task(
+            self._report_progress(task, manifest), name="fan-out progress"
+        )
         try:
             yield
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    async def _look(self, task: Task, manifest: StageManifest) -> None:
+    async def _report_progress(self, task: Task, manifest: StageManifest) -> None:
         frozen, total = self._stage.frozen(task.id), manifest.counts.total
         while True:
-            rows = await asyncio.to_thread(_done, manifest, frozen)
+            rows = await asyncio.to_thread(_durable_rows, manifest, frozen)
             self._tell(SubmitProgress(SubmitStage.PUBLISHING, rows, total, task.id))
             await asyncio.sleep(_LOOK_S)
 
@@ -274,19 +278,56 @@ class _FanOut:
         self._tell(SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note))
 
 
-def _left(manifest: StageManifest, frozen: Frozen) -> list[Part]:
-    """The parts of which not all is known to be durable."""
+def _unfinished_parts(manifest: StageManifest, frozen: FrozenRows) -> list[Part]:
+    """Return the parts that are not known to be durable as a whole."""
     return [part for part, last in _last_seqs(manifest, frozen) if last < part.last_seq]
 
 
-def _done(manifest: StageManifest, frozen: Frozen) -> int:
-    """Rows that are durable, as far as it was written down."""
+def _durable_rows(manifest: StageManifest, frozen: FrozenRows) -> int:
+    """Return how many rows are durable by the stored progress."""
     return sum(last - part.first_seq + 1 for part, last in _last_seqs(manifest, frozen))
 
 
-def _last_seqs(manifest: StageManifest, frozen: Frozen) -> Iterator[tuple[Part, int]]:
-    """Each part with the last of its seqs that is durable, the one before it when none is."""
+def _last_seqs(manifest: StageManifest, frozen: FrozenRows) -> Iterator[tuple[Part, int]]:
+    """Yield each part with its last durable seq, or the seq before the part if none is durable."""
     starts, reached = frozen.starts(manifest.parts), frozen.reached(manifest.parts)
     for part in manifest.parts:
         found = reached.get(part.first_seq)
         yield part, max(starts[part.first_seq] - 1, found.seq if found else 0)
+
+
+def parts_to_reconcile(
+    manifest: StageManifest, frozen: FrozenRows, settings: Settings
+) -> list[Part]:
+    """Return the begun parts of which the broker may have forgotten what it has.
+
+    These are parts that stopped long ago, and all that an older version has begun, since it
+    numbered messages in another way. The embedded store never forgets.
+    """
+    if settings.capabilities.remembers_sources:
+        return []
+    oldest_ms = (time.time() - settings.dedup_window_s) * 1000
+    begun = frozen.reached(manifest.parts)
+    return [
+        part
+        for part in manifest.parts
+        if (found := begun.get(part.first_seq))
+        and found.seq < part.last_seq
+        and (found.at_ms < oldest_ms or manifest.format == 1)
+    ]
+
+
+async def reconcile(
+    backend: Backend, task: Task, manifest: StageManifest, frozen: FrozenRows, parts: Sequence[Part]
+) -> None:
+    """Make each of these parts continue behind what was published of it.
+
+    Raises:
+        TaskConflict: nobody can know any more.
+    """
+    stretches = [range(part.first_seq, part.last_seq + 1) for part in parts]
+    found = await reached(backend, task, stretches)
+    starts = frozen.starts(manifest.parts)
+    for part, last in zip(parts, found, strict=True):
+        starts[part.first_seq] = max(starts[part.first_seq], last + 1)
+    frozen.store_starts(starts)

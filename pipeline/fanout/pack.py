@@ -1,6 +1,6 @@
-"""Makes bundles of rows, on a Spark worker, by the same encoder as a submit.
+"""Packs rows into bundles on a Spark worker, with the same encoder as a submit.
 
-Their first seqs are left open: they are known only when all rows are counted.
+The first seq of each bundle is left open, because it is known only when all rows are counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass
 class Columns:
-    """Rows that are known by their columns alone, as an encoder asks for them."""
+    """A source that knows its columns but holds no rows, as an encoder needs it."""
 
     name: str
     columns: tuple[str, ...]
@@ -40,30 +40,30 @@ class Columns:
     fixed: bool = True
 
     def rows(self, wanted: Wanted) -> Iterator[Row]:
-        """None: they come from Spark."""
+        """Return no rows: they come from Spark."""
         return iter(())
 
 
 def templates(request: SubmitRequest) -> dict[str, str]:
-    """Those that take something from the row, by the column that they are rendered into."""
+    """Return the templates that use fields of the row, by the column they are rendered into."""
     texts = {column: str(getattr(request, name)) for name, column in _RENDERED.items()}
     return {column: text for column, text in texts.items() if Template(text).fields}
 
 
 def from_rendered(request: SubmitRequest) -> SubmitRequest:
-    """The same request of rows that have their recipients and texts in columns already."""
+    """Return the same request for rows whose recipients and texts are in columns already."""
     rendered = templates(request)
     fields: dict[str, Any] = {n: f"{{{c}}}" for n, c in _RENDERED.items() if c in rendered}
     return replace(request, recipient=RECIPIENT, **fields)
 
 
 def row_encoder(request: SubmitRequest, columns: Sequence[str], name: str = "") -> Encoder:
-    """Raises BadInput when a column or a template's field is not there."""
+    """Make an encoder for these columns; raises BadInput if one that is used is not there."""
     return Encoder(request, Columns(name, tuple(columns)))
 
 
 def packing(request: SubmitRequest, task: Task, columns: Sequence[str]) -> Step:
-    """A step of mapInArrow: from the rows of a partition to its bundles, and what is bad."""
+    """Return a step for mapInArrow that turns the rows of a partition into bundles and bad rows."""
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = row_encoder(request, columns)
@@ -80,7 +80,7 @@ def packing(request: SubmitRequest, task: Task, columns: Sequence[str]) -> Step:
 
 
 class _Bundles:
-    """Those of a partition, as they come: `flush` gives what is complete."""
+    """Collects the bundles of a partition; `flush` returns those that are complete."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -122,5 +122,5 @@ _TYPES = (pa.binary(), pa.int64(), pa.int32(), pa.string())
 
 
 def values(batch: pa.RecordBatch, wanted: Wanted) -> Iterable[tuple[Any, ...]]:
-    """The rows of a batch, each as the values that an encoder wants."""
+    """Return the rows of a batch, each as the values that an encoder wants."""
     return zip(*(batch.column(name).to_pylist() for name in wanted.names), strict=True)

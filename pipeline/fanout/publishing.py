@@ -1,4 +1,4 @@
-"""The Spark job that puts frozen bundles on the lane: each file a partition, with a producer."""
+"""Runs the Spark job that publishes frozen bundles, each file with its own producer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import spark_errors
-from pushlane.pipeline.fanout.source import NAME, bound
-from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, Frozen, Part, StageManifest
+from pushlane.pipeline.fanout.source import NAME, data_source_with
+from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, FrozenRows, Part, StageManifest
 
 _SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
@@ -20,17 +20,17 @@ _TOO_LARGE = str(1 << 40)
 def publish(
     spark: SparkSession,
     settings: Settings,
-    frozen: Frozen,
+    frozen: FrozenRows,
     manifest: StageManifest,
     parts: Sequence[Part],
 ) -> None:
-    """Publish these parts; returns when all of their rows are durable.
+    """Publish these parts, and return when all of their rows are durable.
 
     Raises:
         PipelineFailed: a part could not be published; it can be tried again.
     """
     spark.createDataFrame([], "seq long")  # sources are found by the session active in a thread
-    spark.dataSource.register(bound(settings))
+    spark.dataSource.register(data_source_with(settings))
     doing = f"publishing for task {manifest.task.id}"
     with spark_errors(doing), _whole_files(spark):
         rows = _numbered(spark, frozen, manifest, parts)
@@ -44,7 +44,7 @@ def publish(
 
 @contextmanager
 def _whole_files(spark: SparkSession) -> Iterator[None]:
-    """Each file a partition of its own: neither cut, nor put together with others."""
+    """Make Spark read each file as one partition, neither cut nor combined with others."""
     before = {name: spark.conf.get(name) or "" for name in _SIZES}  # the session may be a caller's
     for name in _SIZES:
         spark.conf.set(name, _TOO_LARGE)
@@ -56,9 +56,9 @@ def _whole_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _numbered(
-    spark: SparkSession, frozen: Frozen, manifest: StageManifest, parts: Sequence[Part]
+    spark: SparkSession, frozen: FrozenRows, manifest: StageManifest, parts: Sequence[Part]
 ) -> DataFrame:
-    """The bundles of the parts with their first seqs, from where each part begins."""
+    """Return the bundles of the parts with their first seqs, from where each part starts."""
     files = [(frozen.rows / part.file).as_uri() for part in parts]
     if manifest.format == 1:  # a row is a push
         rows = spark.read.schema(SINGLES).parquet(*files)
@@ -76,6 +76,6 @@ def _numbered(
 
 
 def _by_part(values: Mapping[int, int]) -> Column:
-    """A value for each part, looked up by the number that its rows carry."""
+    """Return a column that looks up a value by the part number that each row carries."""
     table = [values.get(number, 0) for number in range(max(values) + 1)]
     return F.get(F.lit(table).cast("array<bigint>"), F.col("part"))

@@ -1,7 +1,7 @@
-"""Templates as Spark expressions, which give the same text as a submit of the same rows.
+"""Renders templates as Spark expressions, with the same text as a submit of the same rows.
 
-Texts, whole numbers, booleans and dates are plain expressions; what Spark spells otherwise than a
-submit does (fractions, times, objects) goes through the submit's own function.
+Texts, whole numbers, booleans and dates are plain expressions. Values that Spark would spell
+differently (fractions, times, objects) go through the submit's own function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALIKE = (ByteType, ShortType, IntegerType, LongType, BooleanType, DateType)
 
 
 def rendered(text: str, rows: DataFrame, name: str) -> Column:
-    """What a template gives for each row; null is nothing.
+    """Return a column with the template's text for each row; null becomes an empty text.
 
     Raises:
         BadInput: a field of a type that has no text.

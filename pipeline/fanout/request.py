@@ -1,4 +1,4 @@
-"""What a fan-out is asked for, and what it comes to. Plain frozen values."""
+"""The request and the result of a fan-out, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NO_BATCH = {"batch": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class FanoutRequest:
-    """One task to be made of the rows of an audience for which a rule holds.
+    """A request to make one task of the rows of an audience for which a rule holds.
 
     `audience` is a path or a table, `format` what Spark calls its format (told by the file's name
     unless given), `options` those of Spark's reader. `where` is SQL over its columns. Recipients in
-    one of `exclude` (each a path or table, `:COLUMN` behind it where it has more than one) are left
-    out. `zone` is that of the rule's days, the session's unless given. The same `key` with the same
-    content is one task; it is made of the command unless given. More pushes than `most` are
-    refused. `frozen` goes on with what an earlier run had frozen, whatever the audience holds now.
-    `master`, `memory` and `spark_options` are Spark's.
+    one of `exclude` (each a path or table, with `:COLUMN` behind it if it has more than one column)
+    are left out. `zone` is the time zone of days in the rule, the session's unless given. The same
+    `key` with the same content is one task; without one, a key is made of the request. More pushes
+    than `most` are refused. `frozen` resumes with what an earlier run had frozen, whatever the
+    audience holds now. `master`, `memory` and `spark_options` are Spark's.
     """
 
     audience: str
@@ -49,14 +49,17 @@ class FanoutRequest:
 
     @property
     def task_key(self) -> str:
-        """The key given, the spec's own, or one made of all that makes the pushes what they are."""
+        """Return the given key, the spec's key, or a key made of all that shapes the pushes."""
         return self.key or self.spec.key or f"fanout-{_hash(self._content())[:16]}"
 
     def fingerprint(self, settings: Settings) -> str:
-        """A hash of what a repeat must have in common; start and expiry count from the first."""
+        """Return a hash of all that a repeat must have in common with the first call.
+
+        Start and expiry are left out, as they count from the first call.
+        """
         unset = {"not_before": "", "delay": "", "expires": ""}
-        asked = self.spec.model_copy(update=unset).request(0)
-        described = describe(asked, settings.but(**_NO_BATCH))
+        submit = self.spec.model_copy(update=unset).request(0)
+        described = describe(submit, settings.but(**_NO_BATCH))
         return _hash([described.decode(), *self._content()[:-1]])
 
     def _content(self) -> list[object]:
@@ -75,7 +78,7 @@ def _hash(content: list[object]) -> str:
 
 
 class AudienceCounts(msgspec.Struct, frozen=True):
-    """What became of the rows for which the rule holds; `total` of them are pushes."""
+    """What became of the rows for which the rule holds: `total` of them are pushes."""
 
     matched: int
     without_recipient: int
@@ -87,11 +90,11 @@ class AudienceCounts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FanoutResult:
-    """The sealed task, None of a dry run.
+    """The sealed task, or None for a dry run.
 
     `published` counts the rows that this call sent, of which the broker keeps each once. `resumed`
-    says that an earlier run had stopped half-way, `already_done` that it had not. The times are of
-    this call's own steps.
+    says that this call continued an unfinished run, `already_done` that an earlier one had
+    finished. The times are those of this call's own steps.
     """
 
     task: Task | None

@@ -1,4 +1,4 @@
-"""A Spark session for the steps of one fan-out, each in a thread: Spark's calls block."""
+"""A Spark session for the steps of a fan-out, run in threads because Spark's calls block."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pushlane.pipeline.session import spark_session
 T = TypeVar("T")
 
 
-class Sessions:
-    """Starts the session when it is first needed. Closed meanwhile, it is stopped all the same."""
+class FanoutSession:
+    """Starts the Spark session when it is first needed; close stops it even while it starts."""
 
     def __init__(self, request: FanoutRequest) -> None:
         self._request = request
@@ -31,7 +31,7 @@ class Sessions:
         return await asyncio.to_thread(lambda: work(self._started()))
 
     async def close(self, failure: Exception | None = None) -> None:
-        """Ends the session, which tells a failure with its log."""
+        """End the session, which names its log if there was a failure."""
         self._is_closed = True
         await asyncio.to_thread(self._end, failure)
 
@@ -54,9 +54,9 @@ class Sessions:
 
 
 @asynccontextmanager
-async def sessions(request: FanoutRequest) -> AsyncIterator[Sessions]:
-    """For as long as the context lasts."""
-    session = Sessions(request)
+async def fanout_session(request: FanoutRequest) -> AsyncIterator[FanoutSession]:
+    """Provide a session that ends with this context."""
+    session = FanoutSession(request)
     failure: Exception | None = None
     try:
         yield session

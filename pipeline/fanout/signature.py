@@ -1,6 +1,6 @@
-"""What an audience looked like when it was frozen, and in what it differs now.
+"""Records what an audience looked like when it was frozen, and tells how it differs later.
 
-Files are told by their names, sizes and times; anything else by its rows, counted and hashed.
+Files are compared by names, sizes and times; anything else by a count and a hash of its rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _MOST_NAMED = 5
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """`files` maps a path to its size and time of change (ns); without files, `rows` and `hash`."""
+    """The look of an audience: `files`, or the count and hash of its rows.
+
+    `files` maps each path to its size and time of change in nanoseconds.
+    """
 
     files: dict[str, tuple[int, int]] = {}
     rows: int = -1
@@ -26,7 +29,10 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def signature(audience: DataFrame) -> Signature:
-    """That of files when all of it is files that this machine sees; else it reads every row."""
+    """Return the signature of an audience, from its files if this machine can see all of them.
+
+    Otherwise every row is read.
+    """
     paths = [_local(uri) for uri in audience.inputFiles()]
     if paths and all(paths):
         return Signature(files={path: _stamp(path) for path in sorted(filter(None, paths))})
@@ -38,7 +44,7 @@ def signature(audience: DataFrame) -> Signature:
 
 
 def difference(before: Signature, now: Signature) -> str:
-    """How they differ, for a message; empty when they do not."""
+    """Return how two signatures differ as a text for a message; empty if they do not."""
     if before == now:
         return ""
     if before.files and now.files:

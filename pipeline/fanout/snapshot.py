@@ -1,7 +1,7 @@
-"""From a rule to numbered rows that no longer change: filtered, deduplicated, packed, sorted.
+"""Freezes the rows of a rule as numbered Parquet: filtered, deduplicated, packed and sorted.
 
-Nothing is collected, so that memory does not grow with the audience. It runs in a thread: Spark's
-calls block.
+No rows are collected on the driver, so memory does not grow with the audience. The functions block,
+as Spark's calls do, and are to be run in a thread.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.errors import spark_errors
+from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.fanout.audience import (
     EXCLUDED,
     Audience,
-    marked,
+    mark_excluded,
     read_audience,
     recipient_text,
 )
@@ -38,19 +39,18 @@ from pushlane.pipeline.fanout.pack import (
 from pushlane.pipeline.fanout.render import rendered
 from pushlane.pipeline.fanout.request import AudienceCounts, FanoutRequest
 from pushlane.pipeline.fanout.signature import Signature, difference, signature
-from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, Frozen, StageManifest
-from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
+from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, FrozenRows, StageManifest
 from pushlane.producers.request import SubmitRequest
 
 _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """The bundles as Spark will make them, and what it counts on the way.
+class _FreezePlan:
+    """The DataFrame of bundles, and the observations that count rows while Spark computes it.
 
-    What is left out is counted in the stage that writes: one before it counts its rows again when
-    Spark runs it again, since a worker was lost. Only rows without recipient end before.
+    Rows that are left out are counted in the stage that writes, because Spark counts an earlier
+    stage again if it reruns it for a lost worker. Only rows without recipient are counted before.
     """
 
     audience: Audience
@@ -61,17 +61,17 @@ class _Plan:
 
 
 def count(
-    spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, task: Task
+    spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
 ) -> AudienceCounts:
-    """What a fan-out would come to; writes nothing.
+    """Count what a fan-out would publish, without writing anything.
 
     Raises:
         BadInput: the audience, the rule or a row cannot be used.
     """
     with spark_errors(f"fan-out of {request.audience!r}"):
-        plan = _planned(spark, request, asked, task)
+        plan = _plan_freeze(spark, request, submit, task)
         total = plan.packed.select(F.sum("pushes")).collect()[0][0] or 0
-        return _judged(request, plan, total)
+        return _checked_counts(request, plan, total)
 
 
 def freeze(
@@ -79,24 +79,24 @@ def freeze(
     settings: Settings,
     stage: FanoutStage,
     request: FanoutRequest,
-    asked: SubmitRequest,
+    submit: SubmitRequest,
     task: Task,
 ) -> StageManifest:
-    """Write the rows into the stage; the manifest is for the caller to publish.
+    """Write the rows into the stage, and return the manifest that the caller has to publish.
 
     Raises:
         BadInput: the audience, the rule or a row cannot be used; nothing is left in the stage.
     """
     frozen = stage.begin(task.id)
     try:
-        return _manifest(spark, settings, frozen, request, asked, task)
+        return _manifest(spark, settings, frozen, request, submit, task)
     except BaseException:
         stage.drop(task.id)
         raise
 
 
 def changed(spark: SparkSession, request: FanoutRequest, manifest: StageManifest) -> str:
-    """How the audience differs from what was frozen; empty when it does not."""
+    """Return how the audience differs from what was frozen; empty if it does not."""
     audience = read_audience(spark, request.audience, request.format, request.options)
     with spark_errors(f"audience {request.audience!r}"):
         return difference(manifest.signature, signature(audience.rows))
@@ -105,20 +105,20 @@ def changed(spark: SparkSession, request: FanoutRequest, manifest: StageManifest
 def _manifest(
     spark: SparkSession,
     settings: Settings,
-    frozen: Frozen,
+    frozen: FrozenRows,
     request: FanoutRequest,
-    asked: SubmitRequest,
+    submit: SubmitRequest,
     task: Task,
 ) -> StageManifest:
     with spark_errors(f"fan-out of {request.audience!r}"):
-        plan = _planned(spark, request, asked, task)
+        plan = _plan_freeze(spark, request, submit, task)
         before = signature(plan.audience.rows)
         rows = plan.packed.withColumn("part", F.spark_partition_id())
         writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
         writer.parquet(frozen.rows.as_uri())  # a part is one file, whatever the session's defaults
         _refuse_moving(request, before, signature(plan.audience.rows))
         parts = frozen.files()
-        counts = _judged(request, plan, sum(part.rows for part in parts))
+        counts = _checked_counts(request, plan, sum(part.rows for part in parts))
     return StageManifest(
         task=task,
         parts=parts,
@@ -127,43 +127,44 @@ def _manifest(
         audience=request.audience,
         where=request.where,
         created_at_ms=now_ms(),
-        collapses=bool(asked.collapse),
+        collapses=bool(submit.collapse),
         format=FORMAT,
     )
 
 
-def _planned(
-    spark: SparkSession, request: FanoutRequest, asked: SubmitRequest, task: Task
-) -> _Plan:
+def _plan_freeze(
+    spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
+) -> _FreezePlan:
     audience = read_audience(spark, request.audience, request.format, request.options)
-    row_encoder(asked, audience.columns, request.audience)  # refuses columns that are not there
+    row_encoder(submit, audience.columns, request.audience)  # refuses columns that are not there
     nameless, left_out, made = (Observation() for _ in range(3))
-    rows = _texts(audience.matching(request.where, request.zone), asked, request.audience)
+    rows = _render_columns(audience.matching(request.where, request.zone), submit, request.audience)
     has_none = F.coalesce(F.col(RECIPIENT), F.lit("")) == ""
     rows = rows.observe(nameless, F.count_if(has_none).alias("nameless")).where(~has_none)
-    rows = marked(rows, RECIPIENT, spark, request.exclude, asked.recipient)
-    rows = _ordered(_chosen(rows, left_out), asked)
-    step = packing(from_rendered(asked), task, rows.columns)
+    rows = mark_excluded(rows, RECIPIENT, spark, request.exclude, submit.recipient)
+    rows = _grouped_by_zone(_one_per_recipient(rows, left_out), submit)
+    step = packing(from_rendered(submit), task, rows.columns)
     packed = rows.mapInArrow(step, SCHEMA)
     bad = F.col("reason").isNotNull()
     packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))
     good = packed.where(~bad).select("packed", "place", "pushes")
-    return _Plan(audience, good, nameless, left_out, made)
+    return _FreezePlan(audience, good, nameless, left_out, made)
 
 
-def _texts(rows: DataFrame, asked: SubmitRequest, name: str) -> DataFrame:
-    """Only the columns that pushes are made of, with recipients and templates as texts."""
-    recipient = recipient_text(rows, asked.recipient, name).alias(RECIPIENT)
-    texts = [rendered(text, rows, name).alias(c) for c, text in templates(asked).items()]
-    made = {RECIPIENT, *templates(asked)}
-    needed = row_encoder(from_rendered(asked), (*rows.columns, *made)).wanted.names
+def _render_columns(rows: DataFrame, submit: SubmitRequest, name: str) -> DataFrame:
+    """Select the columns that pushes are made of, with recipients and templates as texts."""
+    recipient = recipient_text(rows, submit.recipient, name).alias(RECIPIENT)
+    texts = [rendered(text, rows, name).alias(c) for c, text in templates(submit).items()]
+    made = {RECIPIENT, *templates(submit)}
+    needed = row_encoder(from_rendered(submit), (*rows.columns, *made)).wanted.names
     plain = [F.col(f"`{column}`") for column in needed if column not in made]
     return rows.select(recipient, *texts, *plain)
 
 
-def _chosen(rows: DataFrame, left_out: Observation) -> DataFrame:
-    """One row a recipient who is not excluded: the first by all of its columns, so the same one at
-    each run.
+def _one_per_recipient(rows: DataFrame, left_out: Observation) -> DataFrame:
+    """Keep one row for each recipient who is not excluded.
+
+    That is the first in the order of all columns, so that it is the same row in each run.
     """
     order = [_sortable(rows, name) for name in rows.columns if name not in (RECIPIENT, EXCLUDED)]
     window = Window.partitionBy(RECIPIENT).orderBy(*order or [F.col(RECIPIENT)])
@@ -177,14 +178,14 @@ def _chosen(rows: DataFrame, left_out: Observation) -> DataFrame:
     return told.where(~is_excluded & is_first).drop("__place", EXCLUDED)
 
 
-def _ordered(rows: DataFrame, asked: SubmitRequest) -> DataFrame:
-    """In each part those of a time zone together, since quiet hours hold them back together.
+def _grouped_by_zone(rows: DataFrame, submit: SubmitRequest) -> DataFrame:
+    """Sort each part by time zone, so that quiet hours hold back whole bundles.
 
-    Without zones, rows are sorted by recipient already: what tells duplicates did that.
+    Without zones, the search for duplicates has sorted the rows by recipient already.
     """
-    if not asked.zone_column:
+    if not submit.zone_column:
         return rows
-    zone = F.col(f"`{asked.zone_column}`")
+    zone = F.col(f"`{submit.zone_column}`")
     return rows.sortWithinPartitions(zone, RECIPIENT)
 
 
@@ -195,7 +196,10 @@ def _sortable(rows: DataFrame, name: str) -> Column:
 
 
 def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) -> None:
-    """Only of files: to read everything else once more would take as long again."""
+    """Raise if the audience's files changed during the freeze.
+
+    Other audiences are not checked, since reading them once more would take as long again.
+    """
     if before.files and (found := difference(before, after)):
         raise BadInput(
             f"audience {request.audience!r} changed while it was read: {found}; run this again "
@@ -203,10 +207,10 @@ def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) 
         )
 
 
-def _judged(request: FanoutRequest, plan: _Plan, total: int) -> AudienceCounts:
+def _checked_counts(request: FanoutRequest, plan: _FreezePlan, total: int) -> AudienceCounts:
     found: dict[str, Any] = dict(_NOTHING)
     for observation in (plan.nameless, plan.left_out, plan.made):
-        found |= _seen(observation, may_be_nothing=not total)
+        found |= _observed(observation, may_be_nothing=not total)
     nameless, bad = found["nameless"], found["bad"]
     counts = AudienceCounts(
         matched=nameless + found["excluded"] + found["duplicates"] + bad + total,
@@ -216,12 +220,12 @@ def _judged(request: FanoutRequest, plan: _Plan, total: int) -> AudienceCounts:
         bad=bad,
         total=total,
     )
-    _refuse(request, counts, found["reason"])
+    _refuse_unusable(request, counts, found["reason"])
     return counts
 
 
-def _seen(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
-    """Of rows that Spark knows not to be there, like those of `1 = 0`, it observes nothing."""
+def _observed(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
+    """Return what was counted; nothing if Spark knows that there are no rows, as for `1 = 0`."""
     try:
         return observation.get
     except Py4JJavaError:
@@ -230,14 +234,14 @@ def _seen(observation: Observation, *, may_be_nothing: bool) -> dict[str, Any]:
         raise
 
 
-def _refuse(request: FanoutRequest, counts: AudienceCounts, reason: str | None) -> None:
+def _refuse_unusable(request: FanoutRequest, counts: AudienceCounts, reason: str | None) -> None:
     if counts.bad and request.spec.bad_rows == "stop":
         raise BadInput(
             f"{counts.bad:,} rows of {request.audience!r} cannot be used; one {reason}; nothing "
             'was published. Correct them, or leave them out with bad_rows = "skip" in the task spec'
         )
     if not counts.total:
-        raise _nothing(request, counts)
+        raise _empty_audience(request, counts)
     if counts.total > MAX_SEQ:
         raise BadInput(f"{counts.total:,} pushes are more than a task takes ({MAX_SEQ:,})")
     if request.most is not None and counts.total > request.most:
@@ -247,7 +251,7 @@ def _refuse(request: FanoutRequest, counts: AudienceCounts, reason: str | None) 
         )
 
 
-def _nothing(request: FanoutRequest, counts: AudienceCounts) -> BadInput:
+def _empty_audience(request: FanoutRequest, counts: AudienceCounts) -> BadInput:
     if not counts.matched:
         rule = f"for which {request.where!r} holds" if request.where else "at all"
         return EmptyAudience(

@@ -1,10 +1,11 @@
-"""`df.write.format("pushlane")`: a Spark data source that puts a DataFrame's rows on a task's lane.
+"""A Spark data source that publishes the rows of a DataFrame: `df.write.format("pushlane")`.
 
-For anybody's own job. Register it once a session: `spark.dataSource.register(PushlaneDataSource)`.
-The DataFrame has a column `seq`: 1, 2, 3 … over all partitions, in order inside each; and the
-columns that the task spec names. Options: `spec` (a TOML file on the driver) and `key` (one task,
-however often the write is repeated). The same write repeated after a failure adds what is missing,
-as long as its rows and partitions are the same: write them to Parquet first, and read that.
+It is for use in anybody's own job. Register it once a session:
+`spark.dataSource.register(PushlaneDataSource)`. The DataFrame has a column `seq`: 1, 2, 3 … over
+all partitions, in order inside each; and the columns that the task spec names. Options: `spec` (a
+TOML file on the driver) and `key` (one task, however often the write is repeated). The same write
+repeated after a failure adds what is missing, as long as its rows and partitions are the same:
+write them to Parquet first, and read that.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ NAME = "pushlane"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many rows one partition had."""
+    """A worker's message to the driver: how many rows its partition had."""
 
     rows: int
 
 
 class PushlaneDataSource(DataSource):
-    """Settings are those of `PUSHLANE_*` and `pushlane.toml` where the driver runs."""
+    """The data source; its settings come from `PUSHLANE_*` and `pushlane.toml` on the driver."""
 
     settings: Settings | None = None
 
@@ -67,7 +68,7 @@ class PushlaneDataSource(DataSource):
 
 
 class FrozenWriter(DataSourceArrowWriter):
-    """Of bundles that are made already, for a task that somebody else opens and seals."""
+    """Writes bundles that are packed already, for a task that the caller opens and seals."""
 
     def __init__(self, settings: Settings, options: Mapping[str, str]) -> None:
         self._settings = settings
@@ -94,7 +95,7 @@ class FrozenWriter(DataSourceArrowWriter):
 
 
 class TaskWriter(DataSourceArrowWriter):
-    """Of rows as the spec names them; seals the task when all partitions are written."""
+    """Writes rows as the spec describes them, and seals the task after the last partition."""
 
     def __init__(self, settings: Settings, request: SubmitRequest, task: Task) -> None:
         self._settings = settings
@@ -114,7 +115,7 @@ class TaskWriter(DataSourceArrowWriter):
         return Written(asyncio.run(writer.run(bundles)))
 
     def _bodies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-        """Raises BadInput for a row that cannot be used, and for one without the next seq."""
+        """Encode the rows; raises BadInput for an unusable row, or one without the next seq."""
         last_seq = 0
         for rows in batches:
             encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")
@@ -139,8 +140,8 @@ class TaskWriter(DataSourceArrowWriter):
             await Publication(backend, self._task).seal(total)
 
 
-def bound(settings: Settings) -> type[PushlaneDataSource]:
-    """The source with these settings: they travel to the workers inside it, never in a plan."""
+def data_source_with(settings: Settings) -> type[PushlaneDataSource]:
+    """Return the source with these settings, which travel to the workers in it, never in a plan."""
 
     class Bound(PushlaneDataSource):
         pass
@@ -161,7 +162,7 @@ def _writer_of_task(
 
 
 async def _opened(settings: Settings, request: SubmitRequest) -> Task:
-    """The task of this key, with its lane."""
+    """Return the task of this key, with its lane open."""
     fingerprint = hashlib.sha256(describe(request, settings)).hexdigest()
     async with connect(settings) as backend:
         made = new_task(request, settings)

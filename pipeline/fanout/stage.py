@@ -1,7 +1,7 @@
-"""The folder of one fan-out: its frozen rows, the manifest that says they are whole, its progress.
+"""The folder of one fan-out: its frozen rows, the manifest that completes them, its progress.
 
-Rows without a manifest are of a freeze that was cut off, and thrown away. Workers write how far
-each part is; files are replaced as a whole, so that a kill leaves the old or the new.
+Rows without a manifest come from a freeze that was cut off, and are thrown away. Workers store how
+far each part is. Files are replaced as a whole, so that a kill leaves the old or the new one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SINGLES = "packed binary, part int"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One file of frozen pushes, with seqs from `first_seq` on; `number` is in every row of it.
+    """One file of `rows` frozen pushes, with seqs from `first_seq` on.
 
-    `rows` counts its pushes.
+    `number` is in every row of the file.
     """
 
     file: str
@@ -53,7 +53,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class StageManifest(msgspec.Struct, frozen=True):
-    """What was frozen, for which task, as that was when it was made.
+    """Describes what was frozen, and the task as it was then.
 
     In format 1 each row is a push, which begins with `head`.
     """
@@ -70,22 +70,22 @@ class StageManifest(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-class Reached(msgspec.Struct, frozen=True):
-    """The last seq that is durable of a part, 0 when it was only begun, and since when (ms)."""
+class PartProgress(msgspec.Struct, frozen=True):
+    """The last durable seq of a part, 0 if it was only begun, and since when in milliseconds."""
 
     seq: int
     at_ms: int
 
 
 class FanoutStage:
-    """The folder of a task's key on a backend."""
+    """The folder for the key of a task on a backend."""
 
     def __init__(self, settings: Settings, key: str) -> None:
         named = f"{settings.location}\n{settings.namespace}\n{key}"
         self.path = _root(settings) / hashlib.sha256(named.encode()).hexdigest()[:24]
 
     def manifest(self) -> StageManifest | None:
-        """None when nothing was frozen, or the freeze was cut off."""
+        """Return the manifest; None if nothing was frozen, or the freeze was cut off."""
         try:
             text = (self.path / "manifest.json").read_bytes()
         except FileNotFoundError:
@@ -102,13 +102,13 @@ class FanoutStage:
         return manifest
 
     def keep(self) -> None:
-        """Somebody goes on with it: it is not abandoned."""
+        """Note that the fan-out is resumed, so that it is not removed as abandoned."""
         os.utime(self.path / "manifest.json")
 
-    def begin(self, task_id: str) -> Frozen:
-        """An empty place for a new freeze, readable by its owner alone.
+    def begin(self, task_id: str) -> FrozenRows:
+        """Make an empty place for a new freeze, which only its owner can read.
 
-        It has a name of its own: a driver that was killed may have left workers that still write.
+        Its name is the task's, since workers of a driver that was killed may still write elsewhere.
         """
         self.clear()
         frozen = self.frozen(task_id)
@@ -117,34 +117,34 @@ class FanoutStage:
         frozen.progress.mkdir(mode=0o700)
         return frozen
 
-    def frozen(self, task_id: str) -> Frozen:
-        """The rows that were frozen for this task."""
-        return Frozen(self.path / task_id)
+    def frozen(self, task_id: str) -> FrozenRows:
+        """Return the rows that were frozen for this task."""
+        return FrozenRows(self.path / task_id)
 
     def publish(self, manifest: StageManifest) -> None:
-        """From now on the frozen rows count."""
+        """Store the manifest, from which moment on the frozen rows count."""
         write_durably(self.path / "manifest.json", msgspec.json.encode(manifest))
 
     def clear(self) -> None:
-        """Throw all of it away."""
+        """Remove the whole folder."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def drop(self, task_id: str) -> None:
-        """Throw away this freeze alone: by now another driver may have begun one."""
+        """Remove this freeze alone, since another driver may have begun one meanwhile."""
         shutil.rmtree(self.path / task_id, ignore_errors=True)
         with suppress(OSError):  # not empty
             self.path.rmdir()
 
     def drop_rows(self) -> None:
-        """Keep the manifest alone: rows hold recipients, and nobody goes on with them."""
+        """Remove all but the manifest: rows hold recipients, and nobody needs them any more."""
         for folder in self.path.glob("*/"):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned(settings: Settings) -> None:
-    """Throw away frozen rows, which hold recipients, that nobody has gone on with for long.
+    """Remove frozen rows, which hold recipients, that no fan-out has touched for long.
 
-    A fan-out at work writes down how far it is, and so is told from one that was left.
+    A fan-out at work keeps storing its progress, which tells it from an abandoned one.
     """
     oldest_s = time.time() - settings.fanout_keep_s
     for folder in _root(settings).glob("*/"):
@@ -162,7 +162,7 @@ def _touched_s(folder: Path) -> float:
     return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
 
 
-class Frozen:
+class FrozenRows:
     """The rows of one freeze, and how far they are published."""
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +171,7 @@ class Frozen:
         self.progress = path / "progress"
 
     def files(self) -> list[Part]:
-        """The files that were written, numbered from seq 1 on; each is made durable."""
+        """Return the files that were written, numbered from seq 1 on, after making each durable."""
         parts: list[Part] = []
         first_seq = 1
         for path in sorted(self.rows.glob("part-*.parquet")):
@@ -182,7 +182,10 @@ class Frozen:
         return parts
 
     def starts(self, parts: Iterable[Part]) -> dict[int, int]:
-        """By a part's first seq: from which on it is published, another after a reconciliation."""
+        """Return the seq from which each part is published, by the part's first seq.
+
+        It differs from the first seq after a reconciliation.
+        """
         try:
             text = (self.path / "starts.json").read_bytes()
         except FileNotFoundError:
@@ -190,20 +193,20 @@ class Frozen:
         changed = msgspec.json.decode(text, type=dict[int, int])
         return {part.first_seq: changed.get(part.first_seq, part.first_seq) for part in parts}
 
-    def start(self, starts: dict[int, int]) -> None:
-        """From now on these parts begin there."""
+    def store_starts(self, starts: dict[int, int]) -> None:
+        """Store the seqs at which these parts start from now on."""
         write_durably(self.path / "starts.json", msgspec.json.encode(starts))
 
-    def reached(self, parts: Iterable[Part]) -> dict[int, Reached]:
-        """How far each part is, by its first seq; nothing of one that no worker has begun."""
+    def reached(self, parts: Iterable[Part]) -> dict[int, PartProgress]:
+        """Return how far each part is, by its first seq, without parts that no worker has begun."""
         found = ((first, self._reached(start)) for first, start in self.starts(parts).items())
         return {first: reached for first, reached in found if reached}
 
-    def _reached(self, start: int) -> Reached | None:
+    def _reached(self, start: int) -> PartProgress | None:
         path = self.progress / str(start)
         try:
             at_ms = path.stat().st_mtime_ns // 1_000_000
-            return Reached(int(path.read_text() or 0), at_ms)
+            return PartProgress(int(path.read_text() or 0), at_ms)
         except FileNotFoundError:
             return None
 

@@ -1,8 +1,8 @@
-"""Publishes one Spark partition, on a worker: always the same bundles of the same rows.
+"""Publishes one Spark partition from a worker, always as the same bundles for the same rows.
 
-The pushes of a partition have seqs that follow each other. Its first seq names its producer, so a
-second attempt at it, or a whole second run, is kept once by the broker. An attempt that meets
-another one still at work waits for its end.
+The pushes of a partition have consecutive seqs. Its first seq names its producer, so the broker
+keeps one copy of a second attempt or a whole second run. An attempt that meets another one still at
+work waits for its end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Chunk = list[Packed]
 
 
 def chunks(bundles: Iterable[Packed]) -> Generator[Chunk, None, None]:
-    """The bundles of a partition, as many together as one publish has.
+    """Group the bundles of a partition into chunks, each for one publish.
 
     Raises:
         BadInput: seqs that do not follow each other.
@@ -61,9 +61,10 @@ def chunks(bundles: Iterable[Packed]) -> Generator[Chunk, None, None]:
 
 
 class PartWriter:
-    """Publishes a partition, and writes down how far it is where `progress` says.
+    """Publishes a partition, and stores its progress in the folder `progress`.
 
-    With a `holder` all writers of the task hold its lease together, since nobody else does.
+    With a `holder`, all writers of the task hold its lease together; without one, the caller holds
+    it.
     """
 
     def __init__(
@@ -83,7 +84,9 @@ class PartWriter:
         self._sleep = sleep
 
     async def run(self, bundles: Iterable[Packed]) -> int:
-        """How many pushes there were. A service that is lost on the way is waited for.
+        """Publish the bundles and return how many pushes they had.
+
+        A service that goes away meanwhile is waited for.
 
         Raises:
             TaskConflict: the task has ended, or another writer keeps the partition.
@@ -132,7 +135,7 @@ class PartWriter:
 
 
 async def _when_free(publish: Callable[[], Awaitable[None]], sleep: Sleep) -> None:
-    """The name is taken while another attempt at the partition is at work, or dying."""
+    """Publish once the producer's name is free: another attempt may be at work, or dying."""
     deadline = time.monotonic() + _BUSY_S
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Puts the full detail rows of sampled batches back, from the log, once there is time.
+"""Restores the full detail rows of sampled batches from the log, once there is time.
 
-A batch is read again between its own positions, and what was new in it then is new in it now: its
-file of `seen` says so. The sample is replaced by one manifest.
+A batch is read again between its own positions. Its file of `seen` says which of its receipts were
+new then, and those become the rows. One manifest replaces the sample.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import BatchFiles, repeats_frame
-from pushlane.pipeline.receipts.batch_reading import read_marks
-from pushlane.pipeline.receipts.dedup import ReplaySeen, bitmaps, examine, read_seen
-from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.batch_reading import read_batch
+from pushlane.pipeline.receipts.dedup import ReplaySeen, find_new, seen_in
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
 from pushlane.pipeline.store.layout import batch_of
@@ -27,7 +27,7 @@ from pushlane.pipeline.store.layout import batch_of
 
 @dataclass
 class Filled:
-    """Batches that have all their rows again, and those that the log keeps no more."""
+    """Batches that have all their rows again, and batches that the log no longer has."""
 
     restored: list[int] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Filled:
 def fill_next(
     spark: SparkSession, writer: StoreWriter, log: SyncReceiptLog, settings_path: Path
 ) -> Filled:
-    """The oldest sampled batch; nothing when there is none."""
+    """Restore the oldest sampled batch; do nothing if there is none."""
     for interval in writer.state.pending[:1]:
         if not _is_kept(log, interval):
             writer.publish("backfill", writer.begin(), intervals=[_now(interval, "gone")])
@@ -48,7 +48,7 @@ def fill_next(
 
 
 def files_of_batch(entries: list[FileEntry], batch: int) -> list[str]:
-    """The paths that a batch has written, as long as no compaction has merged them."""
+    """Return the paths that a batch has written, as long as no compaction has merged them."""
     return [each.path for each in entries if batch_of(each.path) == batch]
 
 
@@ -57,11 +57,11 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
     store = writer.store
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        reading = read_marks(kept, now_ms())
+        reading = read_batch(kept, now_ms())
         folder = writer.generation.folder
         seen = files_of_batch(store.entries("seen"), interval.batch)
-        fresh = {g: b for path in seen for g, b in bitmaps(read_seen(str(folder / path)))}
-        found, _ = examine(reading.identities, ReplaySeen(fresh), [])
+        fresh = seen_in(str(folder / path) for path in seen)
+        found, _ = find_new(reading.dedup_keys, ReplaySeen(fresh), [])
         receipts = tables.new_receipts(kept, repeats_frame(spark, found.repeats))
         BatchFiles(writer, name).detail(tables.detail(receipts, 1.0, name))
     finally:
@@ -75,7 +75,7 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
 
 
 def _is_kept(log: SyncReceiptLog, interval: Interval) -> bool:
-    """Whether the log still has everything from the start of the batch on."""
+    """Return True if the log still has everything from the start of the batch on."""
     try:
         log.advance(interval.start, 1)
         for place, (start, end) in enumerate(zip(interval.start, interval.end, strict=True)):

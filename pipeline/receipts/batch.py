@@ -1,7 +1,7 @@
-"""One batch: from rows that Spark has read to a manifest that makes them count.
+"""Processes one batch: from rows that Spark has read to a manifest that makes them count.
 
-Everything is written under the name of the next manifest, so that a batch that comes again writes
-over what was left. The log is told last. Whatever kills the process, the next one begins at the
+All files are written under the name of the next manifest, so that a batch that is repeated replaces
+what was left. The log is told last. Whatever kills the process, the next one begins at the
 positions of the last manifest.
 """
 
@@ -21,9 +21,9 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import tables
-from pushlane.pipeline.receipts.batch_reading import Reading, read_marks
-from pushlane.pipeline.receipts.dedup import Numbers, Seen, as_rows, examine
-from pushlane.pipeline.receipts.sampling import Mode, Pace, choose
+from pushlane.pipeline.receipts.batch_reading import BatchReading, read_batch
+from pushlane.pipeline.receipts.dedup import Numbers, Seen, find_new, seen_rows
+from pushlane.pipeline.receipts.sample_rate import BatchTimer, SamplingMode, choose_mode
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileCounts, Interval, StoreWriter
 from pushlane.pipeline.store.layout import local_uri
@@ -31,7 +31,7 @@ from pushlane.pipeline.store.layout import local_uri
 
 @dataclass(frozen=True)
 class BatchDone:
-    """What a batch was; `lag` are the bodies that are left, `seconds` what it took."""
+    """The counts of a batch; `lag` is how many bodies are left, `seconds` how long it took."""
 
     number: int
     bodies: int
@@ -39,12 +39,12 @@ class BatchDone:
     duplicates: int
     quarantined: int
     lag: int
-    mode: Mode
+    mode: SamplingMode
     seconds: float
 
 
 class Batches:
-    """Publishes batches one by one. Not for several threads at once."""
+    """Publishes batches one by one; not for several threads at once."""
 
     def __init__(
         self,
@@ -60,15 +60,15 @@ class Batches:
         self._settings = settings
         self._initial = initial
         self._seen = Seen()
-        self._pace = Pace()
+        self._pace = BatchTimer()
 
     @property
     def positions(self) -> list[str]:
-        """How far the store is."""
+        """Return how far the store has read the log."""
         return self._writer.state.positions or self._initial
 
     def process(self, rows: DataFrame) -> BatchDone | None:
-        """Publish what was read; None when the store had it already.
+        """Publish the rows that were read; return None if the store had them already.
 
         Raises:
             PipelineFailed: it does not begin where the store ends.
@@ -76,7 +76,7 @@ class Batches:
         started_s = time.monotonic()
         kept = rows.coalesce(self._parallelism).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            reading = read_marks(kept, now_ms())
+            reading = read_batch(kept, now_ms())
             if reading.ends(self.positions):
                 self._log.commit(self.positions)
                 return None
@@ -89,13 +89,13 @@ class Batches:
         finally:
             kept.unpersist()
 
-    def _publish(self, rows: DataFrame, reading: Reading, started_s: float) -> BatchDone:
+    def _publish(self, rows: DataFrame, reading: BatchReading, started_s: float) -> BatchDone:
         name = self._writer.begin()
         end = reading.after(self.positions)
         lag = self._log.lag(end)
-        mode = choose(self._settings, reading.receipts, self._pace.since_last_s(), lag)
-        found, whole = examine(reading.identities, self._seen, self._writer.store.files("seen"))
-        self._writer.write("seen", as_rows(found.fresh), name)
+        mode = choose_mode(self._settings, reading.receipts, self._pace.since_last_s(), lag)
+        found, whole = find_new(reading.dedup_keys, self._seen, self._writer.store.files("seen"))
+        self._writer.write("seen", seen_rows(found.fresh), name)
         self._writer.write("quarantine", reading.quarantined, name)
         if found.fresh:
             receipts = tables.new_receipts(rows, repeats_frame(self._spark, found.repeats))
@@ -123,8 +123,10 @@ class Batches:
             time.monotonic() - started_s,
         )
 
-    def _write(self, receipts: DataFrame, reading: Reading, mode: Mode, name: str) -> None:
-        """The tables side by side: each alone leaves the machine idle between its steps."""
+    def _write(
+        self, receipts: DataFrame, reading: BatchReading, mode: SamplingMode, name: str
+    ) -> None:
+        """Write the tables in parallel: each alone leaves the machine idle between its steps."""
         write = BatchFiles(self._writer, name)
         work: list[Callable[[], None]] = [
             lambda: write.detail(tables.detail(receipts, mode.rate, name)),
@@ -139,7 +141,7 @@ class Batches:
             for done in [pool.submit(each) for each in work]:
                 done.result()
 
-    def _interval(self, reading: Reading, end: list[str], mode: Mode) -> Interval:
+    def _interval(self, reading: BatchReading, end: list[str], mode: SamplingMode) -> Interval:
         return Interval(
             batch=self._writer.state.number + 1,
             start=self.positions,
@@ -156,14 +158,14 @@ class Batches:
 
 
 def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
-    """The rows to leave out; most often there are none."""
+    """Return the ids of rows to leave out as a DataFrame; None if there are none, as usual."""
     if not len(row_ids):
         return None
     return spark.createDataFrame(pa.table({"row_id": row_ids}))
 
 
 class BatchFiles:
-    """Writes Spark's tables under the name of a batch: one or two files each."""
+    """Writes Spark's tables under the name of a batch, in one or two files each."""
 
     def __init__(self, writer: StoreWriter, name: str) -> None:
         self._generation = writer.generation

@@ -1,6 +1,6 @@
-"""What a batch read: how far, what of it is a receipt, and what had to be set aside.
+"""Collects from a batch how far it read, which rows are receipts, and which bodies are unusable.
 
-Taken from the narrow columns of its rows, which the driver collects; checked against where the
+Only narrow columns are collected on the driver. They are checked against the position where the
 store says that the batch must begin.
 """
 
@@ -32,10 +32,13 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Reading:
-    """`identities` tell receipts apart; a range is a partition, its start and its end."""
+class BatchReading:
+    """What a batch has read.
 
-    identities: pa.Table
+    `dedup_keys` tell receipts apart; each of `ranges` is a partition, its start and its end.
+    """
+
+    dedup_keys: pa.Table
     quarantined: pa.Table
     ranges: list[tuple[int, str, str]]
     bodies: int
@@ -46,24 +49,27 @@ class Reading:
 
     @property
     def receipts(self) -> int:
-        return int(self.identities.num_rows)
+        return int(self.dedup_keys.num_rows)
 
     def starts(self, positions: Sequence[str]) -> bool:
-        """Whether it begins where the store ends."""
+        """Return True if the batch begins at these positions."""
         return all(positions[partition] == start for partition, start, _ in self.ranges)
 
     def ends(self, positions: Sequence[str]) -> bool:
-        """Whether the store has it already; Spark may repeat a batch that then is empty."""
+        """Return True if the batch ends at these positions.
+
+        Then the store has it already: Spark may repeat a batch, which is then empty.
+        """
         return all(positions[partition] == end for partition, _, end in self.ranges)
 
     def after(self, positions: Sequence[str]) -> list[str]:
-        """The positions when it is published."""
+        """Return the positions once the batch is published."""
         ends = {partition: end for partition, _, end in self.ranges}
         return [ends.get(place, position) for place, position in enumerate(positions)]
 
 
-def read_marks(rows: DataFrame, now_ms: int) -> Reading:
-    """Reads the batch from the log, once: what Spark keeps of it serves all that comes after."""
+def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
+    """Read the batch from the log; `rows` must be persisted, so that the log is read only once."""
     has = F.col("attributes").isNotNull().alias("has_attributes")
     table = rows.select(*_COLUMNS, has).toArrow()
     receipts = table.filter(pc.greater_equal(table["kind"], FINISHED))
@@ -71,8 +77,8 @@ def read_marks(rows: DataFrame, now_ms: int) -> Reading:
     bad = table.filter(pc.equal(table["kind"], QUARANTINED))
     span = pc.min_max(receipts["responded_at_ms"]).as_py()
     kinds = set(pc.unique(receipts["kind"]).to_pylist())
-    return Reading(
-        identities=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
+    return BatchReading(
+        dedup_keys=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
         quarantined=_quarantine(bad, now_ms),
         ranges=_ranges(marks),
         bodies=int(pc.sum(marks["bytes"]).as_py() or 0),

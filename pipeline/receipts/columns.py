@@ -1,4 +1,4 @@
-"""Bodies of the log as Arrow columns. No row is touched by Python.
+"""Turns bodies of the log into Arrow columns, without touching any row in Python.
 
 Besides receipts there are two other kinds of rows: a body that cannot be used, and a mark at the
 end of each range that was read, which says how far it went.
@@ -72,7 +72,7 @@ of its range, and its place after it), `bytes` and `why`; of a mark the range's 
 def rows_of(
     partition: int, start: str, end: str, pages: Iterable[Sequence[bytes]]
 ) -> Iterator[pa.RecordBatch]:
-    """All bodies of a range as rows, a batch a page, and the mark at its end."""
+    """Yield all bodies of a range as rows, one batch a page, and then the mark at its end."""
     bodies = 0
     row = partition << _SHIFT
     for page in pages:
@@ -83,21 +83,21 @@ def rows_of(
     yield _sparse(kind=MARK, partition=partition, position=start, until=end, bytes=bodies)
 
 
-def identities_of(rows: pa.Table) -> Iterator[pa.Table]:
-    """What rows of `detail` or of `events` tell apart, as `pipeline.receipts.dedup` takes it."""
+def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield the deduplication keys of rows of `detail` or `events`, as `find_new` takes them."""
     attempts = rows["attempt"] if "attempt" in rows.column_names else 0
     kinds = pa.scalar(FINISHED, pa.int32())
     for outcome, kind in _KINDS.items():
         of_it = pc.add(pa.scalar(kind, pa.int32()), attempts if kind == RETRIED else 0)
         kinds = pc.if_else(pc.equal(rows["outcome"], outcome), of_it.cast(pa.int32()), kinds)
-    yield _identities(rows, kinds)
+    yield _dedup_keys(rows, kinds)
     for event, kind in ((Event.DISPLAYED, DISPLAYED), (Event.CLICKED, CLICKED)):
         if f"{event.value}_at_ms" in rows.column_names:
             said = rows.filter(pc.is_valid(rows[f"{event.value}_at_ms"]))
-            yield _identities(said, pa.scalar(kind, pa.int32()))
+            yield _dedup_keys(said, pa.scalar(kind, pa.int32()))
 
 
-def _identities(rows: pa.Table, kinds: Any) -> pa.Table:
+def _dedup_keys(rows: pa.Table, kinds: Any) -> pa.Table:
     count = rows.num_rows
     numbers, times = pa.array(np.arange(count)), pa.array(np.zeros(count, "int64"))
     kind = pa.repeat(kinds, count) if isinstance(kinds, pa.Scalar) else kinds
@@ -197,7 +197,7 @@ def _texts(text: str, count: int) -> pa.Array:
 
 
 def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.Array:
-    """Their keys and values in a row, with where each map begins."""
+    """Return the attributes as a column of maps."""
     kind = ROWS.field("attributes").type
     if not attributes:
         return pa.nulls(count, kind)
@@ -209,7 +209,7 @@ def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.A
 
 
 def _sparse(**given: object) -> pa.RecordBatch:
-    """One row that has nothing but these values."""
+    """Return one row that has nothing but these values."""
     given = {"row_id": -1, **given}
     columns = [pa.array([given.get(field.name)], field.type) for field in ROWS]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)

@@ -1,8 +1,8 @@
-"""Which receipts are new: each push finishes once, for all time, however often it is said.
+"""Finds out which receipts are new: each push finishes once, however often it is reported.
 
-What was seen is a bitmap for every task, kind and 32,768 seqs, in the table `seen`: each batch adds
-a file with the bits that are new in it. Of what lies there only what a batch asks for is kept in
-memory, up to a bound. Bitmaps end at their last bit, so that small tasks cost little.
+For every task, kind and 32,768 seqs there is a bitmap of what was seen. Each batch adds a file with
+its new bits to the table `seen`. Only the bitmaps that batches need are kept in memory, up to a
+bound. Bitmaps end at their last set bit, so that small tasks cost little.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pushlane.pipeline.store import CorruptStore
+from pushlane.pipeline.store.files import column_range, read_footer, read_parquet
 from pushlane.pipeline.store.schema import SEEN
 
 SEQ_BITS = 15
@@ -33,7 +32,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class DedupGroup(NamedTuple):
-    """What shares a bitmap."""
+    """The receipts that share a bitmap."""
 
     task_id: str
     kind: int
@@ -41,14 +40,14 @@ class DedupGroup(NamedTuple):
 
 
 class FoundReceipts(NamedTuple):
-    """Of one batch: the rows that say nothing new, and the bits that are new."""
+    """The result for one batch: the ids of repeated rows, and the bits that are new."""
 
     repeats: Numbers
     fresh: dict[DedupGroup, Bits]
 
 
 class Seen:
-    """All bits of the store, read where they are asked for."""
+    """All bits of the store, which are read from its files when they are needed."""
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
         self._kept: OrderedDict[DedupGroup, Bits] = OrderedDict()
@@ -57,14 +56,14 @@ class Seen:
         self._files: dict[str, tuple[str, str]] = {}
 
     def of(self, groups: Sequence[DedupGroup], files: Sequence[str]) -> dict[DedupGroup, Bits]:
-        """The bits of each group; `files` are those of `seen` that count now."""
+        """Return the bits of each group; `files` are the current files of the table `seen`."""
         missing = [group for group in groups if group not in self._kept]
         found = self._loaded(missing, files) if missing else {}
         kept = {group: self._kept[group] for group in groups if group in self._kept}
         return kept | found
 
     def add(self, groups: dict[DedupGroup, Bits]) -> None:
-        """These are all the bits of the groups, now that they are published."""
+        """Keep in memory all bits of these groups, after the new ones were published."""
         for group, bits in groups.items():
             old = self._kept.pop(group, None)
             self._kept_bytes += bits.size + _ENTRY_BYTES
@@ -84,19 +83,21 @@ class Seen:
             low, high = known[path]
             if any(low <= task <= high for task in tasks):
                 wanted = pc.field("task_id").isin(sorted(tasks))
-                for group, bits in bitmaps(read_seen(path, wanted)):
-                    if group in found:
-                        found[group] = united(found[group], bits)
+                rows = read_parquet(Path(path), wanted=wanted)
+                add_bits(found, ((g, bits) for g, bits in bitmaps(rows) if g in found))
         return found
 
     def _ranges(self, files: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """The least and the greatest task of each file, by its footer: read once."""
-        self._files = {path: self._files.get(path) or _range_of(path) for path in files}
+        """Return the least and the greatest task of each file, read once from its footer."""
+        self._files = {
+            path: self._files.get(path) or column_range(read_footer(Path(path)), "task_id")
+            for path in files
+        }
         return self._files
 
 
 class ReplaySeen(Seen):
-    """For reading a batch again: everything was seen but what was new in it then."""
+    """For reading a batch again: all bits count as seen except those that were new in it then."""
 
     def __init__(self, fresh: dict[DedupGroup, Bits]) -> None:
         super().__init__()
@@ -106,13 +107,13 @@ class ReplaySeen(Seen):
         return {group: _inverted(self._fresh.get(group, _NONE)) for group in groups}
 
 
-def examine(
+def find_new(
     rows: pa.Table, seen: Seen, files: Sequence[str]
 ) -> tuple[FoundReceipts, dict[DedupGroup, Bits]]:
-    """What is new in a batch of identities, and all bits of its groups with them.
+    """Find the new receipts of a batch, and return them with all bits of their groups.
 
-    `rows` has row_id, task_id, kind, seq and responded_at_ms; of several that say the same the
-    earliest wins, and of those the first row.
+    `rows` has the columns row_id, task_id, kind, seq and responded_at_ms. Of several rows with one
+    key the earliest wins, and of those the first row.
     """
     if not rows.num_rows:
         return FoundReceipts(np.empty(0, "int64"), {}), {}
@@ -136,8 +137,8 @@ def examine(
     return FoundReceipts(row_ids[order][~is_new], fresh), whole
 
 
-def as_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
-    """For the table `seen`, in order."""
+def seen_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
+    """Return the bits as sorted rows of the table `seen`."""
     ordered = sorted(groups)
     columns = list(zip(*ordered, strict=True)) if ordered else [(), (), ()]
     bits = [groups[group].tobytes() for group in ordered]
@@ -145,21 +146,28 @@ def as_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
 
 
 def bitmaps(rows: pa.Table) -> Iterator[tuple[DedupGroup, Bits]]:
-    """The rows of `seen`, one by one."""
+    """Yield the rows of the table `seen` as groups with their bits."""
     columns = (rows[name].to_pylist() for name in ("task_id", "kind", "bucket"))
     for group, bits in zip(zip(*columns, strict=True), rows["bits"].to_pylist(), strict=True):
         yield DedupGroup(*group), np.frombuffer(bits, "uint8")
 
 
-def read_seen(path: str, wanted: pc.Expression | None = None) -> pa.Table:
-    try:
-        return pq.read_table(path, filters=wanted)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(Path(path), "this file cannot be read") from error
+def seen_in(paths: Iterable[str]) -> dict[DedupGroup, Bits]:
+    """Return all bits in these files of the table `seen`."""
+    groups: dict[DedupGroup, Bits] = {}
+    for path in paths:
+        add_bits(groups, bitmaps(read_parquet(Path(path))))
+    return groups
+
+
+def add_bits(groups: dict[DedupGroup, Bits], found: Iterable[tuple[DedupGroup, Bits]]) -> None:
+    """Add the found bits to those of the groups."""
+    for group, bits in found:
+        groups[group] = united(groups[group], bits) if group in groups else bits
 
 
 def united(one: Bits, other: Bits) -> Bits:
-    """All bits of both."""
+    """Return all bits of both."""
     short, long = sorted((one, other), key=len)
     both = long.copy()
     both[: len(short)] |= short
@@ -167,13 +175,13 @@ def united(one: Bits, other: Bits) -> Bits:
 
 
 def seqs_of(group: DedupGroup, bits: Bits) -> Numbers:
-    """The seqs that are set."""
+    """Return the seqs whose bits are set."""
     places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
     return (places + (group.bucket << SEQ_BITS)).astype("int64")
 
 
 def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[DedupGroup], Numbers]:
-    """The groups of a batch, and for each row (in order) its group and its bit as one number."""
+    """Return the groups of a batch, and for each row in order its group and bit as one number."""
     encoded = rows["task_id"].combine_chunks().dictionary_encode()
     tasks = encoded.dictionary.to_pylist()
     task = encoded.indices.to_numpy().astype("int64")[order]
@@ -193,7 +201,7 @@ def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[DedupGroup], Numbers]
 
 
 def without(bits: Bits, gone: Bits) -> Bits:
-    """Those of the first that are not in the second."""
+    """Return the bits of the first that are not set in the second."""
     left = bits.copy()
     both = min(len(bits), len(gone))
     left[:both] &= ~gone[:both]
@@ -205,7 +213,7 @@ def _inverted(bits: Bits) -> Bits:
 
 
 def _has(bits: Bits, places: Numbers) -> npt.NDArray[np.bool_]:
-    """Whether each place is set."""
+    """Return for each place whether its bit is set."""
     byte = places >> 3
     inside = byte < len(bits)
     found = np.zeros(len(places), dtype=bool)
@@ -217,16 +225,6 @@ def _packed(places: Numbers) -> Bits:
     flags = np.zeros(int(places[-1]) + 1, dtype="uint8")
     flags[places] = 1
     return np.packbits(flags, bitorder="little")
-
-
-def _range_of(path: str) -> tuple[str, str]:
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(Path(path), "this file is no whole Parquet file") from error
-    groups = [footer.row_group(index).column(0) for index in range(footer.num_row_groups)]
-    found = [group.statistics for group in groups]
-    return min(each.min for each in found), max(each.max for each in found)
 
 
 _NONE: Bits = np.empty(0, "uint8")

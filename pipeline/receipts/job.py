@@ -1,4 +1,4 @@
-"""The job: reads the log of receipts into the store until it is told to stop, or nothing is left.
+"""The job that reads the log of receipts into the store until it is stopped or nothing is left.
 
 It may be killed at any moment, and started again by anybody, one at a time.
 """
@@ -15,10 +15,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.checkpoint import set_aside_if_unfit
-from pushlane.pipeline.receipts.gaps import go_on
-from pushlane.pipeline.receipts.idle_work import Idle
-from pushlane.pipeline.receipts.job_context import SessionOptions, Work, as_ours, opened
+from pushlane.pipeline.receipts.job_context import (
+    JobContext,
+    SessionOptions,
+    open_job_context,
+    translated,
+)
+from pushlane.pipeline.receipts.maintenance import StoreMaintenance
+from pushlane.pipeline.receipts.resume import resume_positions, set_aside_unfit_checkpoint
 from pushlane.pipeline.receipts.stream import BatchGate, start_stream, stop_stream
 
 MOST_BODIES = 4_000
@@ -27,7 +31,7 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class RunOptions:
-    """`once` ends after one batch, `until_idle` when nothing is left; else it goes on."""
+    """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left."""
 
     once: bool = False
     until_idle: bool = False
@@ -39,7 +43,7 @@ class RunOptions:
 
 
 def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
-    """Read until `stop` is set, or as the options say.
+    """Read the log until `stop` is set, or as the options say.
 
     Raises:
         StoreBusy: another job writes this store.
@@ -47,7 +51,7 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
         PipelineFailed, Unreachable, ReceiptsGone: what ended it; it can be run again.
     """
     try:
-        with opened(settings, options.session) as work:
+        with open_job_context(settings, options.session) as work:
             run_on(work, options, stop)
     except ReceiptsGone as error:
         raise ReceiptsGone(
@@ -55,11 +59,11 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
         ) from error
 
 
-def run_on(work: Work, options: RunOptions, stop: threading.Event) -> None:
-    """The same with everything open."""
+def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None:
+    """Read the log with a store, session and log that are open already."""
     spark, writer, log, settings, settings_path = work
-    initial, missing = go_on(writer, log)
-    unfit = set_aside_if_unfit(writer.generation.checkpoint, initial)
+    initial, missing = resume_positions(writer, log)
+    unfit = set_aside_unfit_checkpoint(writer.generation.checkpoint, initial)
     for note in filter(None, (missing, unfit)):
         options.on_note(note)
     batches = Batches(spark, writer, log, settings, initial)
@@ -73,29 +77,31 @@ def run_on(work: Work, options: RunOptions, stop: threading.Event) -> None:
         most_bodies=options.most_bodies,
         every=f"{0 if options.until_idle or options.once else options.every_s} seconds",
     )
-    idle = Idle(*work, options.on_note)
+    idle = StoreMaintenance(*work, options.on_note)
     try:
-        watched = Watched(query, gate, lambda: log.lag(batches.positions), idle)
+        watched = RunningJob(query, gate, lambda: log.lag(batches.positions), idle)
         _watch(watched, options, stop)
     finally:
         stop_stream(query, gate)
     gate.check()
 
 
-class Watched(NamedTuple):
+class RunningJob(NamedTuple):
+    """The parts of a running job that are watched for a reason to end."""
+
     query: StreamingQuery
     gate: BatchGate
     lag: Callable[[], int]
-    idle: Idle
+    idle: StoreMaintenance
 
 
-def _watch(watched: Watched, options: RunOptions, stop: threading.Event) -> None:
-    """Until there is a reason to end. When nothing is left there is time for other work."""
+def _watch(watched: RunningJob, options: RunOptions, stop: threading.Event) -> None:
+    """Return when there is a reason to end, and do maintenance while nothing is left to read."""
     query, gate, lag, idle = watched
     while not stop.is_set():
         gate.check()
         if not query.isActive:
-            raise as_ours(query.exception())
+            raise translated(query.exception())
         if options.once and gate.done:
             return
         if gate.is_busy:
@@ -104,7 +110,7 @@ def _watch(watched: Watched, options: RunOptions, stop: threading.Event) -> None
         if not lag():
             if options.once or (not idle.is_waiting and options.until_idle):
                 return
-            gate.between(idle.work)
+            gate.run_between(idle.work)
         elif idle.is_overdue:
-            gate.between(idle.work)
+            gate.run_between(idle.work)
         stop.wait(_LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""What every piece of work on the store needs: the right to write it, a Spark session, the log."""
+"""Opens what all work on the store needs: the right to write it, a Spark session, the log."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.errors import PushlaneError, ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.receipts.source import register_source
+from pushlane.pipeline.receipts.log_source import register_source
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.receipts.worker_settings import handed_over
+from pushlane.pipeline.receipts.worker_settings import settings_file
 from pushlane.pipeline.session import MASTER, spark_session
 from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
 from pushlane.pipeline.store.writing import writing
@@ -41,15 +41,15 @@ _SQL = {
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Spark's master, the memory of its driver, and settings of its own, which win."""
+    """Spark's master, the memory of its driver, and Spark settings, which win."""
 
     master: str = MASTER
     driver_memory: str = DRIVER_MEMORY
     spark_options: Mapping[str, str] = field(default_factory=dict)
 
 
-class Work(NamedTuple):
-    """What work on a store needs."""
+class JobContext(NamedTuple):
+    """All that work on a store needs, open for as long as the work lasts."""
 
     spark: SparkSession
     writer: StoreWriter
@@ -58,8 +58,8 @@ class Work(NamedTuple):
     settings_path: Path
 
 
-class Tools(NamedTuple):
-    """A Spark session that knows the log, and the log itself."""
+class LogSession(NamedTuple):
+    """A Spark session that can read the log of receipts, and the log itself."""
 
     spark: SparkSession
     log: SyncReceiptLog
@@ -67,15 +67,18 @@ class Tools(NamedTuple):
 
 
 @contextmanager
-def opened(settings: Settings, options: SessionOptions) -> Iterator[Work]:
-    """Everything, with the right to write the store; made when there is none."""
+def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[JobContext]:
+    """Open everything with the right to write the store, which is made if there is none."""
     root = store_root(settings)
-    with writing(root) as writer, session_and_log(settings, root, options) as tools:
-        yield Work(tools.spark, writer, tools.log, settings, tools.settings_path)
+    with writing(root) as writer, open_log_session(settings, root, options) as tools:
+        yield JobContext(tools.spark, writer, tools.log, settings, tools.settings_path)
 
 
 @contextmanager
-def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> Iterator[Tools]:
+def open_log_session(
+    settings: Settings, root: Path, options: SessionOptions
+) -> Iterator[LogSession]:
+    """Open a Spark session and the log of receipts; the caller holds the store's lock."""
     with (
         spark_session(
             "pushlane receipts",
@@ -84,15 +87,15 @@ def session_and_log(settings: Settings, root: Path, options: SessionOptions) -> 
             driver_memory=options.driver_memory,
         ) as spark,
         SyncReceiptLog(settings) as log,
-        handed_over(settings, root) as settings_path,
-        told_errors(),
+        settings_file(settings, root) as settings_path,
+        translated_errors(),
     ):
         prepare(spark, options.spark_options)
-        yield Tools(spark, log, settings_path)
+        yield LogSession(spark, log, settings_path)
 
 
 def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None:
-    """Give a session what work on the store needs; what the user gave stays."""
+    """Give a session the settings that work on the store needs; `given` ones of the user stay."""
     partitions = str(spark.sparkContext.defaultParallelism)
     wanted = {**_SQL, "spark.sql.shuffle.partitions": partitions}
     for name in wanted.keys() - (given or {}).keys():
@@ -101,14 +104,14 @@ def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None
 
 
 @contextmanager
-def told_errors() -> Iterator[None]:
-    """What Spark says of an error of ours, in our words again."""
+def translated_errors() -> Iterator[None]:
+    """Translate errors of Spark inside this context into errors of pushlane."""
     try:
         yield
     except PushlaneError:
         raise
     except Exception as error:  # py4j's errors and Spark's have no common base
-        raise as_ours(error) from error
+        raise translated(error) from error
 
 
 _UNREADABLE = re.compile(
@@ -116,10 +119,12 @@ _UNREADABLE = re.compile(
 )
 
 
-def as_ours(error: BaseException | None) -> PushlaneError:
-    """Names the file of the store that Spark could not read; else why Spark stopped, with the
-    message of an error of ours that was raised in a worker, or the name of another's: its text
-    could quote rows.
+def translated(error: BaseException | None) -> PushlaneError:
+    """Return the error of pushlane for an error of Spark.
+
+    It names a file of the store that Spark could not read. Otherwise it has the message of a
+    pushlane error that was raised in a worker, or the name of another error, whose text could quote
+    rows.
     """
     text = trace_of(error)
     damaged = _UNREADABLE.search(text)

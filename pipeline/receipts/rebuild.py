@@ -1,7 +1,7 @@
-"""Rebuilds the store from a time on, into a generation of its own, and swaps it in as a whole.
+"""Rebuilds the store from a time on in a new generation, and swaps that in as a whole.
 
-What is older is taken over from the old generation as it is; what was counted since is forgotten,
-and read again from the log. Interrupted at any point, the old generation stays the one that counts.
+What is older is copied from the old generation; what was counted since is forgotten and read again
+from the log. If it is interrupted, the old generation stays the one that counts.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.columns import identities_of
+from pushlane.pipeline.receipts.columns import dedup_keys_of
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.dedup import (
     Bits,
     DedupGroup,
     Seen,
-    as_rows,
+    add_bits,
     bitmaps,
-    examine,
-    read_seen,
-    united,
+    find_new,
+    seen_in,
+    seen_rows,
     without,
 )
-from pushlane.pipeline.receipts.job_context import SessionOptions, Tools, session_and_log
-from pushlane.pipeline.receipts.source import read_range
+from pushlane.pipeline.receipts.job_context import LogSession, SessionOptions, open_log_session
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import (
     CorruptStore,
@@ -49,6 +49,7 @@ from pushlane.pipeline.store import (
     open_store,
     store_root,
 )
+from pushlane.pipeline.store.files import read_parquet
 from pushlane.pipeline.store.layout import (
     batch_of,
     current,
@@ -68,7 +69,7 @@ _NONE: Bits = np.empty(0, "uint8")
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """`since_ms` is rounded down to the hour (or to the day, where counts are kept by hour)."""
+    """Options of a replay; `since_ms` is rounded down to the hour, or to the day if it is old."""
 
     since_ms: int
     session: SessionOptions
@@ -87,20 +88,22 @@ class Replayed:
 
 
 def replay(settings: Settings, options: ReplayOptions) -> Replayed:
-    """Build a new generation and make it count.
+    """Build a new generation, check that it counts no less, and make it the current one.
 
     Raises:
         StoreBusy: a job writes the store; stop it first.
         ReceiptsGone: the log does not reach back that far.
     """
     root = store_root(settings)
-    with locked(root), session_and_log(settings, root, options.session) as work:
+    with locked(root), open_log_session(settings, root, options.session) as work:
         old = _old(root, options.on_note)
         since_ms = _rounded(options.since_ms, settings)
         start = _start(work.log, since_ms, old is not None)
         generation = next_generation(root)
         rebuild = _Rebuild(work, options)
-        write_checkpoint(generation.manifests, rebuild.begun(old, generation, since_ms, start))
+        write_checkpoint(
+            generation.manifests, rebuild.first_state(old, generation, since_ms, start)
+        )
         writer = StoreWriter(generation)
         batches = Batches(work.spark, writer, work.log, settings, start)
         receipts = rebuild.catch_up(batches, options.on_batch)
@@ -112,27 +115,27 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
 
 
 class _Rebuild:
-    def __init__(self, work: Tools, options: ReplayOptions) -> None:
+    def __init__(self, work: LogSession, options: ReplayOptions) -> None:
         self._spark, self._log, self._settings_path = work
         self._most_bodies = options.most_bodies
         self._on_note = options.on_note
 
-    def begun(
+    def first_state(
         self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
     ) -> StoreState:
-        """The part before, as the state that a new generation begins with.
+        """Return the state that the new generation begins with: all that is older than `since_ms`.
 
-        Its numbers go on, so that its batches write to no folder that was taken over.
+        Its number follows the old one, so that its batches write to no folder that was copied.
         """
         if old is None:
             return StoreState(positions=start, at_ms=now_ms())
         files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
         number = old.state.number + 1
-        again = self._said_again(start, since_ms)
-        tasks = {group.task_id for group in again}
+        reread = self._keys_to_reread(start, since_ms)
+        tasks = {group.task_id for group in reread}
         counted = _counted_before(generation, files, tasks, self._on_note)
-        again = {g: without(bits, counted.get(g, _NONE)) for g, bits in again.items()}
-        files["seen"] = _carried_seen(old, generation, again, number)
+        reread = {g: without(bits, counted.get(g, _NONE)) for g, bits in reread.items()}
+        files["seen"] = _carried_seen(old, generation, reread, number)
         kept = {batch_of(path) for entries in files.values() for path in entries}
         return StoreState(
             number=number,
@@ -145,7 +148,7 @@ class _Rebuild:
         )
 
     def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
-        """Everything that the log has, in batches; how many receipts that were."""
+        """Read all that the log has in batches, and return how many receipts that were."""
         receipts = 0
         for start, end in self._ranges(batches.positions):
             done = batches.process(read_range(self._spark, self._settings_path, start, end))
@@ -159,10 +162,11 @@ class _Rebuild:
             yield start, end
             start = end
 
-    def _said_again(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
-        """Identities that the log has of this time or later, and of no earlier one.
+    def _keys_to_reread(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
+        """Return the keys that the log has of this time or later, and of no earlier one.
 
-        By their times: the order of the log's partitions is not that in which they were counted.
+        Times decide, because the order of the log's partitions is not that in which they were
+        counted.
         """
         older: dict[DedupGroup, Bits] = {}
         newer: dict[DedupGroup, Bits] = {}
@@ -182,13 +186,10 @@ class _Rebuild:
 def _carried_seen(
     old: Store, generation: Generation, again: dict[DedupGroup, Bits], number: int
 ) -> dict[str, FileEntry]:
-    """What was seen, without what the log is going to say again."""
-    kept: dict[DedupGroup, Bits] = {}
-    for path in old.files("seen"):
-        for group, bits in bitmaps(read_seen(path)):
-            kept[group] = united(kept[group], bits) if group in kept else bits
+    """Copy the seen bits, without those of receipts that will be read again."""
+    kept = seen_in(old.files("seen"))
     left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
-    rows = as_rows({group: bits for group, bits in left.items() if bits.any()})
+    rows = seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
     target = generation.table("seen") / f"batch={new_batch_name(number)}" / "part-0.parquet"
@@ -204,34 +205,33 @@ def _counted_before(
     tasks: set[str],
     on_note: Callable[[str], None],
 ) -> dict[DedupGroup, Bits]:
-    """Identities of these tasks whose rows were taken over: their counts were so, too.
+    """Return the keys of these tasks in copied detail rows, whose counts were copied too.
 
-    However long before they were said, and whatever the log still has of that. Of rows that are a
-    sample nothing is known beyond it.
+    They count however long ago they were reported, and whatever the log still has. Of rows that are
+    a sample, only the sample is known.
     """
     found: dict[DedupGroup, Bits] = {}
     wanted = pc.field("task_id").isin(pa.array(sorted(tasks), pa.string()))
     for table, columns in (("detail", _OF_ROWS), ("events", _OF_EVENTS)):
         for path in files[table]:
             try:
-                rows = _read(generation.folder / path, columns, wanted)
+                rows = read_parquet(generation.folder / path, columns, wanted)
             except CorruptStore as error:
                 on_note(f"{error} - so what it holds may be counted again")
                 continue
-            for said in identities_of(rows):
+            for said in dedup_keys_of(rows):
                 _add(found, said)
     return found
 
 
 def _add(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
-    """The identities of these rows, too."""
-    found, _ = examine(rows, Seen(), [])
-    for group, bits in found.fresh.items():
-        groups[group] = united(groups[group], bits) if group in groups else bits
+    """Add the keys of these rows to the groups."""
+    found, _ = find_new(rows, Seen(), [])
+    add_bits(groups, found.fresh.items())
 
 
 def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:
-    """The store that counts; None when there is none, or when it cannot be read."""
+    """Return the current store; None if there is none, or if it cannot be read."""
     if current(root) is None:
         return None
     try:
@@ -248,17 +248,17 @@ def _rounded(since_ms: int, settings: Settings) -> int:
 
 
 def _start(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[str]:
-    """Where to read from: an hour earlier, to know what was said before already."""
+    """Return where to read from: an hour before, to know what was reported before already."""
     if not has_old:
         return log.first()
     return log.since(max(0, since_ms - _BEFORE_MS))
 
 
 def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]) -> None:
-    """A replay may not count less than what it replaces: then the log does not reach back.
+    """Raise if the new store counts less than the old one, as then the log does not reach back.
 
-    What came after the old store was written is left out, as what was never seen before: it would
-    stand for what is missing.
+    Receipts that the old store had never seen are left out of the comparison, since they would make
+    up for missing ones.
 
     Raises:
         ReceiptsGone: it does not; the old generation stays.
@@ -270,7 +270,7 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
     except CorruptStore as error:
         on_note(f"{error} - so what was counted before cannot be compared")
         return
-    after = _counted(new.counted()) - (_identities(new) - _identities(old))
+    after = _counted(new.counted()) - (_count_seen(new) - _count_seen(old))
     if after < before:
         raise ReceiptsGone(
             f"the log keeps only a part of what was counted since then: {after:,} receipts instead "
@@ -279,24 +279,14 @@ def _require_whole(old: Store | None, new: Store, on_note: Callable[[str], None]
 
 
 def _counted(paths: Sequence[str]) -> int:
-    """All receipts in these files of counts."""
-    return sum(pc.sum(_read(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
+    """Return the number of receipts in these files of counts."""
+    return sum(pc.sum(read_parquet(Path(path), ["n"])["n"]).as_py() or 0 for path in paths)
 
 
-def _identities(store: Store) -> int:
-    """How many were seen; each file says only what no other one does."""
-    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_seen(path)))
+def _count_seen(store: Store) -> int:
+    """Return how many keys a store has seen; no bit is in two of its files."""
+    found = (bits for path in store.files("seen") for _, bits in bitmaps(read_parquet(Path(path))))
     return sum(int(np.unpackbits(bits).sum()) for bits in found)
-
-
-def _read(
-    path: Path, columns: Sequence[str] | None = None, wanted: pc.Expression | None = None
-) -> pa.Table:
-    try:
-        names = list(columns) if columns else None
-        return pq.read_table(path, columns=names, filters=wanted, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(path, "this file cannot be read") from error
 
 
 def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> FileCounts:
@@ -306,7 +296,7 @@ def _counts(generation: Generation, files: dict[str, dict[str, FileEntry]]) -> F
 
 
 def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> dict[str, FileEntry]:
-    """Files with what is older; one that holds both is cut."""
+    """Copy the files with older rows; a file that has older and newer rows is cut."""
     carried = {}
     for entry in old.entries(table, until_ms=since_ms):
         source, target = (each.folder / entry.path for each in (old.generation, generation))
@@ -315,7 +305,7 @@ def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> d
             _link(source, target)
             carried[entry.path] = entry
             continue
-        rows = _read(source)
+        rows = read_parquet(source)
         older = rows.filter(pc.less(rows[TIME_COLUMN[table]], since_ms))
         pq.write_table(older, target, compression="zstd")
         carried[entry.path] = written_file(generation, table, target)
@@ -323,7 +313,7 @@ def _carried(old: Store, generation: Generation, table: str, since_ms: int) -> d
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same file under two names, where the disk can do that."""
+    """Give a file a second name, or copy it where the disk has no hard links."""
     try:
         os.link(source, target)
     except FileNotFoundError as error:

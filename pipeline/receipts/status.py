@@ -1,6 +1,6 @@
-"""Where the pipeline stands: how far the log was read, what is left, and what the store holds.
+"""Reports how far the log was read, what is left, and what the store holds.
 
-Works beside a job that runs, and needs no Spark.
+It works beside a running job, and needs no Spark.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pushlane.pipeline.store.writing import is_locked
 
 @dataclass(frozen=True)
 class Status:
-    """`lag` are bodies of the log that no batch has read. `is_missing` says that the log has
-    dropped what comes next: the next run writes it down as a gap.
+    """The state of the pipeline; `lag` is how many bodies of the log no batch has read.
+
+    `is_missing` says that the log has dropped what comes next, which the next run notes as a gap.
     """
 
     snapshot: Snapshot
@@ -26,13 +27,19 @@ class Status:
 
     @property
     def mode(self) -> str:
-        """`sampled` while the last batch kept a sample of its detail rows, else `full`."""
+        """Return `sampled` if the last batch kept a sample of its detail rows, else `full`."""
         batches = {each.batch for each in self.snapshot.intervals}
         return "sampled" if self.snapshot.last_batch in batches else "full"
 
 
 def status(settings: Settings) -> Status:
-    """Raises BadInput, CorruptStore, Unreachable."""
+    """Return the state of the pipeline that the settings name.
+
+    Raises:
+        BadInput: there is no store.
+        CorruptStore: the store is damaged.
+        Unreachable: the log does not answer.
+    """
     root = store_root(settings)
     snapshot = open_store(root).snapshot()
     with SyncReceiptLog(settings) as log:

@@ -1,6 +1,6 @@
-"""The stream: Spark's query over the log, whose batches are published by `pipeline.receipts.batch`.
+"""Runs Spark's streaming query over the log, whose batches `pipeline.receipts.batch` publishes.
 
-A stop waits for the batch that runs and lets no other begin, so that the store is never left in the
+A stop waits for the running batch and lets no other begin, so that the store is never left in the
 middle of one.
 """
 
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.source import NAME
+from pushlane.pipeline.receipts.log_source import NAME
 from pushlane.pipeline.store.layout import local_uri
 
 OnBatch = Callable[[BatchDone], None]
@@ -53,21 +53,21 @@ class BatchGate:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch runs."""
+        """Return True while a batch runs."""
         return self._turn.locked()
 
     def check(self) -> None:
-        """Raises what a batch has failed with."""
+        """Raise the error of a batch that has failed."""
         if self._failure:
             raise self._failure
 
     def shut(self) -> None:
-        """Returns once no batch runs."""
+        """Let no more batches through, and return once none runs."""
         with self._turn:
             self._is_shut = True
 
-    def between(self, work: Callable[[], None]) -> None:
-        """Do something to the store while no batch runs."""
+    def run_between(self, work: Callable[[], None]) -> None:
+        """Do work on the store while no batch runs."""
         with self._turn:
             work()
 
@@ -82,7 +82,7 @@ def start_stream(
     most_bodies: int,
     every: str,
 ) -> StreamingQuery:
-    """The query, running; `every` is Spark's text of a time, like `5 seconds`."""
+    """Start the query; `every` is Spark's text of an interval, like `5 seconds`."""
     rows = (
         spark.readStream.format(NAME)
         .option("settings", str(settings_path))
@@ -95,6 +95,7 @@ def start_stream(
 
 
 def stop_stream(query: StreamingQuery, gate: BatchGate) -> None:
+    """Stop the query after the running batch."""
     gate.shut()
     with suppress(PySparkException):  # a batch that was refused at the gate
         query.stop()

@@ -1,7 +1,7 @@
-"""The log of receipts for code that does not run in an event loop, as Spark's workers do not.
+"""The log of receipts for code outside of an event loop, like Spark's workers.
 
-A thread of its own runs the loop, so that every thread of the caller may use the log. Nothing else
-of the backend is opened.
+A thread of its own runs an event loop, so that every thread of the caller may use the log. Nothing
+else of the backend is opened.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from typing import TypeVar
 from pushlane.lanes.backend import connect_receipts
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.worker_settings import taken_over
+from pushlane.pipeline.receipts.worker_settings import read_settings
 
 T = TypeVar("T")
 
 
 class SyncReceiptLog:
-    """A context: opened when it is entered, closed in the end."""
+    """A context manager that opens the log on entry and closes it on exit.
+
+    Its methods are those of the port `ReceiptLog`, and block.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -81,7 +84,7 @@ class SyncReceiptLog:
         self._call(lambda log: log.append(bodies))
 
     def read(self, partition: int, start: str, end: str) -> Iterator[list[bytes]]:
-        """As the port's, page by page. Who stops in the middle lets go of the rest."""
+        """Yield the bodies page by page, as the port does; a caller may stop in the middle."""
         assert self._log is not None
         pages = self._log.read(partition, start, end)
         try:
@@ -104,7 +107,7 @@ class SyncReceiptLog:
         return asyncio.run_coroutine_threadsafe(waited(), self._loop).result()
 
     def _let_go(self, pages: AsyncIterator[list[bytes]]) -> None:
-        """Without waiting: this may be the loop's own thread, which collects garbage as well."""
+        """Close the pages without waiting, since this may run in the loop's own thread."""
         if isinstance(pages, AsyncGenerator) and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(_closed(pages), self._loop)
 
@@ -123,7 +126,7 @@ async def _closed(pages: AsyncGenerator[list[bytes], None]) -> None:
 
 
 def log_of_process(settings_path: str) -> SyncReceiptLog:
-    """The log for a worker process of Spark, with these settings: opened once, and never closed.
+    """Return the log for a Spark worker process with these settings: opened once, never closed.
 
     A worker begins as a fork, and what was opened before that cannot be used after it. To open and
     close the broker's client for every range that is read has crashed workers; at its end a worker
@@ -134,4 +137,4 @@ def log_of_process(settings_path: str) -> SyncReceiptLog:
 
 @cache
 def _opened(process_id: int, settings: bytes) -> SyncReceiptLog:
-    return SyncReceiptLog(taken_over(settings)).__enter__()
+    return SyncReceiptLog(read_settings(settings)).__enter__()

@@ -1,7 +1,7 @@
 """The tables of a batch as Spark expressions over its rows (`pipeline.receipts.columns.ROWS`).
 
-Counts and latencies are additive: rows of several batches, or hours, are summed. No Python runs in
-any of it.
+Counts and latencies are additive: rows of several batches, or hours, are summed. None of it runs
+Python code in workers.
 """
 
 from __future__ import annotations
@@ -18,19 +18,15 @@ from pushlane.pipeline.store.schema import (
     LATENCY_BASE,
     MINUTES,
     SKETCH_LG_K,
+    STAGES,
 )
 
 MINUTE_MS = 60_000
 _SAMPLE_STEPS = 1_000_000
-_STAGES = {
-    "wait": ("eligible_at_ms", "dispatched_at_ms"),
-    "delivery": ("dispatched_at_ms", "responded_at_ms"),
-    "total": ("submitted_at_ms", "responded_at_ms"),
-}
 
 
 def new_receipts(rows: DataFrame, repeats: DataFrame | None) -> DataFrame:
-    """The receipts among the rows, without the repeats."""
+    """Return the receipts among the rows, without the repeats."""
     receipts = rows.filter(F.col("kind") >= FINISHED)
     if repeats is None:
         return receipts
@@ -38,10 +34,10 @@ def new_receipts(rows: DataFrame, repeats: DataFrame | None) -> DataFrame:
 
 
 def detail(receipts: DataFrame, rate: float, batch: str) -> DataFrame:
-    """What was dispatched, a row an attempt; below a rate of 1 a sample of what was delivered.
+    """Return a row for each attempt; below a rate of 1 only a sample of the delivered ones.
 
-    Which ones are in it follows from the push, so that it is the same however often it is asked.
-    Everything rarer than a delivery is always in it.
+    The sample depends on the push alone, so that it is the same in each run. Everything rarer than
+    a delivery is always in it.
     """
     dispatched = receipts.filter((F.col("kind") == FINISHED) | (F.col("kind") >= RETRIED))
     weight = F.lit(1.0)
@@ -58,7 +54,7 @@ def detail(receipts: DataFrame, rate: float, batch: str) -> DataFrame:
 
 
 def partitioned(rows: DataFrame, batch: str) -> DataFrame:
-    """Detail rows with the columns that name their folders, in the order of a file."""
+    """Return detail rows with the columns that name their folders, in the order of a file."""
     at = F.timestamp_millis("responded_at_ms")
     placed = rows.select(
         *DETAIL.names,
@@ -70,13 +66,13 @@ def partitioned(rows: DataFrame, batch: str) -> DataFrame:
 
 
 def events(receipts: DataFrame) -> DataFrame:
-    """What devices said later."""
+    """Return what devices reported later: pushes displayed and clicked."""
     said = receipts.filter(F.col("kind").isin(DISPLAYED, CLICKED))
     return said.withColumnRenamed("responded_at_ms", "at_ms").select(*EVENTS.names)
 
 
 def minutes(receipts: DataFrame) -> DataFrame:
-    """Counts, waits and distinct recipients by minute and all that a report can ask by."""
+    """Count receipts, waits and distinct recipients by minute and every label that reports use."""
     wait, _ = _elapsed("wait")
     return receipts.groupBy(_minute_ms(), *MINUTES.names[1:-3]).agg(
         F.count(F.lit(1)).alias("n"),
@@ -86,9 +82,9 @@ def minutes(receipts: DataFrame) -> DataFrame:
 
 
 def latency(receipts: DataFrame) -> DataFrame:
-    """How many receipts had which latency, in buckets that grow by a tenth."""
+    """Count receipts by latency, in buckets that grow by a tenth."""
     dispatched = receipts.filter(~F.col("kind").isin(DISPLAYED, CLICKED))
-    stages = F.array(*(_stage(name) for name in _STAGES))
+    stages = F.array(*(_stage(name) for name in STAGES))
     rows = dispatched.select(
         _minute_ms(), *LATENCY.names[1:6], F.explode(F.array_compact(stages)).alias("of")
     ).select("*", "of.stage", "of.bucket")
@@ -96,7 +92,7 @@ def latency(receipts: DataFrame) -> DataFrame:
 
 
 def attributes(receipts: DataFrame) -> DataFrame:
-    """How many receipts had which value of each attribute."""
+    """Count receipts by the value of each attribute."""
     rows = receipts.select(
         _minute_ms(),
         *ATTRIBUTES.names[1:6],
@@ -111,8 +107,8 @@ def _minute_ms() -> Column:
 
 
 def _elapsed(stage: str) -> tuple[Column, Column]:
-    """The milliseconds of a stage, null for a push that was not in it; and whether it was."""
-    start, end = (F.col(name) for name in _STAGES[stage])
+    """Return a stage's milliseconds, null for a push that was not in it, and if it was."""
+    start, end = (F.col(name) for name in STAGES[stage])
     was = (start > 0) & (end > 0)
     return F.when(was, F.greatest(end - start, F.lit(0))), was
 

@@ -1,6 +1,7 @@
-"""Settings for Spark's workers: in a file that only this user can read, never in a plan or a log.
+"""Passes settings to Spark's workers in a file that only this user can read.
 
-The workers get its path. It lies beside the store, which they share with the driver.
+So they are never in a plan or a log. The workers get the file's path, which is beside the store
+that they share with the driver.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _PREFIX = ".settings-"
 
 
 @contextmanager
-def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
-    """The path of a file with these settings, removed in the end.
+def settings_file(settings: Settings, folder: Path) -> Iterator[Path]:
+    """Write the settings to a file for this context, and remove it at the end.
 
-    Only for who has the right to write the store: what others have left there, who were killed, is
-    removed, since it may hold a token.
+    The caller must hold the right to write the store: files that killed processes have left are
+    removed, since they may hold a token.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in folder.glob(f"{_PREFIX}*"):
@@ -40,8 +41,8 @@ def handed_over(settings: Settings, folder: Path) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def taken_over(content: bytes) -> Settings:
-    """The settings in such a file."""
+def read_settings(content: bytes) -> Settings:
+    """Return the settings in the content of such a file."""
     return msgspec.convert(msgspec.json.decode(content), Settings, dec_hook=made)
 
 

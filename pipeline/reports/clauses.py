@@ -1,4 +1,4 @@
-"""Pieces of SQL for dimensions and conditions: expressions of ours, values always bound."""
+"""Builds pieces of SQL for dimensions and conditions, with every value bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pushlane.pipeline.reports.query import Query
 
 
 def expression(query: Query, dimension: Dimension) -> str:
-    """What a source's row has of this dimension."""
+    """Return the SQL expression of this dimension over a row of a source."""
     if dimension.step_ms:
         return f"minute_ms - minute_ms % {dimension.step_ms}"
     if dimension.word == ATTRIBUTE:
@@ -20,12 +20,15 @@ def expression(query: Query, dimension: Dimension) -> str:
 
 
 def keys(query: Query) -> list[str]:
-    """One expression a dimension of the answer, named `d0`, `d1` …"""
+    """Return one expression for each dimension of the answer, named `d0`, `d1` …"""
     return [f"{expression(query, each)} as d{place}" for place, each in enumerate(query.by)]
 
 
 def condition(query: Query, words: Sequence[str] = ()) -> Sql:
-    """Whether a source's row is asked for; only by dimensions of these words, if any are named."""
+    """Return a condition for the rows that are asked for.
+
+    If `words` are given, only the conditions on dimensions of these words are in it.
+    """
     texts = ["true"]
     values: dict[str, str] = {}
     for place, each in enumerate(query.where):

@@ -1,4 +1,4 @@
-"""What a report is filtered on: `outcome=dead,sink=webhook|fcm`, read into values."""
+"""Reads the filters of a report, like `outcome=dead,sink=webhook|fcm`, into values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_CONDITIONS = 20
 
 @dataclass(frozen=True)
 class Condition:
-    """The dimension has one of these values; or none of them, when `negated`."""
+    """The dimension must have one of these values, or none of them if it is `negated`."""
 
     dimension: Dimension
     values: tuple[str, ...]
@@ -26,10 +26,10 @@ class Condition:
 
 
 def parse_where(texts: Iterable[str]) -> tuple[Condition, ...]:
-    """Every condition in these texts; all of them must hold.
+    """Return every condition in these texts; all of them must hold.
 
     A condition that holds a comma is written in double quotes, as in a CSV file. `!=` negates, and
-    `|` stands between alternatives. An empty value is that of a push which has none.
+    `|` stands between alternatives. An empty value matches pushes that have none.
 
     Raises:
         BadInput: one cannot be read, names no dimension, or one of time.

@@ -1,7 +1,7 @@
-"""How many receipts and events there are, in any breakdown.
+"""Counts receipts and events in any breakdown.
 
-By outcome it is one number a row; else a number for each outcome. Counts from a sample of detail
-rows are estimates, each with the half-width of its 95 % interval.
+A breakdown by outcome has one number a row; any other has a number for each outcome. Counts from a
+sample of detail rows are estimates, each with the half-width of its 95 % interval.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Count:
-    """What was counted for one value of each dimension.
+    """The counts for one value of each dimension.
 
-    `n` is all receipts and events of it; `by_outcome` has none that are 0. `plus_minus` is 0 for
-    what is exact.
+    `n` is the number of all receipts and events; `by_outcome` leaves out zeros. `plus_minus` is 0
+    for exact counts.
     """
 
     key: Key
@@ -35,14 +35,17 @@ class Count:
 
     @property
     def failure_rate(self) -> float | None:
-        """Dead, of what was delivered or is dead; None when neither happened."""
+        """Return the share of dead among dead and delivered; None if there are neither."""
         dead, delivered = self.by_outcome.get("dead", 0), self.by_outcome.get("delivered", 0)
         return dead / (dead + delivered) if dead + delivered else None
 
 
 @dataclass(frozen=True)
 class CountRows:
-    """In time order where they are by a time, else the largest first. Rows may be left out."""
+    """The rows of an answer, in order of time if they are by a time, else the largest first.
+
+    Rows beyond the limit are left out, and `rows_in_all` counts them too.
+    """
 
     by: tuple[Dimension, ...]
     rows: list[Count]
@@ -51,7 +54,7 @@ class CountRows:
 
 
 def count(engine: Engine, query: Query, limit: int) -> CountRows:
-    """The first `limit` rows of the answer.
+    """Count, and return the first `limit` rows of the answer.
 
     Raises:
         CorruptStore: a file cannot be read.
@@ -80,7 +83,7 @@ def _sql(query: Query, source: Sql, limit: int) -> Sql:
 
 
 def _order(query: Query) -> str:
-    """By time first; then what there is most of, and by name where that is equal."""
+    """Return the order of rows: by time first, then the largest, then by name."""
     times = [f"d{place}" for place, each in enumerate(query.by) if each.step_ms]
     names = [f"d{place}" for place, each in enumerate(query.by) if not each.step_ms]
     return ", ".join([*times, "n desc", *names])

@@ -1,4 +1,4 @@
-"""What a report can be broken down by, and filtered on: words of ours, and any push attribute."""
+"""The dimensions of a report, to break it down by or filter on: fixed words and attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTRIBUTE_NAME = re.compile(r"\S{1,64}")
 
 @dataclass(frozen=True)
 class Dimension:
-    """One of `LABELS` or `TIMES_MS`, or a push's attribute, which has a name of its own."""
+    """A dimension is one of `LABELS` or `TIMES_MS`, or a push's attribute with its name."""
 
     word: str
     attribute: str = ""
@@ -30,12 +30,12 @@ class Dimension:
 
     @property
     def step_ms(self) -> int:
-        """How long a step of time is; 0 when this is none."""
+        """Return the length of a step of time; 0 if the dimension is no time."""
         return TIMES_MS.get(self.word, 0)
 
 
 def parse_dimension(text: str) -> Dimension:
-    """Raises BadInput for what a report cannot be broken down by."""
+    """Return the dimension of this name; raises BadInput if there is none."""
     word, _, name = text.strip().partition(":")
     word = word.lower()
     if word == ATTRIBUTE and _ATTRIBUTE_NAME.fullmatch(name):
@@ -48,7 +48,7 @@ def parse_dimension(text: str) -> Dimension:
 
 
 def parse_by(text: str) -> tuple[Dimension, ...]:
-    """The dimensions in a text like `level,attribute:region`; a repeated one counts once.
+    """Return the dimensions in a text like `level,attribute:region`; a repeated one counts once.
 
     Raises:
         BadInput: one is not known, or there are too many.
@@ -63,5 +63,5 @@ def parse_by(text: str) -> tuple[Dimension, ...]:
 
 
 def attributes_of(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
-    """The names of attributes among them, each once."""
+    """Return the names of the attributes among these dimensions, each once."""
     return tuple(dict.fromkeys(d.attribute for d in dimensions if d.attribute))

@@ -1,7 +1,7 @@
-"""DuckDB, held to one store: it reads the store's files and can reach nothing else.
+"""Runs DuckDB on one store: it reads the store's files and can reach nothing else.
 
-A query is text of ours with the values bound to it. Vendor errors end here, as errors that name
-the file and what mends it.
+A query is text from this package with its values bound. DuckDB's errors are translated into errors
+that name the file and how to mend it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import duckdb
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports.dimensions import TIMES_MS
 from pushlane.pipeline.reports.query import Period
-from pushlane.pipeline.store.errors import CorruptStore
+from pushlane.pipeline.store.files import CorruptStore
 from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"
@@ -29,15 +29,15 @@ _GLOB_SIGNS = frozenset("*?[")
 
 
 class Files(Protocol):
-    """What a report needs of a store."""
+    """The files of a store, as far as a report needs them."""
 
     def files(
         self, table: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[str]:
-        """Absolute paths of a table's files that may hold rows of this period."""
+        """Return absolute paths of the table's files that may hold rows of this period."""
 
     def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
-        """Those of `minutes`, `hours` and `days` together: each receipt is in one of them."""
+        """Return the files of `minutes`, `hours` and `days`; each receipt is in one of them."""
 
 
 class Sql(NamedTuple):
@@ -48,11 +48,11 @@ class Sql(NamedTuple):
 
 
 class FilesMoved(PushlaneError):
-    """The store was rewritten while it was read: the same question can be asked again."""
+    """The store was rewritten while it was read; ask the same question again."""
 
 
 class Engine:
-    """Answers questions about one period of a store. A context manager.
+    """Runs queries on one period of a store; used as a context manager.
 
     Raises:
         BadInput: the store's folder has a name that DuckDB takes for a pattern.
@@ -84,7 +84,7 @@ class Engine:
         self._connection.close()
 
     def table(self, name: str) -> str:
-        """The view on a table's files of the period; rows of other times may be in it too.
+        """Return the view on a table's files of the period, which may hold rows of other times too.
 
         A table without files is empty.
         """
@@ -92,18 +92,18 @@ class Engine:
         return self._view(name, name, *period)
 
     def all_of(self, name: str) -> str:
-        """The view on all files of a table."""
+        """Return the view on all files of a table."""
         return self._view(f"all_{name}", name, None, None)
 
     @property
     def coarsest_ms(self) -> int:
-        """How long a step of time is known by throughout the period: a minute, hour or day."""
+        """Return the longest step by which counts of the period are kept: a minute, hour or day."""
         period = (self.period.since_ms, self.period.until_ms)
         kept = [step for table, step in ROLLED_UP_MS.items() if self._store.files(table, *period)]
         return max(kept, default=TIMES_MS["minute"])
 
     def rows(self, sql: Sql) -> list[tuple[Any, ...]]:
-        """What the query answers.
+        """Run the query and return its rows.
 
         Raises:
             CorruptStore: a file cannot be read; names it.
@@ -113,7 +113,7 @@ class Engine:
         return [row for page in self.pages(sql, _PAGE) for row in page]
 
     def pages(self, sql: Sql, rows: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The same, so many rows at a time."""
+        """Run the query and yield its rows, so many at a time; raises what `rows` does."""
         try:
             found = self._connection.execute(sql.text, dict(sql.values))
             while page := found.fetchmany(rows):
@@ -157,7 +157,7 @@ class Engine:
         return PushlaneError(f"the report's query failed with {type(error).__name__}")
 
     def _is_readable(self, file: str) -> bool:
-        """Read all of it: only then it is known which file it was."""
+        """Read the whole file, since DuckDB does not say which of several is damaged."""
         try:
             columns = self._connection.read_parquet(file, hive_partitioning=False)
             columns.aggregate("bit_xor(hash(columns(*)))").fetchall()

@@ -1,6 +1,7 @@
-"""A report as one web page that needs nothing else: plots are drawn into it, and it links nowhere.
+"""Writes a report as one web page that needs no other file: plots are inline, and it links nowhere.
 
-Whatever a user or a sink wrote is escaped. The page follows the reader's light or dark ground.
+Everything that a user or a sink wrote is escaped. The page follows the reader's light or dark
+theme.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from pushlane.pipeline.reports.latency import QUANTILES, STAGES
+from pushlane.pipeline.reports.latency import QUANTILES
 from pushlane.pipeline.reports.plots import PLAIN_TEXT, Plot, plots
+from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sampling import utc_text
 from pushlane.pipeline.reports.table import Table
+from pushlane.pipeline.store.schema import STAGES
 
 _INK = "#010203"
 """Stands for the reader's own text colour until the page is put together."""
@@ -39,7 +41,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def write_html(report: Report, table: Table, path: Path) -> None:
-    """The page, in one file."""
+    """Write the page into one file."""
     path.write_text(page(report, table), encoding="utf-8")
 
 
@@ -66,7 +68,7 @@ def page(report: Report, table: Table) -> str:
 
 
 def _svg(plot: Plot, place: int) -> Markup:
-    """An inline drawing, whose text takes the page's colour. Ids differ from picture to picture."""
+    """Return a plot as an inline drawing in the page's text colour, with ids of its own."""
     with mpl.rc_context({**PLAIN_TEXT, **_STYLE, "svg.hashsalt": f"plot-{place}"}):
         figure = Figure(figsize=plot.inches, layout="constrained")
         figure.patch.set_alpha(0)

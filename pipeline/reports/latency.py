@@ -1,7 +1,7 @@
-"""How late: quantiles of waits and deliveries, read off log buckets.
+"""Computes quantiles of waits and deliveries from log buckets.
 
 A bucket's geometric middle stands for all in it, so that a quantile is at most 5 % off: the square
-root of 1.1, the buckets' step. Below a millisecond is 0.
+root of 1.1, the buckets' step. Less than a millisecond counts as 0.
 """
 
 from __future__ import annotations
@@ -16,20 +16,15 @@ from pushlane.pipeline.reports.counts import Key
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Query
 from pushlane.pipeline.reports.sources import bound, finished_rows, with_minute, within
-from pushlane.pipeline.store.schema import LATENCY_BASE
+from pushlane.pipeline.store.schema import LATENCY_BASE, STAGES
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
-STAGES = {
-    "wait": ("eligible_at_ms", "dispatched_at_ms"),
-    "delivery": ("dispatched_at_ms", "responded_at_ms"),
-    "total": ("submitted_at_ms", "responded_at_ms"),
-}
 _UNDER_A_MS = -1
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """Quantiles in milliseconds of one stage, over `n` receipts; in the order of `QUANTILES`."""
+    """The quantiles of one stage in milliseconds over `n` receipts, in the order of `QUANTILES`."""
 
     key: Key
     stage: str
@@ -38,7 +33,7 @@ class Lateness:
 
 
 def lateness(engine: Engine, query: Query) -> list[Lateness]:
-    """Every stage of every row of the answer.
+    """Return the quantiles of every stage, for every row of the answer.
 
     Raises:
         CorruptStore: a file cannot be read.
@@ -53,14 +48,14 @@ def lateness(engine: Engine, query: Query) -> list[Lateness]:
 
 
 def quantiles(buckets: Iterable[tuple[int, float]], wanted: Sequence[float]) -> tuple[float, ...]:
-    """The value of the smallest bucket that so large a part of all is in or below."""
+    """Return for each wanted part the value of the first bucket that reaches that part of all."""
     counts = sorted(buckets)
     total = sum(n for _, n in counts)
     return tuple(_quantile(counts, part * total) for part in wanted)
 
 
 def middle_ms(bucket: int) -> float:
-    """What stands for all in a bucket."""
+    """Return the value that stands for all receipts in a bucket."""
     return 0.0 if bucket <= _UNDER_A_MS else LATENCY_BASE ** (bucket + 0.5)
 
 
@@ -87,7 +82,10 @@ def _sql(engine: Engine, query: Query) -> Sql:
 
 
 def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
-    """Buckets of detail rows, read once: grouped by those of all stages, then stage by stage."""
+    """Return a query for buckets of detail rows.
+
+    The rows are read once: grouped by the buckets of all stages, then counted stage by stage.
+    """
     rows = with_minute(query, finished_rows(engine))
     buckets = [f"{_bucket(*times)} as {stage}" for stage, times in STAGES.items()]
     columns = ", ".join([*clauses.keys(query), *buckets])
@@ -102,7 +100,7 @@ def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
 
 
 def _bucket(start: str, end: str) -> str:
-    """Null for a push that was not in this stage."""
+    """Return the SQL of a stage's bucket, which is null for a push that was not in the stage."""
     took = f"({end} - {start})"
     return (
         f"case when not ({start} > 0 and {end} > 0) then null when {took} < 1 then {_UNDER_A_MS} "

@@ -1,6 +1,6 @@
-"""Draws a report: each plot onto axes that it is given, and all of them as one picture.
+"""Draws the plots of a report, each onto given axes, or all of them as one picture.
 
-Colours tell levels apart on light and dark ground, and for colour-blind eyes (Okabe and Ito's).
+Colours tell levels apart on a light or dark ground, and for colour-blind eyes (Okabe and Ito's).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import matplotlib.dates
 from matplotlib.figure import Figure
 
 from pushlane.pipeline.reports.latency import QUANTILES
+from pushlane.pipeline.reports.query import utc_text
 from pushlane.pipeline.reports.report import Report
-from pushlane.pipeline.reports.sampling import utc_text
 from pushlane.pipeline.reports.shares import Share
 
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
@@ -34,7 +34,7 @@ _MOST_CELLS = 24 * 62
 
 
 class Plot(NamedTuple):
-    """One picture of a report; `text` says it in words, for who cannot see it."""
+    """A plot of a report; `text` says the same in words, for readers who cannot see it."""
 
     title: str
     text: str
@@ -43,7 +43,7 @@ class Plot(NamedTuple):
 
 
 def plots(report: Report) -> list[Plot]:
-    """Those that there is something to show of."""
+    """Return the plots that have something to show."""
     found = [
         _funnel(report),
         _shares("Share of the sinks by level", report.level_shares, report, LEVELS),
@@ -56,7 +56,7 @@ def plots(report: Report) -> list[Plot]:
 
 
 def write_png(report: Report, path: Path) -> None:
-    """All plots in one picture, on white."""
+    """Write all plots as one picture on a white ground."""
     with mpl.rc_context(PLAIN_TEXT):
         _draw_all(report).savefig(path, dpi=90, format="png")
 
@@ -115,7 +115,7 @@ def _shares(
 
 
 def _share_lines(axes: Any, shares: Sequence[Share], colour: str, report: Report) -> None:
-    """Measured and, dotted, entitled. A step without anything sent breaks the line."""
+    """Draw measured and, dotted, entitled shares; a step without anything sent breaks the line."""
     by_time = {share.at_ms: share for share in shares}
     span = report.span
     assert span is not None
@@ -236,7 +236,7 @@ def _time_axis(axes: Any, report: Report) -> None:
 
 
 def _legend(axes: Any, columns: int = 5) -> None:
-    """Below the plot."""
+    """Draw the legend below the plot."""
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.08),
@@ -247,7 +247,7 @@ def _legend(axes: Any, columns: int = 5) -> None:
 
 
 def _without_scale(axes: Any) -> None:
-    """For bars that carry their numbers."""
+    """Hide the scale of bars that carry their numbers."""
     _bare(axes)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
@@ -258,7 +258,7 @@ def _bare(axes: Any) -> None:
 
 
 def _short(text: str) -> str:
-    """A label, of whatever somebody wrote."""
+    """Return a printable label of limited length from any text."""
     plain = "".join(sign if sign.isprintable() else " " for sign in text)
     return plain if len(plain) <= _MOST_LABEL else f"{plain[: _MOST_LABEL - 1]}…"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.reports.conditions import Condition
@@ -13,14 +14,14 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True)
 class Period:
-    """From a minute's start up to another's; a minute is what the aggregates are kept by."""
+    """A period from the start of a minute up to that of another; counts are kept by minute."""
 
     since_ms: int
     until_ms: int
 
     @staticmethod
     def of(since_ms: int, until_ms: int) -> Period:
-        """The whole minutes that hold these times.
+        """Return the period of all minutes that these times touch.
 
         Raises:
             BadInput: it ends before it starts.
@@ -36,7 +37,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Query:
-    """`by` may be empty: then the answer is one row. Every condition must hold."""
+    """A question; with an empty `by` its answer is one row, and every condition must hold."""
 
     period: Period
     by: tuple[Dimension, ...] = ()
@@ -44,7 +45,7 @@ class Query:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the attributes it asks for, in either way."""
+        """Return the names of the attributes in its breakdown and its conditions."""
         return attributes_of((*self.by, *(condition.dimension for condition in self.where)))
 
     @property
@@ -54,13 +55,18 @@ class Query:
 
     @property
     def finest_ms(self) -> int:
-        """The shortest step of time that it is broken down by; the whole period for none."""
+        """Return the shortest step of time in its breakdown, or else the length of the period."""
         return min((d.step_ms for d in self.by if d.step_ms), default=self.period.length_ms)
 
-    def only(self, *more: Condition) -> Query:
-        """With these conditions too."""
+    def filtered(self, *more: Condition) -> Query:
+        """Return the query with these conditions in addition."""
         return Query(self.period, self.by, (*self.where, *more))
 
-    def along(self, *by: Dimension) -> Query:
-        """Broken down by these instead."""
+    def broken_down_by(self, *by: Dimension) -> Query:
+        """Return the query with these dimensions instead of its own."""
         return Query(self.period, by, self.where)
+
+
+def utc_text(at_ms: int) -> str:
+    """Return the time in UTC to the minute, as reports show it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

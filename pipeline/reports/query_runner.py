@@ -1,4 +1,4 @@
-"""Puts a question to a store: opens it, and asks again when it was rewritten meanwhile."""
+"""Runs queries on a store, and starts anew if the store was rewritten meanwhile."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pushlane.pipeline.reports import edges, sampling, tasks
+from pushlane.pipeline.reports import caveats, tasks
 from pushlane.pipeline.reports.counts import CountRows, count
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.latency import lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.recipients import recipients
-from pushlane.pipeline.reports.report import Report, make
+from pushlane.pipeline.reports.report import Report, build_report
 from pushlane.pipeline.reports.rows import Rows, last_rows
 from pushlane.pipeline.reports.table import Table, table
 from pushlane.pipeline.store import Store, open_store
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How much of an answer is wanted: the most rows, and what each of them is to tell."""
+    """How much of an answer is wanted: the most rows, and which extra columns."""
 
     limit: int
     with_recipients: bool = False
@@ -33,15 +33,15 @@ class AnswerOptions:
 
 @dataclass(frozen=True)
 class Answer:
-    """A table of counts; `notes` say what in it is an estimate."""
+    """A table of counts, with `notes` on what in it is an estimate."""
 
     counts: CountRows
     table: Table
     notes: list[str]
 
 
-def counts_of(root: Path, query: Query, wish: AnswerOptions) -> Answer:
-    """The breakdown that is asked for, and nothing else.
+def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
+    """Return the breakdown that is asked for, and nothing else.
 
     Raises:
         BadInput: there is no store, or the question is too large.
@@ -52,47 +52,47 @@ def counts_of(root: Path, query: Query, wish: AnswerOptions) -> Answer:
     def work(store: Store, engine: Engine) -> Answer:
         names = tasks.names(engine)
         asked = tasks.by_id(query, names)
-        counts = count(engine, asked, wish.limit)
+        counts = count(engine, asked, options.limit)
         return Answer(
             counts,
-            _table(engine, asked, wish, counts, names),
-            [*edges.notes(store, query.period), *sampling.notes(store, query.period)],
+            _table(engine, asked, options, counts, names),
+            caveats.notes(store, query.period),
         )
 
-    return ask(root, query.period, work)
+    return run_query(root, query.period, work)
 
 
 def report_of(
-    root: Path, query: Query, wish: AnswerOptions, submitted: int | None = None
+    root: Path, query: Query, options: AnswerOptions, submitted: int | None = None
 ) -> tuple[Report, Table]:
-    """A whole report, and its breakdown as a table. Raises what `counts_of` does."""
+    """Return a whole report, and its breakdown as a table; raises what `counts_of` does."""
 
     def work(store: Store, engine: Engine) -> tuple[Report, Table]:
-        made = make(store, engine, query, limit=wish.limit, submitted=submitted)
-        return made, _table(engine, made.query, wish, made.counts, made.names)
+        made = build_report(store, engine, query, limit=options.limit, submitted=submitted)
+        return made, _table(engine, made.query, options, made.counts, made.names)
 
-    return ask(root, query.period, work)
+    return run_query(root, query.period, work)
 
 
 def rows_of(root: Path, query: Query, limit: int) -> Rows:
-    """Single receipts. Raises what `counts_of` does."""
+    """Return single receipts; raises what `counts_of` does."""
 
     def work(_store: Store, engine: Engine) -> Rows:
         return last_rows(engine, tasks.by_id(query, tasks.names(engine)), limit)
 
-    return ask(root, query.period, work)
+    return run_query(root, query.period, work)
 
 
 def _table(
-    engine: Engine, query: Query, wish: AnswerOptions, counts: CountRows, names: tasks.Names
+    engine: Engine, query: Query, options: AnswerOptions, counts: CountRows, names: tasks.Names
 ) -> Table:
-    found = recipients(engine, query) if wish.with_recipients else None
-    late = lateness(engine, query) if wish.with_latency else None
+    found = recipients(engine, query) if options.with_recipients else None
+    late = lateness(engine, query) if options.with_latency else None
     return table(counts, names, found, late)
 
 
-def ask(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
-    """What the work returns; it is started anew when files went meanwhile, a few times."""
+def run_query(root: Path, period: Period, work: Callable[[Store, Engine], T]) -> T:
+    """Return what `work` returns; it starts anew, a few times, if files were removed meanwhile."""
     for _ in range(_MOST_TRIES - 1):
         try:
             return _once(root, period, work)

@@ -1,19 +1,18 @@
-"""A whole report: what was asked for, and the sections that every report has.
+"""Makes a whole report: the breakdown that was asked for, and the sections of every report.
 
 All times are Unix milliseconds, all days and hours those of UTC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pushlane.pipeline.reports import clauses, edges, sampling, shares, tasks
+from pushlane.pipeline.reports import caveats, clauses, shares, tasks
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.counts import Count, CountRows, count
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
-from pushlane.pipeline.reports.funnel import Funnel, funnel
 from pushlane.pipeline.reports.latency import Lateness, lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.recipients import recipients
@@ -31,9 +30,10 @@ _MOST_HOURS = 24 * 366
 
 @dataclass(frozen=True)
 class Report:
-    """`counts` is the breakdown that was asked for; `total` and the rest are of the same receipts.
+    """The sections of a report; `counts` is the breakdown, and the rest is of the same receipts.
 
-    `span` is the part of the period that has any. `names` are those of tasks, by id.
+    `span` is the part of the period that has any receipts. `names` maps ids of tasks to their
+    names.
     """
 
     title: str
@@ -54,7 +54,7 @@ class Report:
     notes: list[str]
 
 
-def make(
+def build_report(
     store: Store,
     engine: Engine,
     query: Query,
@@ -62,7 +62,7 @@ def make(
     limit: int,
     submitted: int | None = None,
 ) -> Report:
-    """Ask for everything. `submitted` is what the registry knows, None when it was not asked.
+    """Make the report; `submitted` is what the registry knows, None if it was not asked.
 
     Raises:
         UnknownTask: the question names a task without receipts.
@@ -70,7 +70,7 @@ def make(
     """
     known = tasks.names(engine)
     query = tasks.by_id(query, known)
-    bare = query.along()
+    bare = query.broken_down_by()
     total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))
     span = extent(engine, query)
     step = shares.step_ms(span) if span else 0
@@ -82,21 +82,21 @@ def make(
         names=known,
         counts=count(engine, query, limit),
         total=total,
-        levels=count(engine, bare.along(_LEVEL), len(known) + 10).rows,
+        levels=count(engine, bare.broken_down_by(_LEVEL), len(known) + 10).rows,
         recipients=recipients(engine, bare).get((), 0),
         funnel=funnel(total.by_outcome, submitted),
-        latency=lateness(engine, bare.along(_LEVEL).only(_DELIVERED)),
-        deaths=count(engine, bare.along(_REASON).only(_DEAD), MOST_REASONS).rows,
+        latency=lateness(engine, bare.broken_down_by(_LEVEL).filtered(_DELIVERED)),
+        deaths=count(engine, bare.broken_down_by(_REASON).filtered(_DEAD), MOST_REASONS).rows,
         step_ms=step,
         level_shares=shares.by_level(sent, step) if step else [],
         task_shares=_largest(shares.by_task(sent, step)) if step else [],
-        hours=count(engine, bare.along(_HOUR).only(_DELIVERED), _MOST_HOURS).rows,
-        notes=[*edges.notes(store, engine.period), *sampling.notes(store, engine.period)],
+        hours=count(engine, bare.broken_down_by(_HOUR).filtered(_DELIVERED), _MOST_HOURS).rows,
+        notes=caveats.notes(store, engine.period),
     )
 
 
 def extent(engine: Engine, query: Query) -> Period | None:
-    """From the first minute that has anything to the last one; None when nothing has."""
+    """Return the period from the first to the last minute with receipts; None if there are none."""
     kept = tuple(each for each in query.where if not each.dimension.attribute)
     wanted = clauses.condition(Query(query.period, (), kept))
     text = (
@@ -109,7 +109,7 @@ def extent(engine: Engine, query: Query) -> Period | None:
 
 
 def _title(query: Query, names: tasks.Names) -> str:
-    """What it is about: the one task that is asked for, or all of them."""
+    """Return a title: the one task that is asked for, or all of them."""
     asked = [each for each in query.where if each.dimension == _TASK and not each.negated]
     if len(asked) != 1 or len(asked[0].values) != 1:
         return "All tasks"
@@ -119,14 +119,54 @@ def _title(query: Query, names: tasks.Names) -> str:
 
 
 def _of_sinks(query: Query) -> tuple[Condition, ...]:
-    """Shares are among all that was sent to the same sinks: other conditions would hide rivals."""
+    """Return the conditions on sinks alone, since others would hide competing tasks."""
     return tuple(each for each in query.where if each.dimension.word == "sink")
 
 
 def _largest(found: Sequence[Share]) -> list[Share]:
-    """Those of the tasks that sent most: more cannot be told apart in a picture."""
+    """Return the shares of the tasks that sent most: a picture cannot tell more of them apart."""
     sent: dict[str, int] = {}
     for share in found:
         sent[share.name] = sent.get(share.name, 0) + share.n
     largest = set(sorted(sent, key=lambda name: -sent[name])[:_MOST_TASKS])
     return [share for share in found if share.name in largest]
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """The steps from submitted to clicked; each counts pushes, none more than the one before.
+
+    `submitted` are the totals of the tasks if the registry knows them, else the pushes that have
+    finished. `sent` are pushes whose delivery ended at the sink: delivered, or dead.
+    """
+
+    submitted: int
+    sent: int
+    delivered: int
+    displayed: int
+    clicked: int
+    submitted_is_known: bool = False
+
+    def steps(self) -> list[tuple[str, int]]:
+        names = ("submitted", "sent", "delivered", "displayed", "clicked")
+        return [(name, getattr(self, name)) for name in names]
+
+
+def funnel(by_outcome: Mapping[str, int], submitted: int | None = None) -> Funnel:
+    """Return the steps of these counts; `submitted` of None is not known.
+
+    Pushes that finished before the period began can be displayed in it, so each step is cut to the
+    one before.
+    """
+    delivered = by_outcome.get("delivered", 0)
+    sent = delivered + by_outcome.get("dead", 0)
+    finished = sent + by_outcome.get("expired", 0) + by_outcome.get("dropped", 0)
+    displayed = min(by_outcome.get("displayed", 0), delivered)
+    return Funnel(
+        submitted=max(finished, submitted or 0),
+        sent=sent,
+        delivered=delivered,
+        displayed=displayed,
+        clicked=min(by_outcome.get("clicked", 0), displayed),
+        submitted_is_known=submitted is not None,
+    )

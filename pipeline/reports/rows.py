@@ -1,6 +1,6 @@
-"""Single receipts and events, the last first: what a number of a report is made of.
+"""Reads single receipts and events, the last first, to show what a number is made of.
 
-A recipient is masked already where the store holds it.
+Recipients are masked already in the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Rows:
-    """Each row has `COLUMNS`; one that was sampled stands for `sample_weight` of its kind."""
+    """Receipts as rows of `COLUMNS`; a sampled row stands for `sample_weight` of its kind."""
 
     rows: list[dict[str, Any]]
 
@@ -47,7 +47,7 @@ class Rows:
 
 
 def last_rows(engine: Engine, query: Query, limit: int) -> Rows:
-    """The last `limit` that the conditions hold for; `by` has no meaning here.
+    """Return the last `limit` rows that meet the conditions; `by` has no meaning here.
 
     Raises:
         CorruptStore: a file cannot be read.
@@ -61,7 +61,7 @@ def last_rows(engine: Engine, query: Query, limit: int) -> Rows:
 
 
 def _first_ms(engine: Engine, query: Query, limit: int) -> int | None:
-    """When the first of the wanted rows was: whole rows are then read from there on only."""
+    """Return the time of the first wanted row, so that whole rows are read only from there on."""
     last = _sql(engine, query, "at_ms", limit)
     [found] = engine.rows(Sql(f"select min(at_ms) from ({last.text})", last.values))
     first_ms: int | None = found[0]

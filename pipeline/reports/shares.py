@@ -1,8 +1,8 @@
-"""Who got the sinks over time, against what they were entitled to.
+"""Computes who got which share of the sinks over time, and what each was entitled to.
 
-Every delivery that was tried counts, whatever came of it: each took a slot. Entitled is a level by
-its weight, among the levels that sent anything in the same minute, and a task by its quota among
-the tasks of its level. Who had little to send takes less than that, and others then take more.
+Every tried delivery counts, whatever its outcome, since each took a slot. Within a minute, a level
+is entitled to its weight among the levels that sent anything, and a task to its quota among the
+tasks of its level. One that had little to send takes less than that, and others then take more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEPS_MS = tuple(minutes * 60_000 for minutes in (1, 2, 5, 10, 15, 30, 60, 120,
 
 
 class SentByLevel(NamedTuple):
-    """What one task sent at one level in one minute; its mean wait tells whether it was queued."""
+    """The pushes of a task at a level in a minute; their mean wait tells whether they queued."""
 
     minute_ms: int
     level: str
@@ -37,7 +37,7 @@ class SentByLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """Of one name in one step of time: what it sent, what all sent, and what it was entitled to."""
+    """What one name sent of all in one step of time, and what it was entitled to."""
 
     at_ms: int
     name: str
@@ -51,7 +51,7 @@ class Share:
 
 
 def sent(engine: Engine, query: Query) -> list[SentByLevel]:
-    """By minute, level and task. A condition on an attribute cannot be met here.
+    """Return what was sent by minute, level and task; conditions on attributes are not possible.
 
     Raises:
         CorruptStore: a file cannot be read.
@@ -68,23 +68,23 @@ def sent(engine: Engine, query: Query) -> list[SentByLevel]:
 
 
 def step_ms(period: Period) -> int:
-    """How long a step of a plot is, so that there are not too many."""
+    """Return a length of steps that gives a plot of this period at most 120 of them."""
     return next(
         (step for step in _STEPS_MS if period.length_ms <= step * _MOST_STEPS), _STEPS_MS[-1]
     )
 
 
 def by_level(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:
-    """The share of each level in each step."""
+    """Return the share of each level in each step."""
     return _in_steps(_minutes(rows, _level_parts), step)
 
 
 def by_task(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:
-    """The share of each task in each step."""
+    """Return the share of each task in each step."""
     return _in_steps(_minutes(rows, _task_parts), step)
 
 
-class _Part(NamedTuple):
+class _MinuteShare(NamedTuple):
     minute_ms: int
     name: str
     n: int
@@ -92,33 +92,33 @@ class _Part(NamedTuple):
     entitled_n: float
 
 
-def _minutes(rows: Iterable[SentByLevel], parts: Any) -> list[_Part]:
+def _minutes(rows: Iterable[SentByLevel], parts: Any) -> list[_MinuteShare]:
     minutes: dict[int, list[SentByLevel]] = defaultdict(list)
     for row in rows:
         minutes[row.minute_ms].append(row)
     return [part for minute in minutes.values() for part in parts(minute)]
 
 
-def _level_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
+def _level_parts(rows: Sequence[SentByLevel]) -> list[_MinuteShare]:
     total = sum(row.n for row in rows)
     weights = _weights(rows)
     counts: dict[str, int] = defaultdict(int)
     for row in rows:
         counts[row.level] += row.n
     return [
-        _Part(rows[0].minute_ms, level, n, total, total * weights[level])
+        _MinuteShare(rows[0].minute_ms, level, n, total, total * weights[level])
         for level, n in counts.items()
     ]
 
 
-def _task_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
+def _task_parts(rows: Sequence[SentByLevel]) -> list[_MinuteShare]:
     total = sum(row.n for row in rows)
     weights = _weights(rows)
     quotas: dict[str, float] = defaultdict(float)
     for row in rows:
         quotas[row.level] += row.quota
     return [
-        _Part(
+        _MinuteShare(
             row.minute_ms,
             row.task_id,
             row.n,
@@ -130,7 +130,7 @@ def _task_parts(rows: Sequence[SentByLevel]) -> list[_Part]:
 
 
 def _weights(rows: Sequence[SentByLevel]) -> dict[str, float]:
-    """The part of each level that sent anything; equal parts where all weights are 0."""
+    """Return the part of each level that sent anything; parts are equal if all weights are 0."""
     sums: dict[str, tuple[float, int]] = {}
     for row in rows:
         weighted, n = sums.get(row.level, (0.0, 0))
@@ -140,9 +140,12 @@ def _weights(rows: Sequence[SentByLevel]) -> dict[str, float]:
     return {level: mean / total if total else 1 / len(means) for level, mean in means.items()}
 
 
-def _in_steps(parts: Iterable[_Part], step: int) -> list[Share]:
-    """Minutes added up; a minute in which a name sent nothing gives it nothing to be entitled to,
-    but counts in what all sent."""
+def _in_steps(parts: Iterable[_MinuteShare], step: int) -> list[Share]:
+    """Add up the minutes of each step.
+
+    In a minute in which a name sent nothing it is entitled to nothing, but the minute counts in
+    what all sent.
+    """
     totals: dict[int, dict[int, int]] = defaultdict(dict)
     sums: dict[tuple[int, str], tuple[int, float]] = {}
     for part in parts:

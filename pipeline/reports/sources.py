@@ -1,4 +1,4 @@
-"""Where a question is answered from: the smallest table that knows all it asks for.
+"""Chooses where a question is answered from: the smallest table that knows all it asks for.
 
 Each source has the same columns: minute_ms, task_id, app, level, sink, outcome, reason, `a0`, `a1`
 … for the attributes, and `n` with its `variance`. Rows of one key add up, and may be negative.
@@ -33,7 +33,7 @@ class ReportSource(NamedTuple):
 
 
 def counted(engine: Engine, query: Query) -> ReportSource:
-    """Where to count receipts and events for this question."""
+    """Return the source to count receipts and events in for this question."""
     if not query.attributes:
         return ReportSource(Sql(_minutes(engine), bound(query)), reads_detail=False)
     if not is_aggregated(engine, query):
@@ -47,13 +47,13 @@ def counted(engine: Engine, query: Query) -> ReportSource:
 
 
 def detailed(engine: Engine, query: Query) -> str:
-    """Detail rows of receipts, and of events when they are asked for; `at_ms` is when each was."""
+    """Return detail rows of receipts, and of events if asked for, each with its `at_ms`."""
     finished = finished_rows(engine)
     return f"{finished} union all {_events(engine)}" if asks_events(query) else finished
 
 
 def finished_rows(engine: Engine) -> str:
-    """Detail rows of receipts alone."""
+    """Return detail rows of receipts alone."""
     return (
         f"select *, responded_at_ms as at_ms from {engine.table('detail')} "
         f"where {within('responded_at_ms')}"
@@ -61,7 +61,7 @@ def finished_rows(engine: Engine) -> str:
 
 
 def _in_detail(engine: Engine, query: Query, *, finished: bool) -> Sql:
-    """Counts out of detail rows: of events, and of receipts where they are wanted too."""
+    """Return counts from detail rows: of events, and of receipts if they are wanted too."""
     if asks_events(query) and query.finest_ms >= TIMES_MS["hour"]:
         return _in_one_pass(engine, query, finished=finished)
     rows = detailed(engine, query) if finished else _events(engine)
@@ -70,7 +70,7 @@ def _in_detail(engine: Engine, query: Query, *, finished: bool) -> Sql:
 
 
 def _in_one_pass(engine: Engine, query: Query, *, finished: bool) -> Sql:
-    """Receipts and events together: reading the attributes of all pushes is what takes long.
+    """Return counts of receipts and events from one scan, as reading attributes takes longest.
 
     Rows are first grouped with all of their times, as far as those fall into the period, and each
     group then counts once for each of its times.
@@ -98,7 +98,7 @@ def _in_one_pass(engine: Engine, query: Query, *, finished: bool) -> Sql:
 
 
 def _only_asked(query: Query) -> str:
-    """The labels, but nothing of those that nobody asks for: less is grouped faster."""
+    """Return the labels, with unused ones emptied, since fewer values are grouped faster."""
     used = {each.word for each in (*query.by, *(condition.dimension for condition in query.where))}
     columns = {
         "task_id": "task",
@@ -112,7 +112,7 @@ def _only_asked(query: Query) -> str:
 
 
 def _of_kind(query: Query, kind: str, at: str) -> str:
-    """Groups as receipts, or as events; those that were not in the period have no time."""
+    """Return groups as receipts, or as events; groups outside of the period have no time."""
     labels = f"'' as sink, '{kind}' as outcome, '' as reason" if kind else "sink, outcome, reason"
     return (
         f"select {at} as minute_ms, task_id, app, level, {labels}{_names(query)}, n, variance "
@@ -125,9 +125,9 @@ def _start(at: str, step: int) -> str:
 
 
 def _attributes(query: Query) -> str:
-    """`, … as a0, …`: what a push has of each attribute that is asked for; empty for nothing.
+    """Return columns `a0` … with a push's values of the wanted attributes; empty if it has none.
 
-    By keys and values apart: a third faster than the map's own look-up.
+    Keys and values are looked up apart, which takes a third less time than the map's own look-up.
     """
     found = "map_values(attributes)[list_position(map_keys(attributes), $name{place})]"
     return "".join(
@@ -137,29 +137,29 @@ def _attributes(query: Query) -> str:
 
 
 def with_minute(query: Query, rows: str) -> str:
-    """These detail rows with their minute, and the attributes that are asked for."""
+    """Add to these detail rows their minute and the wanted attributes."""
     return f"select *, at_ms - at_ms % 60000 as minute_ms{_attributes(query)} from ({rows})"
 
 
 def within(column: str) -> str:
-    """Whether a time falls into the period."""
+    """Return a condition that a time falls into the period."""
     return f"{column} >= $since_ms and {column} < $until_ms"
 
 
 def bound(query: Query) -> dict[str, object]:
-    """The values that these pieces of SQL name."""
+    """Return the values that these pieces of SQL name."""
     names = {f"name{place}": name for place, name in enumerate(query.attributes)}
     return {"since_ms": query.period.since_ms, "until_ms": query.period.until_ms, **names}
 
 
 def is_aggregated(engine: Engine, query: Query) -> bool:
-    """Whether the counts of single attributes are enough, as finely as time is asked for."""
+    """Return True if the counts of single attributes are enough, and fine enough in time."""
     is_kept = len(query.attributes) == 1 and not query.asks_reason
     return is_kept and query.finest_ms >= engine.coarsest_ms
 
 
 def asks_events(query: Query) -> bool:
-    """Whether the conditions leave any event to count: those come from no sink, for no reason."""
+    """Return True if the conditions leave events to count, which have no sink and no reason."""
     left = set(EVENTS)
     for condition in query.where:
         if condition.dimension.word == "outcome":
@@ -185,7 +185,7 @@ def _minutes(engine: Engine) -> str:
 
 
 def _one_attribute(engine: Engine) -> str:
-    """All receipts as if they had no value, and then each value, taken away from those."""
+    """Count all receipts under an empty value, then move those with a value to that value."""
     values = (
         f"from {engine.table('attributes')} "
         f"where attribute = $name0 and {within('minute_ms')} and {NO_EVENT}"
@@ -199,9 +199,9 @@ def _one_attribute(engine: Engine) -> str:
 
 
 def _events(engine: Engine) -> str:
-    """Rows of pushes again, as events, whenever the push itself had finished.
+    """Return rows of pushes again as events, however long ago the push itself had finished.
 
-    What a device says comes from no sink, here as in the aggregates.
+    Events have no sink, here as in the counts.
     """
     pushes = engine.all_of("detail")
     merged = (
@@ -214,7 +214,7 @@ def _events(engine: Engine) -> str:
 
 
 def _unmerged(engine: Engine, pushes: str) -> str:
-    """Events that no row tells yet; of a push without a row, with what they tell themselves."""
+    """Return events that compaction has not put into rows, with their push if it has a row."""
     unknown = ", ".join(f"coalesce(push.{name}, '') as {name}" for name in ("app", "level"))
     return (
         "select push.* replace (event.task_id as task_id, event.seq as seq, "

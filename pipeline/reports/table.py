@@ -1,6 +1,6 @@
-"""An answer as one table: a heading for each column, values as a program wants them.
+"""Shows an answer as one table: a heading for each column, and values as a program wants them.
 
-Times are texts in UTC, to the minute. What is not known is None.
+Times are texts in UTC, to the minute. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Any
 
 from pushlane.pipeline.reports.counts import Count, CountRows, Key
 from pushlane.pipeline.reports.dimensions import Dimension
-from pushlane.pipeline.reports.latency import QUANTILES, STAGES, Lateness
+from pushlane.pipeline.reports.latency import QUANTILES, Lateness
 from pushlane.pipeline.reports.sources import OUTCOMES
+from pushlane.pipeline.store.schema import STAGES
 
 _SHOWN_QUANTILES = (0.5, 0.99)
 
 
 @dataclass(frozen=True)
 class Table:
-    """`labels` says how many of the columns, from the left, name what a row is about."""
+    """Headings and rows; the first `labels` columns name what a row is about."""
 
     headings: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -33,7 +34,7 @@ def table(
     recipients: Mapping[Key, int] | None = None,
     latency: Sequence[Lateness] | None = None,
 ) -> Table:
-    """The counts, and what else is known of the same rows."""
+    """Make a table of the counts, and of what else is known of the same rows."""
     labels = [(heading, get) for each in counts.by for heading, get in _labels(each, counts, names)]
     numbers = _by_outcome(counts)
     if recipients is not None:
@@ -44,12 +45,12 @@ def table(
 
 
 def time_text(at_ms: int) -> str:
-    """To the minute."""
+    """Return the time in UTC to the minute, in ISO format."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def second_text(at_ms: int) -> str:
-    """To the second."""
+    """Return the time in UTC to the second, in ISO format."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -67,7 +68,7 @@ def _labels(dimension: Dimension, counts: CountRows, names: Mapping[str, str]) -
 
 
 def _by_outcome(counts: CountRows) -> list[_Column]:
-    """One number where the outcome is a dimension, else one for each, and the failure rate."""
+    """Return the number of each row, and one for each outcome unless that is a dimension."""
     columns: list[_Column] = [("n", lambda row: row.n)]
     if counts.is_estimate:
         columns.append(("plus_minus", lambda row: row.plus_minus))

@@ -1,4 +1,4 @@
-"""The tasks that have receipts: what they are called, and which one a user means."""
+"""Finds the names of the tasks that have receipts, and the task that a user means."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Names = dict[str, str]
 
 
 def names(engine: Engine) -> Names:
-    """The name of each task, by id, that has anything in the period; empty for one without."""
+    """Return the names by id of all tasks of the period; empty for a task without a name."""
     text = f"select task_id, max(task_name) from {engine.table(COUNTED)} group by all"
     return dict(engine.rows(Sql(text)))
 
 
 def by_id(query: Query, known: Names) -> Query:
-    """The question with the ids of tasks that it names.
+    """Return the question with ids in place of the names of tasks.
 
     Raises:
         UnknownTask: no task in the store, or several, have such an id or name.

@@ -1,9 +1,9 @@
-"""When a rule is due: a cron expression on the clock of a time zone, as instants.
+"""Computes when a rule is due, from a cron expression on the clock of a time zone.
 
 A wall time that a change of the clocks skips is due once, at the change; one that comes twice is
 due the first time. Where the minute or the hour is a star the expression means real time, and is
-due again in the hour that comes twice. (Not exact where clocks change by half an hour, on Lord Howe
-Island: there, use times of day.)
+due again in the hour that comes twice. (It is not exact where clocks change by half an hour, on
+Lord Howe Island: there, use times of day.)
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _HOW = "use five fields: minute hour day month weekday, like '0 9 * * MON' (Mond
 
 @dataclass(frozen=True)
 class CronSchedule:
-    """Made by `parse_schedule`, which refuses what cannot be one."""
+    """A valid cron expression in a time zone; `parse_schedule` makes it and refuses others."""
 
     cron: str
     zone: str
 
     def first_after(self, at_ms: int) -> int | None:
-        """The first due time after this one; None when no more will come."""
+        """Return the first due time after this one; None if there is none."""
         return next(self._after(at_ms), None)
 
     def between(self, after_ms: int, until_ms: int) -> Iterator[int]:
-        """Due times after the first and up to the second, in order."""
+        """Yield the due times after the first and up to the second, in order."""
         for due_ms in self._after(after_ms):
             if due_ms > until_ms:
                 return
             yield due_ms
 
     def day(self, at_ms: int) -> str:
-        """The date that a calendar in the zone shows."""
+        """Return the date that a calendar in the zone shows at this time."""
         return datetime.fromtimestamp(at_ms / 1000, find_zone(self.zone)).date().isoformat()
 
     def _after(self, at_ms: int) -> Iterator[int]:
@@ -54,7 +54,7 @@ class CronSchedule:
 
 
 def parse_schedule(cron: str, zone: str) -> CronSchedule:
-    """A schedule that comes due.
+    """Make a schedule, and check that it comes due at all.
 
     Raises:
         BadInput: an expression or a zone that cannot be, or that is never due.

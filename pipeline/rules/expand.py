@@ -1,6 +1,6 @@
-"""Expands a run of a rule with Spark: a fan-out under the run's key, which goes on where it was.
+"""Expands a run of a rule with Spark: a fan-out under the run's key, which can be resumed.
 
-What was frozen for the run counts to its end: an audience that changes meanwhile is the next run's.
+A run keeps the audience that was frozen for it to its end; later changes count for the next run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.fanout.request import MEMORY, AudienceCounts, FanoutRequest
-from pushlane.pipeline.rules.file import rule_spec
 from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.rule_file import rule_spec
 from pushlane.pipeline.rules.runner import Expanded, RunOrder
 from pushlane.pipeline.session import MASTER
 from pushlane.producers.input import OnProgress
@@ -19,7 +19,7 @@ from pushlane.producers.input import OnProgress
 
 @dataclass(frozen=True)
 class SparkExpander:
-    """On the cluster that `master` names; `spark_options` are Spark's own settings."""
+    """Runs the fan-outs of rules on the cluster of `master`, with Spark's own settings."""
 
     settings: Settings
     master: str = MASTER
@@ -36,7 +36,7 @@ class SparkExpander:
         return Expanded(result.task.id, result.task.total or 0)
 
     async def count(self, rule: Rule) -> AudienceCounts:
-        """What a run would put on a lane now; writes nothing.
+        """Count what a run would publish now, without writing anything.
 
         Raises:
             BadInput: the rule cannot be expanded: its SQL, audience, task or rows.

@@ -1,7 +1,7 @@
-"""What became of a rule's runs: the open ones, the latest that ended, and what a day has used up.
+"""The history of a rule's runs: those that are open, the last that ended, and spent budgets.
 
-One document a rule, so that a run, its budget and its end change together. Bounded: the oldest
-that ended go first.
+Each rule has one document, so that a run, its budget and its end change together. It is bounded:
+the oldest ended runs are dropped first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _DAYS_KEPT = 3
 
 
 class RunState(StrEnum):
-    """due → running → done | failed | refused; a failed one waits to be tried again first."""
+    """The states of a run: due → running → done | failed | refused.
+
+    A failed run that may be tried again is waiting first; a run that is left out is skipped.
+    """
 
     DUE = "due"
     RUNNING = "running"
@@ -38,11 +41,11 @@ class RunState(StrEnum):
 
 
 class Run(BaseModel):
-    """One run of a rule, known by the time it was due or asked for.
+    """One run of a rule, known by the time it was due or requested.
 
-    `rule` is the rule as it was when the run began, kept until it ends; `most` what its budgets
-    left it then. `fence` is the number of the leader that has it. `times` is how many due times a
-    skipped run stands for.
+    `rule` is the rule as it was when the run began, kept until it ends, and `most` is what its
+    budgets left it then. `fence` is the number of the leader that has the run. `times` is how many
+    due times a skipped run stands for.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -66,7 +69,7 @@ class Run(BaseModel):
 
     @property
     def has_begun(self) -> bool:
-        """Whether it is under way, or waits to be tried again."""
+        """Return True if the run is under way, or waits to be tried again."""
         return self.state in (RunState.RUNNING, RunState.WAITING)
 
     def changed(self, **fields: object) -> Run:
@@ -78,9 +81,10 @@ class Run(BaseModel):
 
 
 class History(BaseModel):
-    """The runs of a rule, oldest first. `handled_ms`: due times up to then are among them.
+    """The runs of a rule, oldest first.
 
-    `spent` is how many pushes the ended runs of a day have put on lanes.
+    All due times up to `handled_ms` are among them. `spent` counts the pushes that the ended runs
+    of each day have published.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -97,7 +101,7 @@ class History(BaseModel):
         return [run for run in self.runs if run.state.is_open]
 
     def with_runs(self, *runs: Run) -> History:
-        """These in place of what was there for the same times."""
+        """Return the history with these runs in place of those for the same times."""
         by_time = {run.at_ms: run for run in (*self.runs, *runs)}
         return self.model_copy(update={"runs": tuple(by_time[at] for at in sorted(by_time))})
 
@@ -107,12 +111,14 @@ class History(BaseModel):
         return self.model_copy(update={"spent": {day: spent[day] for day in kept}})
 
     def spent_on(self, day: str) -> int:
-        """With what the runs under way may still put on lanes."""
+        """Return the pushes of a day, including what the runs under way may still publish."""
         taken = [run for run in self.runs if run.has_begun and run.rule and _day(run) == day]
         return self.spent.get(day, 0) + sum(run.most or 0 for run in taken)
 
     def encode(self) -> bytes:
-        """Within the bounds of a document; the oldest that ended are left out for it."""
+        """Encode the history; if it is larger than a document, the oldest ended runs are left
+        out.
+        """
         ended = [run.at_ms for run in self.runs if not run.state.is_open]
         gone = set(ended[: max(0, len(ended) - MOST_ENDED)])
         while len(body := self._encoded(gone)) > MOST_BYTES and len(gone) < len(ended):
@@ -126,7 +132,7 @@ class History(BaseModel):
 
 
 def decode_history(name: str, body: bytes) -> History:
-    """Raises UnknownFormat for one that only a newer version understands."""
+    """Decode a stored history; raises UnknownFormat if only a newer version understands it."""
     try:
         return History.model_validate_json(body)
     except ValidationError as error:
@@ -134,7 +140,7 @@ def decode_history(name: str, body: bytes) -> History:
 
 
 def run_key(rule: str, at_ms: int) -> str:
-    """The key of the run's task: the same one however often the run is made."""
+    """Return the key of the run's task, which is the same however often the run is made."""
     return f"rule-{rule}-{iso_utc(at_ms)}"
 
 

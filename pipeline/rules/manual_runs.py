@@ -1,4 +1,4 @@
-"""A run that somebody asks for by hand: now, or once more for a time that was due."""
+"""Requests runs by hand, now or once more for a time that was due, and waits for their end."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from collections.abc import Callable
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.leader import Leader
-from pushlane.pipeline.rules.clock import Clock
 from pushlane.pipeline.rules.history import History, Run, RunState, iso_utc
 from pushlane.pipeline.rules.rule import Rule
-from pushlane.pipeline.rules.rule_scheduler import LEASE, RuleScheduler, RunId
+from pushlane.pipeline.rules.rule_scheduler import LEASE, Clock, RuleScheduler, RunId
 from pushlane.pipeline.rules.rule_store import RuleStore
-from pushlane.pipeline.rules.run_transitions import ask, withdraw
+from pushlane.pipeline.rules.run_transitions import request_run, withdraw_run
 from pushlane.pipeline.rules.runner import Expand, Runner
 
 _LOOK_S = 1.0
 
 
-async def ask_now(book: RuleStore, name: str, now_ms: int) -> int:
-    """A run of its own, however many are asked for at once; the time that it is known by.
+async def request_now(store: RuleStore, name: str, now_ms: int) -> int:
+    """Request a run of its own, and return the time that it is known by.
 
-    That is never a whole second: those are times of schedules.
+    That time is never a whole second, since those are times of schedules.
     """
-    await book.page(name)
+    await store.record(name)
     asked: list[int] = []
 
     def edit(history: History) -> History:
@@ -33,37 +32,37 @@ async def ask_now(book: RuleStore, name: str, now_ms: int) -> int:
         while at_ms % 1000 == 0 or history.find(at_ms):
             at_ms += 1
         asked.append(at_ms)
-        return ask(at_ms)(history)
+        return request_run(at_ms)(history)
 
-    await book.change_history(name, edit)
+    await store.change_history(name, edit)
     return asked[-1]
 
 
-async def ask_again(book: RuleStore, name: str, at_ms: int, now_ms: int) -> int:
-    """The run of a time that was due, which is made only if it was not made yet.
+async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) -> int:
+    """Request the run of a time that was due, which is made only if it was not made yet.
 
     Raises:
         BadInput: the rule was not due then, or there is no such rule.
     """
-    page = await book.page(name)
-    if page.history.find(at_ms) is None:
-        _require_due(page.rule, at_ms, now_ms)
-    await book.change_history(name, ask(at_ms))
+    record = await store.record(name)
+    if record.history.find(at_ms) is None:
+        _require_due(record.rule, at_ms, now_ms)
+    await store.change_history(name, request_run(at_ms))
     return at_ms
 
 
-async def see_through(
+async def wait_for_end(
     backend: Backend, wanted: RunId, expand: Expand, clock: Clock, tell: Callable[[str], None]
 ) -> Run:
-    """Until the run has ended: carried out here, or by the process that leads the rules."""
-    book = RuleStore(backend.documents)
-    runner = Runner(book, backend.registry, expand, clock.now_ms)
+    """Wait until the run has ended, made here or by the process that leads the rules."""
+    store = RuleStore(backend.documents)
+    runner = Runner(store, backend.registry, expand, clock.now_ms)
     told = ""
-    while (run := await _found(book, wanted)).state.is_open:
+    while (run := await _found(store, wanted)).state.is_open:
         leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-        scheduler = RuleScheduler(book, runner, leader, clock, only=wanted)
+        scheduler = RuleScheduler(store, runner, leader, clock, only=wanted)
         await scheduler.run(once=True)
-        run = await _found(book, wanted)
+        run = await _found(store, wanted)
         waits = _waits(run, scheduler.leads)
         if waits and waits != told:
             told = waits
@@ -73,13 +72,13 @@ async def see_through(
     return run
 
 
-async def give_up(book: RuleStore, wanted: RunId) -> None:
-    """Whoever asked has gone: a run that did not begin is not made."""
-    await book.change_history(wanted.rule, withdraw(wanted.at_ms))
+async def withdraw_request(store: RuleStore, wanted: RunId) -> None:
+    """Withdraw a requested run that has not begun, because nobody waits for it any more."""
+    await store.change_history(wanted.rule, withdraw_run(wanted.at_ms))
 
 
 def _waits(run: Run, leads: bool) -> str:
-    """Why the run has not ended; empty when it has."""
+    """Return why the run has not ended; empty if it has, or is about to begin here."""
     if run.state is RunState.WAITING:
         return f"it is tried again at {iso_utc(run.retry_at_ms)}: {run.reason}"
     if run.state.is_open and not leads:
@@ -87,8 +86,8 @@ def _waits(run: Run, leads: bool) -> str:
     return "this run waits for an earlier one of its rule" if run.state.is_open else ""
 
 
-async def _found(book: RuleStore, wanted: RunId) -> Run:
-    run = (await book.history(wanted.rule)).find(wanted.at_ms)
+async def _found(store: RuleStore, wanted: RunId) -> Run:
+    run = (await store.history(wanted.rule)).find(wanted.at_ms)
     if run is None:
         raise BadInput(f"rule {wanted.rule!r} was removed before its run ended")
     return run

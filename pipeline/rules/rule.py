@@ -1,6 +1,7 @@
-"""A rule: which recipients get which pushes when, and how many at most. Frozen, validated once.
+"""A rule says which recipients get which pushes when, and how many at most.
 
-It holds what it needs by value: a task spec that changes later changes no rule.
+It is frozen and validated once, and holds its task by value: a task spec file that changes later
+changes no rule.
 """
 
 from __future__ import annotations
@@ -57,23 +58,25 @@ class Rule(BaseModel):
         return CronSchedule(self.cron, self.zone)
 
     def changed(self, **fields: Any) -> Rule:
-        """The rule after a change of fields that are valid already."""
+        """Return the rule after a change of fields that are valid already."""
         return self.model_copy(update={**fields, "revision": self.revision + 1})
 
     def replacing(self, old: Rule) -> Rule:
-        """In place of an older one: paused if that was, and due since then on the same schedule."""
+        """Return this rule in place of an older one: it stays paused, and keeps an equal
+        schedule's start.
+        """
         is_same = (self.cron, self.zone) == (old.cron, old.zone)
         fields = {"paused": self.paused or old.paused, "revision": old.revision + 1}
         return self.model_copy(update={**fields, **({"since_ms": old.since_ms} if is_same else {})})
 
     def held(self, paused: bool, now_ms: int) -> Rule:
-        """Paused, or due again from now on."""
+        """Return the rule paused, or due again from now on."""
         if paused == self.paused:
             return self
         return self.changed(paused=paused, since_ms=self.since_ms if paused else now_ms)
 
     def shown(self) -> dict[str, Any]:
-        """What people may see: without passwords and the like."""
+        """Return the fields as people may see them, without passwords and the like."""
         options = {
             name: MASK if _SECRET.search(name) else masked(value)
             for name, value in self.options.items()
@@ -87,7 +90,7 @@ class Rule(BaseModel):
 
 
 def decode_rule(name: str, body: bytes) -> Rule:
-    """Raises UnknownFormat for one that only a newer version understands."""
+    """Decode a stored rule; raises UnknownFormat if only a newer version understands it."""
     try:
         return Rule.model_validate_json(body)
     except ValidationError as error:
@@ -95,7 +98,7 @@ def decode_rule(name: str, body: bytes) -> Rule:
 
 
 def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
-    """A new rule, due from now on.
+    """Make a new rule that is due from now on.
 
     Raises:
         BadInput: a name, field, schedule or size that cannot be; says which and what it may be.
@@ -122,7 +125,7 @@ def make_rule(name: str, fields: Mapping[str, Any], now_ms: int) -> Rule:
 
 
 def _bad_field(name: str, error: ValidationError) -> BadInput:
-    """Names the field; of its value nothing, since it may be a text for people or a password."""
+    """Return an error that names the field without its value, which may be a password."""
     found = error.errors(include_input=False)[0]
     field = str(found["loc"][0])
     if found["type"] == "missing":

@@ -1,24 +1,25 @@
-"""Leads the rules: writes down what comes due, and has one run at a time carried out.
+"""Leads the rules: notes what comes due, and carries out one run at a time.
 
-Whoever holds the lease does it; the others stand by. A leader that loses the lease stops its run
-where it is, for the next one to go on with.
+The process that holds the lease does this, and the others stand by. A leader that loses the lease
+stops its run where it is, and the next leader resumes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.ports import Fence
-from pushlane.pipeline.rules.clock import Clock
-from pushlane.pipeline.rules.due import next_due_ms, note_due
+from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState
-from pushlane.pipeline.rules.rule_store import Page, RuleStore
+from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 from pushlane.pipeline.rules.runner import Runner
 
 log = logging.getLogger("pushlane.rules")
@@ -34,17 +35,17 @@ class RunId(NamedTuple):
 
 
 class RuleScheduler:
-    """With `only`, no run but that one is carried out; what comes due is still written down."""
+    """Notes and runs what is due while it leads; with `only`, no other run is carried out."""
 
     def __init__(
         self,
-        book: RuleStore,
+        store: RuleStore,
         runner: Runner,
         leader: Leader,
         clock: Clock,
         only: RunId | None = None,
     ) -> None:
-        self._book = book
+        self._store = store
         self._runner = runner
         self._leader = leader
         self._clock = clock
@@ -61,12 +62,12 @@ class RuleScheduler:
         return self._fence is not None
 
     def stop(self) -> None:
-        """End soon: a run under way is left for whoever leads next."""
+        """Make `run` end soon; a run under way is left for the next leader."""
         self._stopping = True
         self._wake.set()
 
     async def run(self, *, once: bool = False) -> None:
-        """Until stopped; or `once`, until nothing is left to do now, or another process leads.
+        """Lead until stopped; or `once`, until nothing is left to do now or another process leads.
 
         Raises:
             Unreachable: a service does not answer; only `once`, else it is waited for.
@@ -83,7 +84,7 @@ class RuleScheduler:
             await self._resign()
 
     async def _look(self) -> float:
-        """One look at the lease and the rules; how long to wait for the next one, in seconds."""
+        """Check the lease and the rules once, and return the seconds until the next check."""
         try:
             wait_s = await self._lead()
         except Unreachable as error:
@@ -106,26 +107,26 @@ class RuleScheduler:
         if fence is None:
             return LOOK_S
         await self._collect()
-        pages = [await self._noted(page, fence) for page in await self._book.pages()]
-        if self._current is None and (chosen := self._choose(pages)):
+        records = [await self._noted(record, fence) for record in await self._store.records()]
+        if self._current is None and (chosen := self._choose(records)):
             self._begin(chosen, fence)
-        return self._wait_s(pages)
+        return self._wait_s(records)
 
-    async def _noted(self, page: Page, fence: Fence) -> Page:
-        """With what came due written down."""
-        rule, now_ms = page.rule, self._clock.now_ms()
+    async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:
+        """Store what came due for this rule, and return its record after that."""
+        rule, now_ms = record.rule, self._clock.now_ms()
         noted = partial(note_due, rule, now_ms=now_ms, fence=fence.number)
-        if noted(page.history) == page.history:
-            return page
-        return Page(rule, await self._book.change_history(rule.name, noted))
+        if noted(record.history) == record.history:
+            return record
+        return RuleRecord(rule, await self._store.change_history(rule.name, noted))
 
-    def _choose(self, pages: Iterable[Page]) -> RunId | None:
-        """What was begun goes first, then what has been due for longest."""
+    def _choose(self, records: Iterable[RuleRecord]) -> RunId | None:
+        """Choose the next run: a begun one first, then the one that is due for longest."""
         ready = [
-            (not run.has_begun, run.at_ms, page.rule.name)
-            for page in pages
-            for run in _ready(page, self._clock.now_ms())
-            if self._only in (None, (page.rule.name, run.at_ms))
+            (not run.has_begun, run.at_ms, record.rule.name)
+            for record in records
+            for run in _ready(record, self._clock.now_ms())
+            if self._only in (None, (record.rule.name, run.at_ms))
         ]
         if not ready:
             return None
@@ -137,14 +138,14 @@ class RuleScheduler:
         self._current = asyncio.create_task(work, name=f"rule {chosen.rule}")
         self._current.add_done_callback(lambda _: self._wake.set())
 
-    def _wait_s(self, pages: Iterable[Page]) -> float:
-        """At most a look's time: rules change, and the lease has to be kept."""
+    def _wait_s(self, records: Iterable[RuleRecord]) -> float:
+        """Return the seconds until something is due, at most those until the next look."""
         now_ms = self._clock.now_ms()
-        times = [at_ms for page in pages for at_ms in _times(page) if at_ms > now_ms]
+        times = [at_ms for record in records for at_ms in _times(record) if at_ms > now_ms]
         return min([LOOK_S, *((at_ms - now_ms) / 1000 for at_ms in times)])
 
     async def _collect(self) -> None:
-        """Take note of how the current run came out, when it has."""
+        """Handle the errors of the current run if it has ended."""
         if self._current is None or not self._current.done():
             return
         current, self._current = self._current, None
@@ -172,16 +173,37 @@ class RuleScheduler:
             log.warning("the lease could not be given back", extra={"action": "service_lost"})
 
 
-def _ready(page: Page, now_ms: int) -> list[Run]:
-    """The runs of a rule that can be carried out now: one after the other."""
-    begun = [run for run in page.history.open if run.has_begun]
+def _ready(record: RuleRecord, now_ms: int) -> list[Run]:
+    """Return the runs of a rule that can be carried out now; a rule has one run at a time."""
+    begun = [run for run in record.history.open if run.has_begun]
     if not begun:
-        return page.history.open
+        return record.history.open
     return [run for run in begun if run.state is RunState.RUNNING or run.retry_at_ms <= now_ms]
 
 
-def _times(page: Page) -> list[int]:
-    """When there may be something to do for a rule."""
-    due_ms = next_due_ms(page.rule, page.history)
-    retries = [run.retry_at_ms for run in page.history.open if run.state is RunState.WAITING]
+def _times(record: RuleRecord) -> list[int]:
+    """Return the times at which there may be something to do for a rule."""
+    due_ms = next_due_ms(record.rule, record.history)
+    retries = [run.retry_at_ms for run in record.history.open if run.state is RunState.WAITING]
     return [*retries, *([] if due_ms is None else [due_ms])]
+
+
+class Clock(Protocol):
+    """The time and waiting for it, so that tests can use a fake clock."""
+
+    def now_ms(self) -> int:
+        """Return the time in Unix milliseconds."""
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Wait until the event is set, but at most this long."""
+
+
+class RealClock:
+    """The clock of the operating system and the event loop."""
+
+    def now_ms(self) -> int:
+        return task_transitions.now_ms()
+
+    async def wait(self, event: asyncio.Event, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), timeout_s)

@@ -1,11 +1,11 @@
-"""Where rules and their histories are kept: on the backend's shelf, changed by compare and set."""
+"""Keeps rules and their histories in the backend's document store, changed by compare and set."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.once import Once
@@ -19,46 +19,49 @@ log = logging.getLogger("pushlane.shelf")
 _RULE = "rule"
 _HISTORY = "rule-history"
 _MOST_TRIES = 100
+T = TypeVar("T")
 
 
-class Page(NamedTuple):
-    """A rule with what became of its runs."""
+class RuleRecord(NamedTuple):
+    """A rule with the history of its runs."""
 
     rule: Rule
     history: History
 
 
 class RuleStore:
+    """Rules by name, each with its history."""
+
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
         self._once = Once(log)
 
-    async def pages(self) -> list[Page]:
-        """All rules, by name; but those that only a newer version understands."""
+    async def records(self) -> list[RuleRecord]:
+        """Return all rules by name, except those that only a newer version understands."""
         rules = await self._documents.list(_RULE)
         kept = {one.name: one.body for one in await self._documents.list(_HISTORY)}
-        pages: list[Page] = []
+        records: list[RuleRecord] = []
         for name, _, body in rules:
             try:
                 history = decode_history(name, kept[name]) if name in kept else History()
-                pages.append(Page(decode_rule(name, body), history))
+                records.append(RuleRecord(decode_rule(name, body), history))
             except UnknownFormat as error:
                 self._once.tell(name, error)
-        return pages
+        return records
 
-    async def page(self, name: str) -> Page:
-        """Raises BadInput when there is no such rule; says which is near."""
+    async def record(self, name: str) -> RuleRecord:
+        """Return the rule of this name; raises BadInput, with a similar name, if there is none."""
         found = await self._documents.get(_RULE, name)
         if found is None:
             raise await self._unknown(name)
-        return Page(decode_rule(name, found.body), await self.history(name))
+        return RuleRecord(decode_rule(name, found.body), await self.history(name))
 
     async def history(self, name: str) -> History:
         found = await self._documents.get(_HISTORY, name)
         return decode_history(name, found.body) if found else History()
 
     async def add(self, rule: Rule) -> None:
-        """Raises BadInput when there is a rule of this name."""
+        """Store a new rule; raises BadInput if there is a rule of this name."""
         if await self._documents.get(_RULE, rule.name) is None:
             await self._documents.remove(_HISTORY, rule.name)  # of one that was removed
         if await self._documents.put(_RULE, rule.name, rule.encode(), None) is None:
@@ -68,43 +71,60 @@ class RuleStore:
             )
 
     async def replace(self, rule: Rule) -> None:
-        """In place of the rule of this name, when there is one."""
+        """Store the rule in place of one of this name, or as a new one if there is none."""
         if await self._documents.get(_RULE, rule.name) is None:
             await self.add(rule)
         else:
             await self.change(rule.name, rule.replacing)
 
     async def change(self, name: str, edit: Callable[[Rule], Rule]) -> Rule:
-        """Raises BadInput when there is no such rule."""
-        for attempt in range(_MOST_TRIES):
-            found = await self._documents.get(_RULE, name)
-            if found is None:
-                raise await self._unknown(name)
-            old = decode_rule(name, found.body)
-            rule = edit(old)
-            if rule == old or await self._documents.put(_RULE, name, rule.encode(), found.version):
-                return rule
-            await _pause(attempt)
-        raise _crowded(name)
+        """Apply `edit` to the stored rule and return the result; raises BadInput for no rule."""
+
+        def edited(body: bytes | None) -> tuple[Rule | None, bytes | None]:
+            old = decode_rule(name, body) if body else None
+            rule = edit(old) if old else None
+            return rule, rule.encode() if rule and rule != old else None
+
+        rule = await self._change(_RULE, name, edited)
+        if rule is None:
+            raise await self._unknown(name)
+        return rule
 
     async def change_history(self, name: str, edit: Callable[[History], History]) -> History:
-        """What `edit` raises is passed on; it may run again on a newer history."""
-        for attempt in range(_MOST_TRIES):
-            found = await self._documents.get(_HISTORY, name)
-            old = decode_history(name, found.body) if found else History()
-            new = edit(old)
-            version = found.version if found else None
-            if new == old or await self._documents.put(_HISTORY, name, new.encode(), version):
-                return new
-            await _pause(attempt)
-        raise _crowded(name)
+        """Apply `edit` to the stored history and return the result; it may be applied twice."""
+
+        def edited(body: bytes | None) -> tuple[History, bytes | None]:
+            old = decode_history(name, body) if body else History()
+            history = edit(old)
+            return history, history.encode() if history != old else None
+
+        return await self._change(_HISTORY, name, edited)
 
     async def remove(self, name: str) -> None:
-        """Raises BadInput when there is no such rule."""
+        """Remove the rule and its history; raises BadInput if there is no such rule."""
         if await self._documents.get(_RULE, name) is None:
             raise await self._unknown(name)
         await self._documents.remove(_RULE, name)
         await self._documents.remove(_HISTORY, name)
+
+    async def _change(
+        self, kind: str, name: str, edited: Callable[[bytes | None], tuple[T, bytes | None]]
+    ) -> T:
+        """Store the body that `edited` makes of the stored one, and return its other result.
+
+        It is called again with a newer body if another process was faster. A body of None means
+        that nothing is to be stored.
+        """
+        for attempt in range(_MOST_TRIES):
+            found = await self._documents.get(kind, name)
+            result, body = edited(found.body if found else None)
+            version = found.version if found else None
+            if body is None or await self._documents.put(kind, name, body, version):
+                return result
+            await asyncio.sleep(min(0.001 * 2**attempt, 0.1))  # who was faster is done soon
+        raise TaskConflict(
+            f"rule {name!r} is under change by other processes; see which still run, then try again"
+        )
 
     async def _unknown(self, name: str) -> BadInput:
         known = [one.name for one in await self._documents.list(_RULE)]
@@ -112,14 +132,3 @@ class RuleStore:
             f"there is no rule {name!r}{did_you_mean(name, known)} (`pushlane rules list` lists "
             "them)"
         )
-
-
-async def _pause(attempt: int) -> None:
-    """Whoever was faster is done soon."""
-    await asyncio.sleep(min(0.001 * 2**attempt, 0.1))
-
-
-def _crowded(name: str) -> TaskConflict:
-    return TaskConflict(
-        f"rule {name!r} is under change by other processes; see which still run, then try again"
-    )

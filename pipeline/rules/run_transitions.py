@@ -1,6 +1,6 @@
-"""The steps of a run, as changes of a history: it begins, and ends or is to be tried again. Pure.
+"""The transitions of a run, as pure changes of a history: it begins, and ends or waits for a retry.
 
-A change is refused with Superseded when another leader has begun the run since.
+A transition raises Superseded if another leader has begun the run since.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pushlane.lanes.errors import BadInput, Superseded
-from pushlane.pipeline.rules.due import overdue
+from pushlane.pipeline.rules.due_runs import overdue
 from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState
 from pushlane.pipeline.rules.rule import Rule
 
@@ -20,9 +20,9 @@ Edit = Callable[[History], History]
 
 
 def begin(rule: Rule, at_ms: int, fence: int, now_ms: int) -> Edit:
-    """The run goes to this leader: begun with the rule as it is now, or gone on with as it was.
+    """Begin the run for this leader with the rule as it is now, or resume it with the rule it had.
 
-    It ends at once when it may not begin: its rule is paused, or has spent its budget.
+    The run ends at once if its rule is paused or has spent its budget.
     """
 
     def edit(history: History) -> History:
@@ -49,7 +49,7 @@ def end(
     task_id: str = "",
     total: int | None = None,
 ) -> Edit:
-    """`total` is how many pushes it put on a lane; None when that is not known."""
+    """End the run; `total` is how many pushes it published, None if that is not known."""
 
     def edit(history: History) -> History:
         run = _ours(history, at_ms, fence)
@@ -59,8 +59,8 @@ def end(
     return edit
 
 
-def try_again(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
-    """After a failure that may pass: 30 s later, then four times as long each time."""
+def retry_later(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
+    """Let a failed run wait for a retry: 30 s first, then four times as long each time."""
 
     def edit(history: History) -> History:
         run = _ours(history, at_ms, fence)
@@ -76,10 +76,10 @@ def try_again(at_ms: int, fence: int, now_ms: int, reason: str) -> Edit:
     return edit
 
 
-def ask(at_ms: int) -> Edit:
-    """Somebody wants this run, scheduled or not. One that is open or done stays as it is.
+def request_run(at_ms: int) -> Edit:
+    """Add a run that somebody wants, scheduled or not; one that is open or done stays as it is.
 
-    Raises BadInput when too many wait already.
+    The change raises BadInput if too many runs wait already.
     """
 
     def edit(history: History) -> History:
@@ -95,8 +95,8 @@ def ask(at_ms: int) -> Edit:
     return edit
 
 
-def withdraw(at_ms: int) -> Edit:
-    """Whoever asked for the run has gone before it began."""
+def withdraw_run(at_ms: int) -> Edit:
+    """Remove a requested run that has not begun."""
 
     def edit(history: History) -> History:
         run = history.find(at_ms)
@@ -135,7 +135,7 @@ def _again(history: History, run: Run, fence: int, now_ms: int) -> History:
 
 
 def _settled(history: History, run: Run, ended: Run) -> History:
-    """With what the run may have put on a lane counted for the day that it began on."""
+    """Add what the run may have published to the budget of the day on which it began."""
     spent = ended.total if ended.total is not None else run.most or 0
     history = history.with_runs(ended)
     if not spent or run.rule is None:

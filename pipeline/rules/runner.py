@@ -1,7 +1,7 @@
-"""Carries out one run: writes down that it begins, expands it, writes down how it ended.
+"""Carries out one run: stores that it begins, expands it, and stores how it ended.
 
-Killed anywhere, it is carried out again under the same key by whoever leads then. How an audience
-is expanded is handed in.
+After a kill at any point, the next leader carries it out again under the same key. The function
+that expands an audience is passed in.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownTask, UserError
 from pushlane.lanes.ports import Registry
-from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
+from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
 from pushlane.pipeline.rules.rule import Rule
 from pushlane.pipeline.rules.rule_store import RuleStore
-from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, try_again
+from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, retry_later
 
 log = logging.getLogger("pushlane.rules")
 
 
 @dataclass(frozen=True)
 class RunOrder:
-    """What is to be expanded: more pushes than `most` are to be refused with TooMany.
+    """An order to expand a rule, which is refused with AudienceTooLarge above `most` pushes.
 
-    An order of the same key goes on where the last one stopped, with the audience it had then.
+    An order of the same key resumes where the last one stopped, with the audience it had then.
     """
 
     rule: Rule
@@ -35,7 +35,7 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class Expanded:
-    """The sealed task, and how many pushes it has."""
+    """The sealed task of a run, and how many pushes it has."""
 
     task_id: str
     total: int
@@ -45,28 +45,30 @@ Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
 class Runner:
+    """Carries out runs that are noted in the store."""
+
     def __init__(
-        self, book: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
+        self, store: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
     ) -> None:
-        self._book = book
+        self._store = store
         self._registry = registry
         self._expand = expand
         self._now_ms = now_ms
 
     async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
-        """The run of this rule, as the leader of this number.
+        """Carry out the run of this rule and time, as the leader of this fence.
 
         Raises:
             Superseded: another leader has taken the run over.
             Unreachable: the shelf does not answer; the run is still as it was last written down.
         """
-        rule = (await self._book.page(name)).rule
+        rule = (await self._store.record(name)).rule
         started = begin(rule, at_ms, fence, self._now_ms())
-        run = (await self._book.change_history(name, started)).find(at_ms)
+        run = (await self._store.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
             _say(name, run)
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
-            run = (await self._book.change_history(name, ended)).find(at_ms)
+            run = (await self._store.change_history(name, ended)).find(at_ms)
         if run is not None:
             _say(name, run)
 
@@ -89,12 +91,12 @@ class Runner:
 
     async def _failed(self, order: RunOrder, run: Run, reason: str, *, may_pass: bool) -> Edit:
         if may_pass and run.failures + 1 < MOST_FAILURES:
-            return try_again(run.at_ms, run.fence, self._now_ms(), reason)
+            return retry_later(run.at_ms, run.fence, self._now_ms(), reason)
         task_id, total = await self._published(order.key)
         return self._ended(run, RunState.FAILED, reason, task_id=task_id, total=total)
 
     async def _published(self, key: str) -> tuple[str, int | None]:
-        """The task that the run has made, and how many pushes it has; None when nobody knows."""
+        """Return the task that the run has made, and its pushes, None if that is not known."""
         try:
             task = await self._registry.get(key)
         except UnknownTask:

@@ -1,10 +1,10 @@
 """The store of receipts: Parquet tables whose files count once a manifest names them.
 
-Plain Python and JSON, without Spark: `open_store` for who reads, `StoreWriter` for the one who
-writes. A reader sees one moment, however long it reads.
+It is plain Python and JSON without Spark: `open_store` is for readers, `StoreWriter` for the one
+writer. A reader sees one moment, however long it reads.
 """
 
-from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.files import CorruptStore, StoreBusy
 from pushlane.pipeline.store.layout import Generation
 from pushlane.pipeline.store.manifest import (
     FileCounts,

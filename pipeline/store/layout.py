@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pushlane.lanes.durable import write_durably
-from pushlane.pipeline.store.errors import CorruptStore
+from pushlane.pipeline.store.files import CorruptStore
 
 _CURRENT = "CURRENT"
 _GENERATION = "gen-"
@@ -24,7 +24,7 @@ _BATCH = re.compile(r"/batch=(\d+)(?:-\w+)?/")
 
 @dataclass(frozen=True)
 class Generation:
-    """One complete store; a replay makes another beside it."""
+    """One complete store in a folder of its own; a replay makes another generation beside it."""
 
     root: Path
     name: str
@@ -45,7 +45,7 @@ class Generation:
         return self.folder / table
 
     def batch_folders(self, table: str, batch: str) -> list[Path]:
-        """Everything that was written of a table under this name, or pattern of names."""
+        """Return all folders of a table that were written under this batch name or name pattern."""
         folder = self.table(table)
         above = ("", "day=*/", "day=*/hour=*/", "unit=*/")
         found = (folder.glob(f"{each}batch={batch}") for each in above)
@@ -53,7 +53,7 @@ class Generation:
 
 
 def current(root: Path) -> Generation | None:
-    """The generation that counts; None when there is no store yet.
+    """Return the generation that counts; None if there is no store yet.
 
     Raises:
         CorruptStore: CURRENT names nothing that is there.
@@ -68,18 +68,18 @@ def current(root: Path) -> Generation | None:
 
 
 def make_current(generation: Generation) -> None:
-    """From now on this one counts."""
+    """Make this generation the one that counts from now on."""
     generation.root.mkdir(parents=True, exist_ok=True)
     write_durably(generation.root / _CURRENT, generation.name.encode())
 
 
 def became_current_at_ms(root: Path) -> int:
-    """Since when the one that counts does; who has opened the store earlier may read another."""
+    """Return since when the current generation counts; older readers may have another one open."""
     return (root / _CURRENT).stat().st_mtime_ns // 1_000_000
 
 
 def next_generation(root: Path) -> Generation:
-    """One that was never there, empty."""
+    """Make an empty generation under a name that was never used."""
     taken = [int(path.name.removeprefix(_GENERATION)) for path in root.glob(f"{_GENERATION}*")]
     made = Generation(root, f"{_GENERATION}{max(taken, default=0) + 1:06d}")
     made.manifests.mkdir(parents=True)
@@ -87,12 +87,12 @@ def next_generation(root: Path) -> Generation:
 
 
 def local_uri(path: Path) -> str:
-    """As Spark takes it: it does not decode what a URI would encode."""
+    """Return a path as Spark takes it, which does not decode what a URI would encode."""
     return f"file://{path.resolve()}"
 
 
 def new_batch_name(number: int) -> str:
-    """Of the folders that the manifest of this number names; another one each time.
+    """Return a new name for the folders of the manifest with this number; each call gives another.
 
     Workers of a driver that was killed may still write under the name that it had.
     """
@@ -100,11 +100,11 @@ def new_batch_name(number: int) -> str:
 
 
 def batch_names(number: int) -> tuple[str, ...]:
-    """Patterns of all names that this number was ever given."""
+    """Return patterns of all names that this number was ever given."""
     return f"{number:09d}", f"{number:09d}-*"
 
 
 def batch_of(path: str) -> int | None:
-    """The number of the manifest that has first named a file."""
+    """Return the number of the manifest that first named a file; None if the path has none."""
     found = _BATCH.search(path)
     return int(found[1]) if found else None

@@ -1,8 +1,8 @@
-"""Manifests: what counts in a store, one JSON document for each change, numbered from 1.
+"""Manifests say what counts in a store: one JSON document for each change, numbered from 1.
 
-A manifest says what came and what went; now and then a checkpoint says all that is there, so that
-opening a store reads one checkpoint and the few manifests after it. Each appears whole or not at
-all, and a manifest once: of two processes that write the same number, one is refused.
+A manifest lists the files that came and went; now and then a checkpoint lists all files, so that
+opening a store reads one checkpoint and the few manifests after it. Each is written atomically, and
+each number only once: of two processes that write the same number, one is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from pushlane.lanes.durable import create_durably, write_durably
 from pushlane.lanes.errors import BadInput
-from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.files import CorruptStore, StoreBusy
 
 VERSION = 1
 _DIGITS = 12
@@ -38,7 +38,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class FileCounts(msgspec.Struct, frozen=True):
-    """What was read: bodies of the log, receipts in them, repeats dropped, bodies set aside."""
+    """Counts of what was read: log bodies, their receipts, dropped repeats, and unusable bodies."""
 
     bodies: int = 0
     receipts: int = 0
@@ -57,8 +57,8 @@ class FileCounts(msgspec.Struct, frozen=True):
 class Interval(msgspec.Struct, frozen=True):
     """A batch whose detail rows are a sample: its bounds in the log, and in time.
 
-    `rate` is the share of delivered pushes that were kept. `state` is `sampled` until the full
-    rows are back (`restored`), or the log keeps them no more (`gone`).
+    `rate` is the share of delivered pushes that were kept. `state` is `sampled` until the full rows
+    are back (`restored`), or the log no longer has them (`gone`).
     """
 
     batch: int
@@ -72,8 +72,10 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Receipts that the log had dropped before they were read: a partition, where it was read to,
-    and where it goes on. They came after `since_ms`, the last batch, and were missed at `at_ms`.
+    """Receipts of a partition that the log dropped before they were read.
+
+    `start` is where the partition was read to, `end` where it continues. The receipts came after
+    `since_ms`, the last batch, and were missed at `at_ms`.
     """
 
     partition: int
@@ -84,7 +86,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One change. `kind` is batch, gap, compact or backfill; the counts are what it adds."""
+    """One change of the store; `kind` is batch, gap, compact or backfill, `counts` what it adds."""
 
     number: int
     kind: str
@@ -102,8 +104,8 @@ class Manifest(msgspec.Struct, frozen=True):
 class StoreState(msgspec.Struct, frozen=True):
     """All that counts after a manifest.
 
-    `retired` are files that no longer count, with the time since when: a reader may have them open.
-    `gaps` are the last 1,000.
+    `retired` maps files that no longer count, but may still be open in a reader, to the time since
+    when. `gaps` holds the last 1,000.
     """
 
     number: int = 0
@@ -119,7 +121,7 @@ class StoreState(msgspec.Struct, frozen=True):
     version: int = VERSION
 
     def after(self, manifest: Manifest) -> StoreState:
-        """With one more change."""
+        """Return the state after one more change."""
         is_batch = manifest.kind == "batch"
         files = _changed(self.files, manifest)
         intervals = self.intervals | {each.batch: each for each in manifest.intervals}
@@ -138,7 +140,7 @@ class StoreState(msgspec.Struct, frozen=True):
 
     @property
     def pending(self) -> list[Interval]:
-        """Batches whose full rows are still to be put back, oldest first."""
+        """Return the batches whose full rows are still to be restored, oldest first."""
         return [each for _, each in sorted(self.intervals.items()) if each.state == "sampled"]
 
 
@@ -156,7 +158,7 @@ def _changed(
 def _left(
     intervals: dict[int, Interval], files: dict[str, dict[str, FileEntry]]
 ) -> dict[int, Interval]:
-    """Those that say something of the rows that are kept, or are still to be filled up."""
+    """Keep the intervals that describe kept rows, or are still to be restored."""
     oldest_ms = min((each.min_ms for each in files.get("detail", {}).values()), default=sys.maxsize)
     return {
         batch: each
@@ -173,7 +175,7 @@ def _retired(retired: dict[str, int], manifest: Manifest) -> dict[str, int]:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Publish it: it is there, whole and durable, when this returns.
+    """Publish the manifest, which is there, whole and durable, when this returns.
 
     Raises:
         StoreBusy: there is one of this number, or the file was taken away by who writes now.
@@ -202,7 +204,7 @@ def write_checkpoint(folder: Path, state: StoreState) -> None:
 
 
 def read_state(folder: Path) -> StoreState:
-    """All that counts now.
+    """Read all that counts now.
 
     Raises:
         CorruptStore: a manifest cannot be read, or one is missing; says which.
@@ -222,12 +224,12 @@ def read_state(folder: Path) -> StoreState:
 
 
 def manifests_before(folder: Path, number: int) -> list[Path]:
-    """Manifests and checkpoints that nobody needs who starts from the checkpoint of `number`."""
+    """Return the files that are not needed to start from the checkpoint of this number."""
     return [path for path in folder.glob("*.json") if _number(path) < number]
 
 
 def checkpoint_numbers(folder: Path) -> list[int]:
-    """Oldest first."""
+    """Return the numbers of all checkpoints, oldest first."""
     return sorted(_number(path) for path in folder.glob(f"{_CHECKPOINT}*.json"))
 
 
@@ -253,6 +255,6 @@ def _number(path: Path) -> int:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """What was being written when its process was killed; who still writes it is refused then."""
+    """Remove files of writers that were killed; a writer that still lives is refused by that."""
     for path in folder.glob(".*.json.*"):
         path.unlink(missing_ok=True)

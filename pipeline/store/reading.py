@@ -1,7 +1,7 @@
-"""Reading a store: which files hold what, as of one moment. Never writes, never waits for a writer.
+"""Opens a store for reading: tells which files hold what, as of one moment.
 
-Files that a later manifest replaced stay for a grace time, so that who has opened a store can
-finish with it.
+It never writes, and never waits for a writer. Files that a later manifest replaced stay for a grace
+time, so that a reader that has opened the store can finish.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TableSize:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a store holds, at one moment.
+    """A summary of what a store holds at one moment.
 
-    `positions` is how far the log was read, one a partition; None before the first batch.
+    `positions` is how far the log was read, one text a partition; None before the first batch.
     `intervals` are the batches whose detail rows are, or were, a sample. `gaps` are receipts that
     the log dropped unread.
     """
@@ -58,13 +58,13 @@ class Snapshot:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether some detail rows stand for several."""
+        """Return True if some detail rows stand for several."""
         return any(each.state != "restored" for each in self.intervals)
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store as it was when it was opened; open it again to see what came since."""
+    """A store as it was when it was opened; open it again to see later changes."""
 
     generation: Generation
     state: StoreState
@@ -72,7 +72,7 @@ class Store:
     def entries(
         self, table: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[FileEntry]:
-        """The files of a table that may hold rows of since <= time < until, oldest rows first."""
+        """Return the table's files that may hold rows of since <= time < until, oldest first."""
         assert table in TABLES, table
         found = list(self.state.files.get(table, {}).values())
         if table in TIME_COLUMN:
@@ -82,14 +82,14 @@ class Store:
     def files(
         self, table: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[str]:
-        """The paths of `entries`. Rows outside of the range are in them too: filter by time."""
+        """Return the paths of `entries`; the files may hold rows outside of the range too."""
         folder = self.generation.folder
         return [str(folder / each.path) for each in self.entries(table, since_ms, until_ms)]
 
     def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
-        """Files of all counts: `minutes`, `hours` and `days` together, which have one schema.
+        """Return the files of `minutes`, `hours` and `days` together, which have one schema.
 
-        Each receipt is counted in exactly one of the three: compaction moves what is old from
+        Each receipt is counted in exactly one of the three: compaction moves old counts from
         minutes to hours to days.
         """
         return [path for table in ADDITIVE for path in self.files(table, since_ms, until_ms)]
@@ -111,12 +111,12 @@ class Store:
 
 
 def store_root(settings: Settings) -> Path:
-    """The folder of the store that the settings name."""
+    """Return the folder of the store that the settings name."""
     return settings.reports_dir or settings.data_dir / "reports"
 
 
 def open_store(root: Path) -> Store:
-    """The store as of now.
+    """Open the store as it is now.
 
     Raises:
         BadInput: there is no store in this folder.

@@ -1,7 +1,7 @@
-"""The tables of the store: their columns, as Arrow schemas, and what the time of a row is.
+"""The tables of the store: their columns as Arrow schemas, and the column with a row's time.
 
-A writer gives exactly these columns; a reader may count on them. `minutes`, `hours` and `days` have
-one schema, in which `minute_ms` is the start of the minute, the hour or the day.
+A writer gives exactly these columns, and a reader may count on them. `minutes`, `hours` and `days`
+have one schema, in which `minute_ms` is the start of the minute, the hour or the day.
 """
 
 from __future__ import annotations
@@ -115,6 +115,13 @@ TIME_COLUMN = {
     "quarantine": "at_ms",
 }
 """What the time range of a table's files is about; `seen` has none."""
+
+STAGES = {
+    "wait": ("eligible_at_ms", "dispatched_at_ms"),
+    "delivery": ("dispatched_at_ms", "responded_at_ms"),
+    "total": ("submitted_at_ms", "responded_at_ms"),
+}
+"""The stages of a push in `latency`, each with the times at which it starts and ends."""
 
 LATENCY_BASE = 1.1
 """A bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); -1 those below 1 ms."""

@@ -1,7 +1,7 @@
-"""Writing a store: one process at a time, each change published by one manifest.
+"""Writes a store: one process at a time, each change published by one manifest.
 
-Whoever writes puts files under the name of the next batch, and publishes them; what a crash left
-under that name is thrown away first. Nothing counts before `publish` returns.
+A writer puts files under the name of the next batch, and publishes them; what a crash left under
+that name is removed first. Nothing counts before `publish` returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pushlane.lanes import file_lock
 from pushlane.lanes.durable import sync_below
 from pushlane.lanes.file_lock import FileLock
-from pushlane.pipeline.store.errors import CorruptStore, StoreBusy
+from pushlane.pipeline.store.files import StoreBusy, column_range, read_footer
 from pushlane.pipeline.store.layout import (
     Generation,
     batch_names,
@@ -50,7 +50,7 @@ _LOCK = "LOCK"
 
 
 class StoreWriter:
-    """The one writer of a generation; made by `writing`, which holds the lock."""
+    """The one writer of a generation, made by `writing`, which holds the lock."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
@@ -58,11 +58,11 @@ class StoreWriter:
 
     @property
     def store(self) -> Store:
-        """What counts now."""
+        """Return the store as it counts now."""
         return Store(self.generation, self.state)
 
     def begin(self) -> str:
-        """The name under which to write now; what a crash has left of this number is removed."""
+        """Remove what a crash left of the next number, and return the name to write under now."""
         number = self.state.number + 1
         for table in TABLES:
             for left in batch_names(number):
@@ -71,7 +71,7 @@ class StoreWriter:
         return new_batch_name(number)
 
     def write(self, table: str, rows: pa.Table, name: str) -> None:
-        """One file of a table, straight from Arrow. No rows make no file."""
+        """Write one file of a table from Arrow; no rows make no file."""
         if rows.num_rows:
             folder = self.generation.table(table) / f"batch={name}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class StoreWriter:
         swept: Iterable[str] = (),
         gaps: Iterable[Gap] = (),
     ) -> StoreState:
-        """Make all that was written under the name count, and what is removed not any more.
+        """Make everything written under the name count, and the removed files count no more.
 
         Raises:
             StoreBusy: another process has published this change's number: it writes the store now.
@@ -118,7 +118,7 @@ class StoreWriter:
         return self.state
 
     def _settle(self, name: str, added: Mapping[str, list[FileEntry]]) -> None:
-        """What counts is on the disk before the manifest is; what has no rows is not kept."""
+        """Force the files that will count down to the disk, and remove folders without rows."""
         paths = [each.path for entries in added.values() for each in entries]
         named = {(self.generation.folder / path).parent for path in paths}
         for table in TABLES:
@@ -128,7 +128,10 @@ class StoreWriter:
         sync_below(self.generation.folder, paths)
 
     def _checkpoint(self) -> None:
-        """The one before it stays, for who is reading the list of manifests just now."""
+        """Write a checkpoint and remove old manifests.
+
+        The checkpoint before it stays, for readers that are listing manifests just now.
+        """
         folder = self.generation.manifests
         write_checkpoint(folder, self.state)
         for number in checkpoint_numbers(folder)[-2:-1]:
@@ -138,7 +141,7 @@ class StoreWriter:
 
 @contextmanager
 def writing(root: Path) -> Iterator[StoreWriter]:
-    """The right to write the store, which is made when there is none.
+    """Hold the right to write the store, which is made if there is none.
 
     Raises:
         StoreBusy: another process has it.
@@ -155,7 +158,7 @@ def writing(root: Path) -> Iterator[StoreWriter]:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """The lock goes with the process, however it ends."""
+    """Hold the store's lock, which the system releases with the process, however it ends."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = root / _LOCK
     lock = FileLock(path, 0o644)
@@ -170,12 +173,12 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether somebody writes the store now."""
+    """Return whether a process writes the store now."""
     return file_lock.is_locked(root / _LOCK)
 
 
 def written_files(generation: Generation, table: str, name: str) -> list[FileEntry]:
-    """What lies under this name, with what the files themselves say of their rows.
+    """Return the files written under this name, with the counts and times from their footers.
 
     Raises:
         CorruptStore: a file is no Parquet.
@@ -189,12 +192,10 @@ def written_files(generation: Generation, table: str, name: str) -> list[FileEnt
 
 
 def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
-    """One file. Raises CorruptStore when it is no Parquet."""
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptStore.of(path, "this file is no whole Parquet file") from error
-    low, high = _range(footer, TIME_COLUMN.get(table))
+    """Return the entry of one file; raises CorruptStore if it is no Parquet."""
+    footer = read_footer(path)
+    column = TIME_COLUMN.get(table)
+    low, high = column_range(footer, column) if column and footer.num_rows else (0, 0)
     return FileEntry(
         path=str(path.relative_to(generation.folder)),
         rows=footer.num_rows,
@@ -202,13 +203,3 @@ def written_file(generation: Generation, table: str, path: Path) -> FileEntry:
         min_ms=low,
         max_ms=high,
     )
-
-
-def _range(footer: pq.FileMetaData, column: str | None) -> tuple[int, int]:
-    """The least and the greatest time in a file; (0, 0) for a table without times."""
-    if column is None or not footer.num_rows:
-        return 0, 0
-    place = footer.schema.names.index(column)
-    groups = [footer.row_group(index).column(place) for index in range(footer.num_row_groups)]
-    found = [group.statistics for group in groups]
-    return min(each.min for each in found), max(each.max for each in found)

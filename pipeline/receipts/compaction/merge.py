@@ -1,20 +1,21 @@
-"""The merges of a compaction on Spark: counts are summed, sketches united, events put into rows."""
+"""Merges files of the store on Spark: sums counts, unites sketches, puts events into rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pushlane.pipeline.receipts.dedup import Bits, DedupGroup, as_rows, bitmaps, read_seen, united
 from pushlane.pipeline.receipts.tables import partitioned
-from pushlane.pipeline.store import Generation
-from pushlane.pipeline.store.layout import local_uri
-from pushlane.pipeline.store.schema import TABLES
+from pushlane.pipeline.store import FileEntry, Generation, Store
+from pushlane.pipeline.store.layout import batch_of, local_uri
+from pushlane.pipeline.store.schema import EVENTS, TABLES
 
 _MOST_ROWS = 20_000_000
 _SUMS = ("n", "wait_ms_sum")
@@ -23,7 +24,7 @@ _SUMS = ("n", "wait_ms_sum")
 def read_table(
     spark: SparkSession, generation: Generation, table: str, paths: Sequence[str]
 ) -> DataFrame:
-    """These files of a table, without what their folders say."""
+    """Read these files of a table, without the columns that their folders' names would add."""
     schema = from_arrow_schema(TABLES[table])
     if not paths:
         return spark.createDataFrame([], schema)
@@ -32,7 +33,7 @@ def read_table(
 
 
 def write_counts(rows: DataFrame, folder: Path, unit_ms: int) -> None:
-    """One row for each key and unit of time, one file."""
+    """Write one file with one row for each key and unit of time."""
     keys = [name for name in rows.columns if name not in (*_SUMS, "recipients", "minute_ms")]
     at = F.col("minute_ms")
     whole = (at - F.pmod(at, F.lit(unit_ms))).alias("minute_ms")
@@ -42,14 +43,14 @@ def write_counts(rows: DataFrame, folder: Path, unit_ms: int) -> None:
 
 
 def write_detail(rows: DataFrame, events: DataFrame, folder: Path, name: str) -> None:
-    """One file an hour, with what devices said of the pushes in it."""
+    """Write one file for each hour, with the devices' events in the rows of their pushes."""
     amended = partitioned(with_events(rows, events).repartition(_hour()), name)
     writer = amended.write.mode("append").option("maxRecordsPerFile", _MOST_ROWS)
     writer.partitionBy("day", "hour", "batch").parquet(local_uri(folder))
 
 
 def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
-    """Detail rows with the times of their events; the first of each counts."""
+    """Return detail rows with the times of their events, the first of each kind."""
     said = events.groupBy("task_id", "seq").agg(_first("displayed"), _first("clicked"))
     joined = rows.join(said, ["task_id", "seq"], "left")
     finished = F.col("outcome") != "retry"
@@ -61,15 +62,6 @@ def with_events(rows: DataFrame, events: DataFrame) -> DataFrame:
             for event in ("displayed", "clicked")
         }
     ).select(*rows.columns)
-
-
-def merged_seen(paths: Sequence[str]) -> pa.Table:
-    """All bits of these files."""
-    found: dict[DedupGroup, Bits] = {}
-    for path in paths:
-        for group, bits in bitmaps(read_seen(path)):
-            found[group] = united(found[group], bits) if group in found else bits
-    return as_rows(found)
 
 
 def _sums(columns: Sequence[str]) -> list[Column]:
@@ -85,3 +77,46 @@ def _first(event: str) -> Column:
 
 def _hour() -> Column:
     return F.floor(F.col("responded_at_ms") / 3_600_000)
+
+
+_MOST_TASKS_NAMED = 1_000
+
+
+@dataclass(frozen=True)
+class Amendments:
+    """The files to write again with events, and the events that no row was found for."""
+
+    entries: list[FileEntry]
+    left: pa.Table
+
+
+def find_amendments(
+    spark: SparkSession, store: Store, events: DataFrame, held: set[int]
+) -> Amendments:
+    """Find the detail files of pushes that have events; of the rows only task and seq are read."""
+    entries = {
+        each.path: each for each in store.entries("detail") if batch_of(each.path) not in held
+    }
+    rows = read_table(spark, store.generation, "detail", list(entries))
+    rows = rows.filter(F.col("outcome") != "retry").filter(_of_tasks(events))
+    keys = events.select("task_id", "seq").distinct()
+    named_rows = rows.withColumn("file", F.input_file_name())
+    found = named_rows.join(keys, ["task_id", "seq"], "left_semi")
+    found = found.select("task_id", "seq", "file").persist()
+    try:
+        files = [row["file"] for row in found.select("file").distinct().collect()]
+        left = events.join(found, ["task_id", "seq"], "left_anti").select(*EVENTS.names).toArrow()
+    finally:
+        found.unpersist()
+    named = (unquote(file) for file in files)
+    folder = f"{store.generation.folder.resolve()}/"
+    paths = (file.partition(folder)[2] for file in named)
+    return Amendments([entries[path] for path in paths], left.cast(EVENTS))
+
+
+def _of_tasks(events: DataFrame) -> Column:
+    """Return a filter that lets Parquet skip other tasks' rows, as long as the tasks are few."""
+    found = events.select("task_id").distinct().limit(_MOST_TASKS_NAMED + 1).collect()
+    if len(found) > _MOST_TASKS_NAMED:
+        return F.lit(True)
+    return F.col("task_id").isin([row["task_id"] for row in found])

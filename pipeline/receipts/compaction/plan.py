@@ -1,7 +1,7 @@
-"""What a compaction has to do, decided from the manifest alone. Pure: no Spark, no files.
+"""Plans a compaction from the manifest alone: pure functions, without Spark or files.
 
-Only what is over is merged: an hour of detail rows, a day of counts. Batches whose sampled rows are
-still to be filled up are left alone.
+Only finished time is merged: an hour of detail rows, a day of counts. Batches whose sampled rows
+are still to be restored are left alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Roll:
-    """Rows of these files are summed up by `unit_ms` into another table, or the same one."""
+    """Files whose rows are summed up by `unit_ms` into another table, or the same one."""
 
     source: str
     target: str
@@ -31,15 +31,17 @@ class Roll:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompactionPlan:
+    """The files to merge or roll up by table, and those whose rows are too old to keep."""
+
     detail: list[FileEntry] = field(default_factory=list)
     rolls: list[Roll] = field(default_factory=list)
     seen: list[FileEntry] = field(default_factory=list)
     expired: dict[str, list[FileEntry]] = field(default_factory=dict)
 
 
-def plan(store: Store, settings: Settings, now_ms: int) -> Plan:
-    """For a store as it is now."""
+def plan(store: Store, settings: Settings, now_ms: int) -> CompactionPlan:
+    """Plan the compaction of a store as it is now."""
     kept_since_ms = now_ms - settings.reports_detail_days * DAY_MS
     expired = {
         table: [each for each in store.entries(table) if each.max_ms < kept_since_ms]
@@ -52,7 +54,7 @@ def plan(store: Store, settings: Settings, now_ms: int) -> Plan:
         for each in store.entries("detail")
         if each.max_ms < this_hour_ms and each not in expired["detail"] and not _is_of(each, held)
     ]
-    return Plan(
+    return CompactionPlan(
         detail=_crowded(open_entries, HOUR_MS),
         rolls=[*_counts(store, settings, now_ms), *_others(store, settings, now_ms)],
         seen=_small_seen(store, held),
@@ -61,7 +63,7 @@ def plan(store: Store, settings: Settings, now_ms: int) -> Plan:
 
 
 def pending_batches(store: Store) -> set[int]:
-    """Batches that are still to be filled up."""
+    """Return the batches that are still to be restored."""
     return {each.batch for each in store.state.pending}
 
 
@@ -74,7 +76,7 @@ def _is_of(entry: FileEntry, batches: set[int]) -> bool:
 
 
 def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
-    """Minutes go to hours and hours to days when they are old; else a day's files become one."""
+    """Roll old minutes into hours and old hours into days, and merge the files of other days."""
     to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
     to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
     minutes = _over(store.entries("minutes"), now_ms)
@@ -90,7 +92,7 @@ def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
 
 
 def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
-    """Latencies and attributes stay in their table; the time of a row becomes its hour, its day."""
+    """Roll up latencies and attributes in their own tables, by hour and then by day."""
     to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
     to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
     rolls = []
@@ -128,7 +130,7 @@ def _over(entries: Iterable[FileEntry], now_ms: int) -> list[FileEntry]:
 
 
 def _crowded(entries: Iterable[FileEntry], unit_ms: int = DAY_MS) -> list[FileEntry]:
-    """Those that share their hour, or day, with another file."""
+    """Return the files that share their hour, or day, with another file."""
     by_unit: dict[int, list[FileEntry]] = defaultdict(list)
     for each in entries:
         by_unit[each.min_ms // unit_ms].append(each)

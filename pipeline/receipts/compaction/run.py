@@ -1,4 +1,4 @@
-"""One compaction, from its plan to its manifest, and the removal of what earlier ones replaced."""
+"""Runs one compaction, from its plan to its manifest, and removes what earlier ones replaced."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from pyspark.sql import SparkSession
 
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.pipeline.receipts.compaction.amend import find_amendments
 from pushlane.pipeline.receipts.compaction.merge import (
-    merged_seen,
+    find_amendments,
     read_table,
     write_counts,
     write_detail,
 )
-from pushlane.pipeline.receipts.compaction.plan import DAY_MS, Plan, Roll, pending_batches, plan
+from pushlane.pipeline.receipts.compaction.plan import (
+    DAY_MS,
+    CompactionPlan,
+    Roll,
+    pending_batches,
+    plan,
+)
+from pushlane.pipeline.receipts.dedup import seen_in, seen_rows
 from pushlane.pipeline.store import FileEntry, Interval, Store, StoreWriter
 from pushlane.pipeline.store.layout import became_current_at_ms
 
@@ -29,7 +35,7 @@ GRACE_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files that count before and after, and those that were removed from the disk."""
+    """How many files count before and after, and how many were removed from the disk."""
 
     before: int
     after: int
@@ -44,7 +50,7 @@ def compact(
     grace_ms: int = GRACE_MS,
     at_ms: int | None = None,
 ) -> Compacted:
-    """Merge what is over, roll up what is old, amend rows, and remove what nobody needs."""
+    """Merge finished hours and days, roll up old counts, amend rows, and remove unneeded files."""
     now = now_ms() if at_ms is None else at_ms
     before = _count(writer.store)
     store = writer.store
@@ -59,7 +65,9 @@ def compact(
     if todo.seen:
         removed["seen"] += _paths(todo.seen)
         folder = store.generation.folder
-        writer.write("seen", merged_seen([str(folder / p) for p in _paths(todo.seen)]), name)
+        writer.write(
+            "seen", seen_rows(seen_in(str(folder / path) for path in _paths(todo.seen))), name
+        )
     _merge_detail(spark, writer, todo, removed, name)
     swept = _sweep(writer, now_ms() - grace_ms)
     gone = _gone(store, now - settings.reports_detail_days * DAY_MS)
@@ -69,7 +77,7 @@ def compact(
 
 
 def _roll(spark: SparkSession, writer: StoreWriter, roll: Roll, name: str) -> None:
-    """Time units of tables that keep theirs in place are told by the folder."""
+    """Write rolled-up rows; the folder names the unit of time where a table has several."""
     generation = writer.generation
     rows = read_table(spark, generation, roll.source, _paths(roll.entries))
     folder = generation.table(roll.target)
@@ -81,7 +89,7 @@ def _roll(spark: SparkSession, writer: StoreWriter, roll: Roll, name: str) -> No
 def _merge_detail(
     spark: SparkSession,
     writer: StoreWriter,
-    todo: Plan,
+    todo: CompactionPlan,
     removed: dict[str, list[str]],
     name: str,
 ) -> None:
@@ -104,7 +112,7 @@ def _merge_detail(
 
 
 def _gone(store: Store, kept_since_ms: int) -> list[Interval]:
-    """Samples that are too old to be filled up."""
+    """Return the sampled batches that are too old to be restored, marked as gone."""
     return [
         msgspec.structs.replace(each, state="gone")
         for each in store.state.pending
@@ -113,7 +121,7 @@ def _gone(store: Store, kept_since_ms: int) -> list[Interval]:
 
 
 def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
-    """Removes files that have not counted since then, and generations that a replay replaced."""
+    """Remove files that have not counted since then, and generations that a replay has replaced."""
     folder = writer.generation.folder
     old = [path for path, at in writer.state.retired.items() if at <= before_ms]
     for path in old:
@@ -127,7 +135,7 @@ def _sweep(writer: StoreWriter, before_ms: int) -> list[str]:
 
 
 def _unlink(folder: Path, path: Path) -> None:
-    """With Hadoop's checksum, and the folders in its table in which nothing is left."""
+    """Remove a file with Hadoop's checksum of it, and the folders that are then empty."""
     (folder / path).unlink(missing_ok=True)
     (folder / path.with_name(f".{path.name}.crc")).unlink(missing_ok=True)
     for above in (folder / each for each in list(path.parents)[:-2]):

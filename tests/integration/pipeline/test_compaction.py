@@ -12,7 +12,7 @@ from datasketches import hll_sketch, hll_union
 
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.compaction.run import compact
-from pushlane.pipeline.receipts.job_context import SessionOptions, opened
+from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_context
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.pipeline.store.layout import make_current, next_generation
 from pushlane.pipeline.store.writing import locked
@@ -29,7 +29,7 @@ def pipe(spark, tmp_path):
 
 
 def compacted(pipe, days=0, grace_ms=10**12):
-    with opened(pipe.settings, SessionOptions()) as work:
+    with open_job_context(pipe.settings, SessionOptions()) as work:
         at_ms = NOON_MS + days * DAY_MS + 4 * HOUR_MS
         return compact(work.spark, work.writer, pipe.settings, grace_ms=grace_ms, at_ms=at_ms)
 

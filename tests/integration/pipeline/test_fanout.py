@@ -32,9 +32,9 @@ from pushlane.lanes.task import Level, Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout import publishing
 from pushlane.pipeline.fanout import snapshot as freeze_module
-from pushlane.pipeline.fanout.reconcile import reconcile
+from pushlane.pipeline.fanout.fan_out import reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest
-from pushlane.pipeline.fanout.source import bound
+from pushlane.pipeline.fanout.source import data_source_with
 from pushlane.pipeline.fanout.stage import FanoutStage, Part
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
@@ -103,7 +103,7 @@ async def test_the_same_call_after_its_end_adds_nothing(settings, tmp_path) -> N
 async def test_attempts_that_break_off_leave_each_push_once(
     settings, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     request = asked(people(tmp_path), key="k")
     with pytest.raises(PipelineFailed, match="run the same command again"):
         await run(settings, request)
@@ -119,7 +119,7 @@ async def test_attempts_that_break_off_leave_each_push_once(
 async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
     settings, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     request = asked(people(tmp_path))
     with pytest.raises(PipelineFailed):
         await run(settings, request)
@@ -209,7 +209,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
 ) -> None:
     """The broker's memory is made to end: with names of their own, nothing would be recognised."""
     request = asked(people(tmp_path))
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     with pytest.raises(PipelineFailed):
         await run(settings, request)
     monkeypatch.undo()
@@ -227,7 +227,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
 
 async def test_a_frozen_audience_that_changed_is_refused(embedded, tmp_path, monkeypatch) -> None:
     audience = people(tmp_path)
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     with pytest.raises(PipelineFailed):
         await run(embedded, asked(audience))
     monkeypatch.undo()
@@ -244,7 +244,7 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
     embedded, tmp_path, monkeypatch
 ) -> None:
     request = asked(people(tmp_path), key="k")
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -279,7 +279,7 @@ async def test_what_was_frozen_elsewhere_is_not_frozen_anew(
     embedded, tmp_path, monkeypatch
 ) -> None:
     request = asked(people(tmp_path))
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -353,7 +353,7 @@ async def test_what_is_left_out_is_counted_in_the_last_stage_which_counts_nothin
     gone.write_text("recipient\nuser-1\n")
     request = asked(people(tmp_path), exclude=(str(gone),))
     wanted = request.spec.request(0, "k")
-    plan = freeze_module._planned(spark, request, wanted, new_task(wanted, embedded))
+    plan = freeze_module._plan_freeze(spark, request, wanted, new_task(wanted, embedded))
 
     shown = plan.packed._jdf.queryExecution().executedPlan().toString()
     last_stage, _, before = shown.partition("Exchange hashpartitioning")
@@ -552,7 +552,7 @@ async def test_a_table_is_an_audience_and_is_told_by_its_rows(
     rows = spark.table("everybody").where("age < 5")
     rows.write.format("jdbc").options(url=url, dbtable="people").save()
     request = asked("people", format="jdbc", options={"url": url})
-    monkeypatch.setattr(publishing, "bound", torn_by(Broken))
+    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -571,7 +571,7 @@ async def test_a_job_of_ones_own_writes_to_a_lane(settings, tmp_path, spark) -> 
     write = rows.write.format("pushlane").options(spec=str(task_spec), key="own").mode("append")
     with pytest.raises(Exception, match="torn by the test"):
         write.save()
-    spark.dataSource.register(bound(settings))
+    spark.dataSource.register(data_source_with(settings))
 
     write.save()
 

@@ -42,7 +42,7 @@ async def test_what_was_added_to_a_rule_and_its_history_survives_a_change(tmp_pa
         book = RuleStore(backend.documents)
 
         changed = await book.change(name, lambda rule: rule.changed(paused=True))
-        await book.change_history(name, run_transitions.ask(AT))
+        await book.change_history(name, run_transitions.request_run(AT))
 
         assert (await kept(backend.documents, "rule", name))["later"] == {"a": [1]}
         assert "later" not in changed.shown()
@@ -74,9 +74,9 @@ async def test_a_rule_that_only_a_newer_version_understands_is_skipped_and_named
         book = RuleStore(backend.documents)
 
         for _ in range(2):
-            assert [page.rule.name for page in await book.pages()] == ["weekly"]
+            assert [page.rule.name for page in await book.records()] == ["weekly"]
         with pytest.raises(UnknownFormat, match=r"rule 'newer'.*upgrade"):
-            await book.page("newer")
+            await book.record("newer")
 
         [told] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
         assert "newer" in told

@@ -110,7 +110,7 @@ async def check_tasks(registry, documents) -> None:
     assert (await registry.get("sale-7")).id == "full"
     assert await registry.weights() == Weights(5, 4, 1)
 
-    page = await RuleStore(documents).page("weekly")
+    page = await RuleStore(documents).record("weekly")
     assert page.rule == RULE
     [run] = page.history.runs
     assert (run.at_ms, run.state, run.rule) == (AT, RunState.RUNNING, RULE)

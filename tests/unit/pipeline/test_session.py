@@ -15,9 +15,8 @@ pytest.importorskip("pyspark")
 
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.pipeline.interrupt import interrupt_stops, interrupt_waits
-from pushlane.pipeline.java import require_java
-from pushlane.pipeline.jvm import reason_in
-from pushlane.pipeline.session import MASTER, spark_session, tried
+from pushlane.pipeline.jvm import reason_in, require_java
+from pushlane.pipeline.session import MASTER, spark_session, with_retries
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_a_master_without_a_port_is_refused(any_java):
     ],
 )
 def test_a_master_on_this_machine_tries_as_often_as_a_cluster_unless_it_says(master, tries):
-    assert tried(master) == tries
+    assert with_retries(master) == tries
 
 
 @pytest.mark.parametrize(

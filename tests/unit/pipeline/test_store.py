@@ -11,7 +11,7 @@ import pytest
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.worker_settings import handed_over
+from pushlane.pipeline.receipts.worker_settings import settings_file
 from pushlane.pipeline.store import (
     CorruptStore,
     FileCounts,
@@ -279,9 +279,9 @@ def test_intervals_of_samples_go_with_the_rows_of_their_time(root):
 
 
 def test_settings_that_a_killed_job_left_are_removed(root):
-    with handed_over(Settings(), root) as left:
+    with settings_file(Settings(), root) as left:
         held = left.read_bytes()
     left.write_bytes(held)
-    with handed_over(Settings(), root) as path:
+    with settings_file(Settings(), root) as path:
         assert list(root.glob(".settings-*")) == [path]
     assert list(root.glob(".settings-*")) == []

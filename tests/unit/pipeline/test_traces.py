@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.receipts.job_context import as_ours
+from pushlane.pipeline.receipts.job_context import translated
 from pushlane.pipeline.traces import cause, cause_of, without_data
 
 SECRET = "device-7"
@@ -106,7 +106,7 @@ def test_an_error_of_the_driver_is_told_with_its_place():
         {}[SECRET]
     except KeyError as error:
         told = cause_of(error)
-        ours = as_ours(error)
+        ours = translated(error)
 
     assert told.startswith("KeyError at unit/pipeline/test_traces.py:")
     assert isinstance(ours, PipelineFailed)

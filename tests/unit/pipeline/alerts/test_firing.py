@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pushlane.lanes.errors import BadInput
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold, parse_metric
-from pushlane.pipeline.alerts.firing import MOST_KEPT, judge, told
+from pushlane.pipeline.alerts.firing import MOST_KEPT, after_delivery, next_state
 from pushlane.pipeline.alerts.measure import Measured
 
 NOW_MS = 1_800_000_000_000
@@ -34,11 +34,11 @@ class Told:
         """The group's value; None stands for a group without receipts."""
         now_ms = NOW_MS + at_s * 1000
         found = {} if value is None else {FCM: Measured(value, n, before, n_before)}
-        self.state = judge(self.rule, self.state, found, now_ms)
+        self.state = next_state(self.rule, self.state, found, now_ms)
         for name, group in list(self.state.items()):
             if group.pending:
                 self.said.append(group.pending)
-                self.state = told(self.state, name, now_ms)
+                self.state = after_delivery(self.state, name, now_ms)
         return [message.status for message in self.said]
 
 
@@ -119,20 +119,20 @@ def test_a_change_from_nothing_is_none():
 def test_each_group_is_told_for_itself():
     seen = Told(rule())
     for key in (("fcm",), ("apns",)):
-        seen.state |= judge(rule(), {}, {key: Measured(0.5, 10)}, NOW_MS)
+        seen.state |= next_state(rule(), {}, {key: Measured(0.5, 10)}, NOW_MS)
     assert {group.pending.group["sink"] for group in seen.state.values()} == {"fcm", "apns"}
 
 
 def test_a_message_that_was_not_taken_waits_unchanged():
-    first = judge(rule(), {}, {FCM: Measured(0.2, 10)}, NOW_MS)
-    later = judge(rule(), first, {FCM: Measured(0.0, 10)}, NOW_MS + 60_000)
+    first = next_state(rule(), {}, {FCM: Measured(0.2, 10)}, NOW_MS)
+    later = next_state(rule(), first, {FCM: Measured(0.0, 10)}, NOW_MS + 60_000)
     assert later == first
 
 
 def test_no_more_groups_are_kept_than_fit_and_the_first_stay():
-    first = judge(rule(), {}, {("zz",): Measured(0.2, 10)}, NOW_MS)
+    first = next_state(rule(), {}, {("zz",): Measured(0.2, 10)}, NOW_MS)
     many = {(str(number),): Measured(0.2, 10) for number in range(MOST_KEPT + 5)}
-    later = judge(rule(), first, {("zz",): Measured(0.2, 10), **many}, NOW_MS)
+    later = next_state(rule(), first, {("zz",): Measured(0.2, 10), **many}, NOW_MS)
     assert len(later) == MOST_KEPT
     assert first.keys() <= later.keys()
 

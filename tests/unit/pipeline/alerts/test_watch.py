@@ -16,7 +16,7 @@ from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.watch import Watch
+from pushlane.pipeline.alerts.watch import AlertWatcher
 from pushlane.pipeline.store import CorruptStore, open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
@@ -122,7 +122,7 @@ async def test_it_is_told_once_over_restarts(tmp_path):
             await book.add(rule(url=server.url, by="sink"))
         for _ in range(3):
             async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-                await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
+                await AlertWatcher(book, root, webhook.send, no_lag).check_all(NOW_MS)
         [message] = map(json.loads, server.bodies)
         assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
 
@@ -134,7 +134,7 @@ async def test_its_end_is_told_once_over_restarts(tmp_path):
             await book.add(rule(url=server.url))
         for now_ms in (NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_630_000):
             async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-                await Watch(book, root, webhook.tell, no_lag).look(now_ms)
+                await AlertWatcher(book, root, webhook.send, no_lag).check_all(now_ms)
         assert [json.loads(body)["status"] for body in server.bodies] == ["firing", "recovered"]
 
 
@@ -143,12 +143,12 @@ async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path)
     async with Server(AWAY, keep=True).running() as server:
         async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
             await book.add(rule(url=server.url))
-            watch = Watch(book, root, webhook.tell, no_lag)
-            [look] = await watch.look(NOW_MS)
+            watch = AlertWatcher(book, root, webhook.send, no_lag)
+            [look] = await watch.check_all(NOW_MS)
             assert "did not take it: HTTP 503" in look.problem
             assert len(server.bodies) == 3
             server.answer = OK
-            [look] = await watch.look(NOW_MS + 30_000)
+            [look] = await watch.check_all(NOW_MS + 30_000)
             assert [message.status for message in look.told] == ["firing"]
         keys = {_key(head) for head in server.heads}
         assert len(server.heads) == 4
@@ -160,7 +160,7 @@ async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
     async with Server(OK, keep=True).running() as server:
         async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
             await book.add(rule(url=server.url, by="sink"))
-            [look] = await Watch(book, root, webhook.tell, no_lag).look(NOW_MS)
+            [look] = await AlertWatcher(book, root, webhook.send, no_lag).check_all(NOW_MS)
         assert (look.problem, len(server.bodies)) == ("", 1)
 
 
@@ -179,9 +179,9 @@ async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path)
     async with documents(tmp_path) as book:
         await book.add(rule())
         with pytest.raises(KeyboardInterrupt):
-            await Watch(book, root, killed, no_lag).look(NOW_MS)
-        await Watch(book, root, taken, no_lag).look(NOW_MS + 30_000)
-        await Watch(book, root, taken, no_lag).look(NOW_MS + 60_000)
+            await AlertWatcher(book, root, killed, no_lag).check_all(NOW_MS)
+        await AlertWatcher(book, root, taken, no_lag).check_all(NOW_MS + 30_000)
+        await AlertWatcher(book, root, taken, no_lag).check_all(NOW_MS + 60_000)
     assert len(ids) == 2
     assert len(set(ids)) == 1
 
@@ -202,7 +202,7 @@ async def test_one_alert_that_goes_wrong_does_not_stop_the_others(tmp_path):
             name="b", metric=Metric.DEAD, when=Threshold.parse("> 1"), url="http://127.0.0.1:9/"
         )
         await book.add(healthy)
-        broken, fine = await Watch(book, root, tell, no_lag).look(NOW_MS)
+        broken, fine = await AlertWatcher(book, root, tell, no_lag).check_all(NOW_MS)
     assert "pipeline replay" in broken.problem
     assert (fine.problem, ids) == ("", ["b"])
     with pytest.raises(CorruptStore):
@@ -216,7 +216,7 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
     async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
         await book.add(rule())
         lag = partial(lag_of, None, root)
-        [look] = await Watch(book, root, webhook.tell, lag).look(NOW_MS)
+        [look] = await AlertWatcher(book, root, webhook.send, lag).check_all(NOW_MS)
     assert "pipeline replay" in look.problem
 
 
@@ -240,7 +240,7 @@ async def test_a_removed_alert_forgets_what_it_told(tmp_path):
     async with documents(tmp_path) as book:
         for _ in range(2):
             await book.add(rule())
-            await Watch(book, root, tell, no_lag).look(NOW_MS)
+            await AlertWatcher(book, root, tell, no_lag).check_all(NOW_MS)
             await book.remove("a")
         with pytest.raises(BadInput, match="no alert"):
             await book.remove("a")

@@ -15,17 +15,17 @@ from pushlane.lanes.push import Kind, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, Task
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.pipeline.fanout.reconcile import forgotten, reconcile
+from pushlane.pipeline.fanout.fan_out import parts_to_reconcile, reconcile
 from pushlane.pipeline.fanout.request import AudienceCounts
 from pushlane.pipeline.fanout.signature import Signature
-from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, Frozen, Part, StageManifest
+from pushlane.pipeline.fanout.stage import FORMAT, FanoutStage, FrozenRows, Part, StageManifest
 
 FIRST, SECOND = Part("a", 0, 1, 50), Part("b", 1, 51, 50)
 POOL = "pool-0"
 
 
 @pytest.fixture
-def frozen(settings: Settings) -> Frozen:
+def frozen(settings: Settings) -> FrozenRows:
     return FanoutStage(settings, "k").begin("t1")
 
 
@@ -83,7 +83,7 @@ async def test_what_was_finished_was_published(settings, frozen) -> None:
 
 async def test_a_second_reconciliation_goes_on_from_the_first(settings, frozen) -> None:
     async with begun(settings) as (backend, task):
-        frozen.start({1: 25, 51: 51})
+        frozen.store_starts({1: 25, 51: 51})
 
         await reconcile(backend, task, manifest(task), frozen, [FIRST])
 
@@ -107,9 +107,9 @@ def test_only_a_part_that_stopped_long_ago_on_pulsar_is_forgotten(settings, froz
     made = manifest(Task(id="t1", level=Level.LOW, lane=POOL))
     pulsar = settings.but(**{"broker": "pulsar://x", "dedup_window_s": 1e-9})
 
-    assert forgotten(made, frozen, pulsar) == [FIRST]
-    assert forgotten(made, frozen, settings) == []
-    assert forgotten(made, frozen, pulsar.but(**{"dedup_window_s": 60.0})) == []
+    assert parts_to_reconcile(made, frozen, pulsar) == [FIRST]
+    assert parts_to_reconcile(made, frozen, settings) == []
+    assert parts_to_reconcile(made, frozen, pulsar.but(**{"dedup_window_s": 60.0})) == []
 
 
 def test_what_an_older_version_has_begun_is_forgotten_however_young(settings, frozen) -> None:
@@ -118,5 +118,7 @@ def test_what_an_older_version_has_begun_is_forgotten_however_young(settings, fr
     made = manifest(Task(id="t1", level=Level.LOW, lane=POOL), format_=1)
     pulsar = settings.but(broker="pulsar://x")
 
-    assert forgotten(made, frozen, pulsar) == [FIRST]  # of the second nothing was published
-    assert forgotten(made, frozen, settings) == []
+    assert parts_to_reconcile(made, frozen, pulsar) == [
+        FIRST
+    ]  # of the second nothing was published
+    assert parts_to_reconcile(made, frozen, settings) == []

@@ -20,7 +20,7 @@ from pushlane.pipeline.fanout.signature import Signature, difference
 from pushlane.pipeline.fanout.stage import (
     FORMAT,
     FanoutStage,
-    Frozen,
+    FrozenRows,
     Part,
     StageManifest,
     remove_abandoned,
@@ -33,14 +33,14 @@ def stage(tmp_path: Path) -> FanoutStage:
 
 
 @pytest.fixture
-def frozen(stage: FanoutStage) -> Frozen:
+def frozen(stage: FanoutStage) -> FrozenRows:
     return stage.begin("t1")
 
 
 BUNDLE = 2
 
 
-def write(frozen: Frozen, number: int, pushes: int) -> str:
+def write(frozen: FrozenRows, number: int, pushes: int) -> str:
     """A file of so many pushes, in bundles."""
     frozen.rows.mkdir(exist_ok=True)
     name = f"part-{number:05}-x.parquet"
@@ -63,20 +63,20 @@ def manifest(parts: list[Part]) -> StageManifest:
     )
 
 
-def test_seqs_run_from_1_over_the_parts_in_order_of_their_names(frozen: Frozen) -> None:
+def test_seqs_run_from_1_over_the_parts_in_order_of_their_names(frozen: FrozenRows) -> None:
     late, early = write(frozen, 12, 5), write(frozen, 2, 3)
 
     assert frozen.files() == [Part(early, 2, 1, 3), Part(late, 12, 4, 5)]
 
 
-def test_an_empty_part_takes_no_seq(frozen: Frozen) -> None:
+def test_an_empty_part_takes_no_seq(frozen: FrozenRows) -> None:
     write(frozen, 0, 0)
     full = write(frozen, 1, 2)
 
     assert frozen.files() == [Part(full, 1, 1, 2)]
 
 
-def test_a_manifest_is_read_as_it_was_published(stage: FanoutStage, frozen: Frozen) -> None:
+def test_a_manifest_is_read_as_it_was_published(stage: FanoutStage, frozen: FrozenRows) -> None:
     published = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
 
     stage.publish(published)
@@ -85,7 +85,7 @@ def test_a_manifest_is_read_as_it_was_published(stage: FanoutStage, frozen: Froz
 
 
 def test_a_manifest_of_an_older_version_is_read_as_one_of_single_pushes(
-    stage: FanoutStage, frozen: Frozen
+    stage: FanoutStage, frozen: FrozenRows
 ) -> None:
     now = manifest([Part("part-00000-x.parquet", 0, 1, 3)])
     older = msgspec.to_builtins(now) | {"head": "oQ==", "batch": 32, "format": 1}
@@ -95,7 +95,7 @@ def test_a_manifest_of_an_older_version_is_read_as_one_of_single_pushes(
     assert stage.manifest() == replace(now, head=b"\xa1", format=1)
 
 
-def test_rows_without_a_manifest_are_thrown_away(stage: FanoutStage, frozen: Frozen) -> None:
+def test_rows_without_a_manifest_are_thrown_away(stage: FanoutStage, frozen: FrozenRows) -> None:
     write(frozen, 0, 1)
     assert stage.manifest() is None
 
@@ -105,7 +105,7 @@ def test_rows_without_a_manifest_are_thrown_away(stage: FanoutStage, frozen: Fro
 
 
 def test_workers_that_outlive_their_driver_write_into_no_new_freeze(
-    stage: FanoutStage, frozen: Frozen
+    stage: FanoutStage, frozen: FrozenRows
 ) -> None:
     again = stage.begin("t2")
 
@@ -116,7 +116,7 @@ def test_workers_that_outlive_their_driver_write_into_no_new_freeze(
 
 
 def test_a_freeze_that_fails_late_leaves_that_of_the_next_driver(
-    stage: FanoutStage, frozen: Frozen
+    stage: FanoutStage, frozen: FrozenRows
 ) -> None:
     after = stage.begin("t2")
     write(after, 0, 1)
@@ -128,7 +128,9 @@ def test_a_freeze_that_fails_late_leaves_that_of_the_next_driver(
     assert len(after.files()) == 1
 
 
-def test_a_finished_fan_out_keeps_its_manifest_alone(stage: FanoutStage, frozen: Frozen) -> None:
+def test_a_finished_fan_out_keeps_its_manifest_alone(
+    stage: FanoutStage, frozen: FrozenRows
+) -> None:
     write(frozen, 0, 1)
     (frozen.progress / "1").write_text("1")
     stage.publish(manifest(frozen.files()))
@@ -138,12 +140,12 @@ def test_a_finished_fan_out_keeps_its_manifest_alone(stage: FanoutStage, frozen:
     assert [path.name for path in stage.path.iterdir()] == ["manifest.json"]
 
 
-def test_a_part_begins_elsewhere_after_a_reconciliation(frozen: Frozen) -> None:
+def test_a_part_begins_elsewhere_after_a_reconciliation(frozen: FrozenRows) -> None:
     parts = [Part("a", 0, 1, 3), Part("b", 1, 4, 5)]
     (frozen.progress / "4").write_text("5")
     assert frozen.reached(parts)[4].seq == 5
 
-    frozen.start({4: 6})
+    frozen.store_starts({4: 6})
 
     assert frozen.starts(parts) == {1: 1, 4: 6}
     assert frozen.reached(parts) == {}
@@ -166,7 +168,7 @@ def keeping(tmp_path: Path) -> Settings:
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "cut-off"])
 def test_an_abandoned_freeze_is_removed_with_its_recipients(
-    stage: FanoutStage, frozen: Frozen, keeping: Settings, is_whole: bool
+    stage: FanoutStage, frozen: FrozenRows, keeping: Settings, is_whole: bool
 ) -> None:
     write(frozen, 0, 1)
     if is_whole:
@@ -179,7 +181,7 @@ def test_an_abandoned_freeze_is_removed_with_its_recipients(
 
 
 def test_a_freeze_whose_workers_still_write_stays(
-    stage: FanoutStage, frozen: Frozen, keeping: Settings
+    stage: FanoutStage, frozen: FrozenRows, keeping: Settings
 ) -> None:
     stage.publish(manifest([]))
     aged(stage.path, 2 * KEPT_S)
@@ -191,7 +193,7 @@ def test_a_freeze_whose_workers_still_write_stays(
 
 
 def test_a_freeze_that_somebody_goes_on_with_stays(
-    stage: FanoutStage, frozen: Frozen, keeping: Settings
+    stage: FanoutStage, frozen: FrozenRows, keeping: Settings
 ) -> None:
     stage.publish(manifest([]))
     aged(stage.path, 2 * KEPT_S)
@@ -203,7 +205,7 @@ def test_a_freeze_that_somebody_goes_on_with_stays(
 
 
 def test_what_holds_no_recipients_or_is_not_ours_stays(
-    stage: FanoutStage, frozen: Frozen, keeping: Settings
+    stage: FanoutStage, frozen: FrozenRows, keeping: Settings
 ) -> None:
     stage.publish(manifest([]))
     stage.drop_rows()
@@ -217,14 +219,14 @@ def test_what_holds_no_recipients_or_is_not_ours_stays(
     assert foreign.exists()
 
 
-def test_a_damaged_manifest_says_what_to_do(stage: FanoutStage, frozen: Frozen) -> None:
+def test_a_damaged_manifest_says_what_to_do(stage: FanoutStage, frozen: FrozenRows) -> None:
     (stage.path / "manifest.json").write_text("{")
 
     with pytest.raises(BadInput, match="is damaged; cancel the task"):
         stage.manifest()
 
 
-def test_the_stage_is_for_its_owner_alone(stage: FanoutStage, frozen: Frozen) -> None:
+def test_the_stage_is_for_its_owner_alone(stage: FanoutStage, frozen: FrozenRows) -> None:
     assert stage.path.stat().st_mode & 0o077 == 0
 
 

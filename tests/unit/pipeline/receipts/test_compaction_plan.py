@@ -11,7 +11,7 @@ from pushlane.pipeline.receipts.compaction.plan import (
     DAY_MS,
     HOUR_MS,
     LARGEST_SEEN_BYTES,
-    Plan,
+    CompactionPlan,
     Roll,
     plan,
 )
@@ -27,7 +27,7 @@ def entry(path: str, ago_ms: int, size: int = 1_000) -> FileEntry:
     return FileEntry(path, 10, size, at_ms, at_ms)
 
 
-def planned(pending: Interval | None = None, **tables: list[FileEntry]) -> Plan:
+def planned(pending: Interval | None = None, **tables: list[FileEntry]) -> CompactionPlan:
     files = {table: {each.path: each for each in entries} for table, entries in tables.items()}
     intervals = {pending.batch: pending} if pending else {}
     generation = Generation(Path("reports"), "gen-000001")
@@ -38,7 +38,7 @@ def paths(entries: list[FileEntry]) -> list[str]:
     return sorted(each.path for each in entries)
 
 
-def rolled(found: Plan) -> list[tuple[str, str, int, list[str]]]:
+def rolled(found: CompactionPlan) -> list[tuple[str, str, int, list[str]]]:
     return [(roll.source, roll.target, roll.unit_ms, paths(roll.entries)) for roll in found.rolls]
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.pipeline.receipts.dedup import DedupGroup, Seen, as_rows, bitmaps, examine, seqs_of
+from pushlane.pipeline.receipts.dedup import DedupGroup, Seen, bitmaps, find_new, seen_rows, seqs_of
 
 
 def rows(*identities, ids=None, times=None):
@@ -28,7 +28,7 @@ def taken(batches, seen=None):
     seen = seen or Seen()
     found = []
     for batch in batches:
-        result, whole = examine(batch, seen, [])
+        result, whole = find_new(batch, seen, [])
         seen.add(whole)
         found.append(sorted(set(batch["row_id"].to_pylist()) - set(result.repeats.tolist())))
     return found
@@ -61,24 +61,24 @@ def test_seqs_at_the_edges_of_buckets_are_told_apart():
 
 def test_bits_go_to_rows_and_back():
     seqs = [1, 9, 32_767, 40_000]
-    found, _ = examine(rows(*(("a", 0, seq) for seq in seqs)), Seen(), [])
-    back = [seq for group, bits in bitmaps(as_rows(found.fresh)) for seq in seqs_of(group, bits)]
+    found, _ = find_new(rows(*(("a", 0, seq) for seq in seqs)), Seen(), [])
+    back = [seq for group, bits in bitmaps(seen_rows(found.fresh)) for seq in seqs_of(group, bits)]
     assert back == seqs
 
 
 def test_a_small_task_takes_few_bytes():
-    found, _ = examine(rows(("a", 0, 1)), Seen(), [])
+    found, _ = find_new(rows(("a", 0, 1)), Seen(), [])
     assert found.fresh[DedupGroup("a", 0, 0)].nbytes == 1
 
 
 def test_what_memory_forgot_is_read_from_the_files(tmp_path):
     first = rows(("a", 0, 1), ("b", 0, 7))
-    found, whole = examine(first, Seen(), [])
+    found, whole = find_new(first, Seen(), [])
     path = str(tmp_path / "seen.parquet")
-    pq.write_table(as_rows(found.fresh), path)
+    pq.write_table(seen_rows(found.fresh), path)
     tiny = Seen(kept_bytes=0)
     tiny.add(whole)
-    again, _ = examine(rows(("b", 0, 7), ("b", 0, 8), ("c", 0, 1)), tiny, [path])
+    again, _ = find_new(rows(("b", 0, 7), ("b", 0, 8), ("c", 0, 1)), tiny, [path])
     assert again.repeats.tolist() == [0]
 
 
@@ -91,7 +91,7 @@ def test_each_identity_counts_exactly_once(batches):
     seen = Seen()
     counted = []
     for batch in batches:
-        found, whole = examine(rows(*batch), seen, [])
+        found, whole = find_new(rows(*batch), seen, [])
         seen.add(whole)
         repeats = set(found.repeats.tolist())
         counted += [each for place, each in enumerate(batch) if place not in repeats]

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts import sync_log
-from pushlane.pipeline.receipts.source import Range, ReceiptsSource
+from pushlane.pipeline.receipts.log_source import Range, ReceiptsSource
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
-from pushlane.pipeline.receipts.worker_settings import handed_over
+from pushlane.pipeline.receipts.worker_settings import settings_file
 from tests.receipt_bodies import body
 
 DEADLINE_S = 60.0
@@ -48,7 +48,7 @@ def test_ranges_and_plans_of_a_process_share_one_log_that_stays_open(
         start, end = log.first(), log.advance(log.first())
     openings.clear()
 
-    with handed_over(settings, tmp_path) as path:
+    with settings_file(settings, tmp_path) as path:
         given = {"settings": str(path), "initial": "[]", "most": "10"}
         stream = ReceiptsSource(given).streamReader(ReceiptsSource(given).schema())
         reached = stream.latestOffset({"0": start[0]}, stream.getDefaultReadLimit())
@@ -66,7 +66,7 @@ def test_a_job_with_the_same_settings_goes_on_with_the_log(
     settings: Settings, tmp_path: Path, openings: list[SyncReceiptLog]
 ) -> None:
     for _ in range(2):
-        with handed_over(settings, tmp_path) as path:
+        with settings_file(settings, tmp_path) as path:
             log_of_process(str(path))
 
     assert len(openings) == 1
@@ -75,7 +75,7 @@ def test_a_job_with_the_same_settings_goes_on_with_the_log(
 def test_a_forked_process_opens_one_of_its_own(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with handed_over(settings, tmp_path) as path:
+    with settings_file(settings, tmp_path) as path:
         before = log_of_process(str(path))
         monkeypatch.setattr(sync_log.os, "getpid", lambda: -1)
 

@@ -141,13 +141,13 @@ def test_what_is_kept_by_the_hour_counts_with_the_rest(tmp_path):
 def test_a_period_that_cuts_a_kept_hour_says_what_becomes_of_it(tmp_path):
     root = make_store(tmp_path, receipts=200, batches=1)
     half = Period(NOON_MS + 30 * MINUTE_MS, NOON_MS + 90 * MINUTE_MS)
-    asked, wish = query(period=half), AnswerOptions(10)
-    assert counts_of(root, asked, wish).notes == []
+    asked, options = query(period=half), AnswerOptions(10)
+    assert counts_of(root, asked, options).notes == []
     _roll_up(root)
-    [note] = counts_of(root, asked, wish).notes
+    [note] = counts_of(root, asked, options).notes
     assert note.startswith("counts are kept by the hour there: that of")
     assert note.endswith("12:00 UTC is left out")
-    assert counts_of(root, query(), wish).notes == []
+    assert counts_of(root, query(), options).notes == []
 
 
 def _roll_up(root):

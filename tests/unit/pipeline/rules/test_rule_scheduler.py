@@ -11,9 +11,14 @@ from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.refusals import AudienceTooLarge, EmptyAudience
+from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import RunState, run_key
-from pushlane.pipeline.rules.manual_runs import ask_again, ask_now, give_up, see_through
+from pushlane.pipeline.rules.manual_runs import (
+    request_again,
+    request_now,
+    wait_for_end,
+    withdraw_request,
+)
 from pushlane.pipeline.rules.rule_scheduler import LEASE, LOOK_S, RunId
 from tests.rules import Clock, Leading, a_rule, ms
 
@@ -122,17 +127,17 @@ async def test_a_run_whose_leader_was_killed_is_gone_on_with_as_it_began(tmp_pat
         clock = Clock(NINE + 1000)
         killed, next_one = Leading(here, clock, "a"), Leading(there, clock, "b")
         await killed.add(a_rule())
-        await killed.book.change_history("weekly", lambda history: history)
+        await killed.store.change_history("weekly", lambda history: history)
 
         def die(order) -> None:
             raise Died
 
         killed.expander.before = die
         fence = await here.lease.acquire(LEASE, "a", 0.01)
-        await ask_again(killed.book, "weekly", NINE, clock.now_ms())
+        await request_again(killed.store, "weekly", NINE, clock.now_ms())
         with pytest.raises(Died):
             await killed.runner.carry_out("weekly", NINE, fence)
-        await killed.book.change("weekly", lambda rule: rule.changed(where="changed"))
+        await killed.store.change("weekly", lambda rule: rule.changed(where="changed"))
 
         async def leads() -> bool:
             await next_one.once()
@@ -269,7 +274,7 @@ async def test_a_removed_rule_has_no_more_runs_and_a_new_one_of_its_name_starts_
     async with leading(tmp_path) as one:
         await one.add(a_rule())
         await one.once()
-        await one.book.remove("weekly")
+        await one.store.remove("weekly")
         one.clock.ms += DAY_MS
         await one.once()
         assert len(one.expander.orders) == 1
@@ -283,7 +288,7 @@ async def test_a_run_asked_for_twice_at_one_moment_is_two_runs(tmp_path):
     async with leading(tmp_path, NINE - DAY_MS) as one:
         await one.add(a_rule())
 
-        asked = [await ask_now(one.book, "weekly", NINE - DAY_MS) for _ in range(2)]
+        asked = [await request_now(one.store, "weekly", NINE - DAY_MS) for _ in range(2)]
         await one.once()
 
         assert asked == [NINE - DAY_MS + 1, NINE - DAY_MS + 2]
@@ -294,9 +299,9 @@ async def test_a_run_asked_for_twice_at_one_moment_is_two_runs(tmp_path):
 async def test_a_run_asked_for_is_carried_out_alone_and_what_is_due_waits(tmp_path):
     async with leading(tmp_path) as one:
         await one.add(a_rule("weekly", cron="0 8 * * *"), a_rule("other"))
-        at_ms = await ask_now(one.book, "weekly", one.clock.now_ms())
+        at_ms = await request_now(one.store, "weekly", one.clock.now_ms())
 
-        run = await see_through(
+        run = await wait_for_end(
             one.backend, RunId("weekly", at_ms), one.expander, one.clock, lambda text: None
         )
 
@@ -316,9 +321,9 @@ async def test_while_another_leads_that_one_makes_the_run(tmp_path):
             return leader.scheduler.leads
 
         await until(leads)
-        at_ms = await ask_now(asker.book, "weekly", clock.now_ms())
+        at_ms = await request_now(asker.store, "weekly", clock.now_ms())
         told: list[str] = []
-        run = await see_through(there, RunId("weekly", at_ms), asker.expander, clock, told.append)
+        run = await wait_for_end(there, RunId("weekly", at_ms), asker.expander, clock, told.append)
         leader.scheduler.stop()
         await running
 
@@ -331,7 +336,7 @@ async def test_a_scheduled_run_asked_for_again_is_made_once(tmp_path):
         await one.add(a_rule())
         await one.once()
 
-        await ask_again(one.book, "weekly", NINE, one.clock.now_ms())
+        await request_again(one.store, "weekly", NINE, one.clock.now_ms())
         await one.once()
 
         assert one.expander.keys == {run_key("weekly", NINE): 1}
@@ -347,7 +352,7 @@ async def test_a_run_that_failed_is_made_when_it_is_asked_for_again(tmp_path):
         one.expander.before = refuse
         await one.once()
         one.expander.before = lambda order: None
-        await ask_again(one.book, "weekly", NINE, one.clock.now_ms())
+        await request_again(one.store, "weekly", NINE, one.clock.now_ms())
         await one.once()
 
         assert await one.states() == ["done"]
@@ -358,17 +363,17 @@ async def test_a_time_at_which_a_rule_is_not_due_is_refused_with_the_next_that_i
         await one.add(a_rule())
 
         with pytest.raises(BadInput, match="2026-01-01T09:00:00Z"):
-            await ask_again(one.book, "weekly", NINE - 1000, one.clock.now_ms())
+            await request_again(one.store, "weekly", NINE - 1000, one.clock.now_ms())
         with pytest.raises(BadInput, match="still to come"):
-            await ask_again(one.book, "weekly", NINE + DAY_MS, one.clock.now_ms())
+            await request_again(one.store, "weekly", NINE + DAY_MS, one.clock.now_ms())
 
 
 async def test_a_run_that_is_given_up_before_it_began_is_not_made(tmp_path):
     async with leading(tmp_path, NINE - DAY_MS) as one:
         await one.add(a_rule())
-        at_ms = await ask_now(one.book, "weekly", one.clock.now_ms())
+        at_ms = await request_now(one.store, "weekly", one.clock.now_ms())
 
-        await give_up(one.book, RunId("weekly", at_ms))
+        await withdraw_request(one.store, RunId("weekly", at_ms))
         await one.once()
 
         assert one.expander.orders == []
@@ -379,4 +384,4 @@ async def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
         await one.add(a_rule())
 
         with pytest.raises(BadInput, match="did you mean 'weekly'"):
-            await one.book.page("wekly")
+            await one.store.record("wekly")

@@ -7,7 +7,14 @@ import pytest
 from pushlane.lanes.errors import Superseded
 from pushlane.lanes.ports.documents import MOST_BYTES
 from pushlane.pipeline.rules.history import History, Run, RunState, decode_history, run_key
-from pushlane.pipeline.rules.run_transitions import MOST_BEGUN, ask, begin, end, try_again, withdraw
+from pushlane.pipeline.rules.run_transitions import (
+    MOST_BEGUN,
+    begin,
+    end,
+    request_run,
+    retry_later,
+    withdraw_run,
+)
 from tests.rules import a_rule, ms
 
 NINE = ms("2026-01-01T09:00")
@@ -56,7 +63,7 @@ def test_a_leader_of_before_changes_nothing():
     with pytest.raises(Superseded):
         done(history, 5)
     with pytest.raises(Superseded):
-        try_again(NINE, LEADER, TEN, "why")(history)
+        retry_later(NINE, LEADER, TEN, "why")(history)
 
 
 def test_the_end_of_a_run_whose_rule_was_removed_is_not_written_down():
@@ -118,7 +125,7 @@ def test_a_failed_run_waits_longer_each_time():
     history = begun(a_rule())
     waits = []
     for _ in range(3):
-        history = try_again(NINE, LEADER, TEN, "why")(history)
+        history = retry_later(NINE, LEADER, TEN, "why")(history)
         waits.append((history.runs[0].retry_at_ms - TEN) // 1000)
         history = begin(a_rule(), NINE, LEADER, TEN)(history)
 
@@ -139,23 +146,23 @@ def test_a_scheduled_run_of_a_paused_rule_does_not_begin_but_one_asked_for_does(
     paused = a_rule().changed(paused=True)
 
     assert begun(paused).runs[0].state is RunState.SKIPPED
-    assert begun(paused, ask(NINE)(History())).runs[0].state is RunState.RUNNING
+    assert begun(paused, request_run(NINE)(History())).runs[0].state is RunState.RUNNING
 
 
 def test_asking_again_opens_what_failed_and_leaves_what_is_done():
     finished = done(begun(a_rule()), 5)
     failed = end(NINE, LEADER, NINE, RunState.FAILED, total=0)(begun(a_rule()))
 
-    assert ask(NINE)(finished) == finished
-    assert ask(NINE)(failed).runs == (Run(at_ms=NINE, asked=True),)
+    assert request_run(NINE)(finished) == finished
+    assert request_run(NINE)(failed).runs == (Run(at_ms=NINE, asked=True),)
 
 
 def test_only_a_run_that_did_not_begin_is_withdrawn():
-    asked = ask(NINE)(History())
+    asked = request_run(NINE)(History())
 
-    assert withdraw(NINE)(asked).runs == ()
-    assert withdraw(NINE)(begun(a_rule(), asked)).runs[0].state is RunState.RUNNING
-    assert withdraw(NINE)(due()) == due()
+    assert withdraw_run(NINE)(asked).runs == ()
+    assert withdraw_run(NINE)(begun(a_rule(), asked)).runs[0].state is RunState.RUNNING
+    assert withdraw_run(NINE)(due()) == due()
 
 
 def test_a_history_stays_within_a_document_and_keeps_what_is_open():

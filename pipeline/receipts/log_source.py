@@ -33,7 +33,7 @@ NAME = "pushlane_receipts"
 
 @dataclass
 class Range(InputPartition):
-    """What one task of Spark reads: a stretch of one partition of the log."""
+    """The input of one Spark task: a stretch of one partition of the log."""
 
     partition: int
     start: str
@@ -41,6 +41,8 @@ class Range(InputPartition):
 
 
 class ReceiptsSource(DataSource):
+    """The data source that Spark makes readers with, in the driver and in workers."""
+
     @classmethod
     def name(cls) -> str:
         return NAME
@@ -62,17 +64,18 @@ def register_source(spark: SparkSession) -> None:
 def read_range(
     spark: SparkSession, settings_path: Path, start: Sequence[str], end: Sequence[str]
 ) -> DataFrame:
-    """The rows between two positions, the same ones as a stream has there."""
+    """Return the rows between two positions, the same as a stream has there."""
     reader = spark.read.format(NAME).option("settings", str(settings_path))
     return reader.option("start", json.dumps(start)).option("end", json.dumps(end)).load()
 
 
 def as_offset(positions: Sequence[str]) -> dict[str, str]:
-    """Positions as Spark keeps them."""
+    """Return positions in the form in which Spark keeps them."""
     return {str(place): position for place, position in enumerate(positions)}
 
 
 def as_positions(offset: dict[str, str]) -> list[str]:
+    """Return the positions of an offset of Spark."""
     return [offset[str(place)] for place in range(len(offset))]
 
 
@@ -91,7 +94,7 @@ class _RangeReader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    """Spark keeps one of these for its planning, in a process of its own, and one for each task."""
+    """Reads the log as a stream; Spark makes one reader for planning, and one for each task."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -115,14 +118,14 @@ class _StreamReader(DataSourceStreamReader):
         return _read(self._options["settings"], partition)
 
     def commit(self, end: dict[str, str]) -> None:
-        """The store's manifest has said it already; the log is told by who published that."""
+        """Do nothing: the store's manifest has noted the end, and its writer tells the log."""
 
     def stop(self) -> None:
-        """The log is the process's own, and stays open."""
+        """Do nothing: the log belongs to the process, and stays open."""
 
 
 def _ranges(start: Sequence[str], end: Sequence[str]) -> list[InputPartition]:
-    """One for each partition of the log that has something: they are read side by side."""
+    """Return a range for each partition that has something to read; they are read in parallel."""
     pairs = enumerate(zip(start, end, strict=True))
     return [Range(place, begin, until) for place, (begin, until) in pairs if begin != until]
 

@@ -1,11 +1,11 @@
-"""What of a period is known from a sample only, in words."""
+"""Notes on an answer: what of its period is sampled, no longer kept, or cut by its ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
-from pushlane.pipeline.reports.query import Period
+from pushlane.pipeline.reports.engine import ROLLED_UP_MS
+from pushlane.pipeline.reports.query import Period, utc_text
 from pushlane.pipeline.store import Interval, Store
 from pushlane.pipeline.store.reading import ADDITIVE
 
@@ -14,7 +14,7 @@ _MOST_SHOWN = 5
 
 
 def sampled(store: Store, period: Period) -> list[Interval]:
-    """The batches of the period whose detail rows are a sample, oldest first."""
+    """Return the batches of the period whose detail rows are a sample, oldest first."""
     return [
         each
         for each in store.snapshot().intervals
@@ -25,12 +25,16 @@ def sampled(store: Store, period: Period) -> list[Interval]:
 
 
 def notes(store: Store, period: Period) -> list[str]:
-    """What a reader of this period has to know, a line each."""
-    return [*_gone(store, period), *_sampled(sampled(store, period))]
+    """Return what a reader of this period has to know, one line each."""
+    return [
+        *_cut_steps(store, period),
+        *_gone(store, period),
+        *_sampled(sampled(store, period)),
+    ]
 
 
 def _gone(store: Store, period: Period) -> list[str]:
-    """Detail rows may be kept for a shorter time than counts."""
+    """Note if the period has counts whose detail rows are no longer kept."""
     details, counts = (_first_ms(store, tables) for tables in (("detail",), ADDITIVE))
     if details is None or counts is None or counts // DAY_MS >= details // DAY_MS:
         return []
@@ -64,6 +68,24 @@ def _sampled(intervals: list[Interval]) -> list[str]:
     ]
 
 
-def utc_text(at_ms: int) -> str:
-    """To the minute, as reports show times."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _cut_steps(store: Store, period: Period) -> list[str]:
+    """Note each end of the period that cuts an hour or day by which counts are kept.
+
+    The first instant of such a step decides for all of it.
+    """
+    ends = {period.since_ms: "is left out", period.until_ms: "is counted as a whole"}
+    found = ((_cut(store, end_ms), what) for end_ms, what in ends.items())
+    return [
+        f"counts are kept by the {word} there: that of {utc_text(start_ms)} {what}"
+        for (word, start_ms), what in found
+        if word
+    ]
+
+
+def _cut(store: Store, end_ms: int) -> tuple[str, int]:
+    """Return the longest step that may hold counts on both sides of the end; no word for none."""
+    for table, step_ms in reversed(ROLLED_UP_MS.items()):
+        start_ms = end_ms - end_ms % step_ms
+        if start_ms < end_ms and store.files(table, start_ms, start_ms + 1):
+            return table.removesuffix("s"), start_ms
+    return "", 0

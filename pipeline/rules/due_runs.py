@@ -1,7 +1,7 @@
-"""Writes down which runs have come due, and which are left out: pure, from the clock given.
+"""Notes in a rule's history which runs have come due, and which are skipped.
 
-However often and by whomever it is done, each due time is written down once. What a rule does about
-times that nobody was there for is decided here.
+All functions are pure. Each due time is noted once, however often and by whomever this is called.
+The rule's catch-up policy for missed times is applied here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ON_TIME_MS = 60_000
 
 
 def note_due(rule: Rule, history: History, now_ms: int, fence: int) -> History:
-    """The history with all that came due up to now, as noted by the leader of this number."""
+    """Return the history with all that came due up to now, as noted by the leader of this fence."""
     start_ms = max(history.handled_ms, rule.since_ms)
     first_ms = rule.schedule.first_after(start_ms)
     if first_ms is None or first_ms > now_ms:
@@ -36,9 +36,10 @@ def note_due(rule: Rule, history: History, now_ms: int, fence: int) -> History:
 
 
 def overdue(rule: Rule, run: Run, now_ms: int, fence: int) -> str:
-    """Why a run that came due, but did not begin, is too late to begin now; empty when it is not.
+    """Return why a due run that has not begun is too late to begin now; empty if it is not.
 
-    A rule that makes up for nothing still waits its turn behind others, as long as one leads.
+    A run of a rule with `catch_up` "skip" may still wait its turn behind others, as long as the
+    same leader leads.
     """
     late_ms = now_ms - run.at_ms
     if run.asked or late_ms <= ON_TIME_MS:
@@ -51,7 +52,7 @@ def overdue(rule: Rule, run: Run, now_ms: int, fence: int) -> str:
 
 
 def next_due_ms(rule: Rule, history: History) -> int | None:
-    """When the rule comes due next."""
+    """Return when the rule comes due next; None if it does not."""
     if rule.paused:
         return None
     return rule.schedule.first_after(max(history.handled_ms, rule.since_ms))
@@ -60,7 +61,7 @@ def next_due_ms(rule: Rule, history: History) -> int | None:
 def _choose(
     rule: Rule, history: History, times: Sequence[int], now_ms: int
 ) -> tuple[Sequence[int], Sequence[int], str]:
-    """Which times are to be run, which are not, and why."""
+    """Return the times to run, the times to skip, and why those are skipped."""
     scheduled = [run for run in history.open if not run.asked]
     if rule.catch_up == "all":
         room = max(1, MOST_OPEN - len(scheduled))
@@ -82,7 +83,10 @@ def _add(history: History, due: Sequence[int], fence: int) -> History:
 
 
 def _skip(history: History, skipped: Sequence[int], why: str, now_ms: int) -> History:
-    """Those that were written down one by one, all others as one; what was asked for stays."""
+    """Return the history with these times skipped: noted runs one by one, all others as one run.
+
+    Runs that were requested by hand stay.
+    """
     known = [run for at_ms in skipped if (run := history.find(at_ms)) and not run.asked]
     ended = [run.ended(RunState.SKIPPED, now_ms, why) for run in known if run.state.is_open]
     new = [at_ms for at_ms in skipped if history.find(at_ms) is None]

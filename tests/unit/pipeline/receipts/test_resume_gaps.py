@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.gaps import go_on
+from pushlane.pipeline.receipts.resume import resume_positions
 from pushlane.pipeline.receipts.status import status
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter, open_store, store_root
@@ -52,7 +52,7 @@ def test_what_the_log_still_has_is_read_from_where_the_store_ends(writer, log):
     middle = log.advance(log.first(), most=2)
     publish(writer, middle)
 
-    assert go_on(writer, log) == (middle, "")
+    assert resume_positions(writer, log) == (middle, "")
     assert writer.state.number == 1
 
 
@@ -63,7 +63,7 @@ def test_a_partition_that_lost_some_goes_on_with_its_oldest_and_others_where_the
     publish(writer, first)
     drop(settings, 0)
 
-    positions, said = go_on(writer, log)
+    positions, said = resume_positions(writer, log)
 
     assert positions == [log.first()[0], first[1]]
     assert log.lag(positions) == 3
@@ -76,9 +76,9 @@ def test_a_partition_that_lost_some_goes_on_with_its_oldest_and_others_where_the
 def test_a_gap_is_told_once_and_stays_in_the_manifest(settings, writer, log):
     publish(writer, log.first())
     drop(settings, 1)
-    positions, _ = go_on(writer, log)
+    positions, _ = resume_positions(writer, log)
 
-    assert go_on(writer, log) == (positions, "")
+    assert resume_positions(writer, log) == (positions, "")
     publish(writer, log.advance(positions))
     assert len(writer.store.snapshot().gaps) == 1
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_that_plans_to_read_what_is_gone_is_removed(settings, write
     drop(settings, 0)
     (writer.generation.checkpoint / "offsets").mkdir(parents=True)
 
-    go_on(writer, log)
+    resume_positions(writer, log)
 
     assert not writer.generation.checkpoint.exists()
 
@@ -99,7 +99,7 @@ def test_before_the_first_batch_it_begins_with_the_oldest_whatever_a_checkpoint_
     drop(settings, 0)
     (writer.generation.checkpoint / "offsets").mkdir(parents=True)
 
-    assert go_on(writer, log) == (log.first(), "")
+    assert resume_positions(writer, log) == (log.first(), "")
     assert not writer.generation.checkpoint.exists()
 
 
@@ -109,7 +109,7 @@ def test_status_tells_of_what_is_missing_before_the_next_run_and_after(settings,
     drop(settings, 0)
 
     before = status(settings)
-    go_on(writer, log)
+    resume_positions(writer, log)
     after = status(settings)
 
     assert (before.is_missing, before.lag, before.snapshot.gaps) == (True, 3, [])
@@ -121,7 +121,7 @@ def test_the_command_shows_a_gap(command, settings, writer, log, monkeypatch):
     publish(writer, log.first())
     drop(settings, 0)
     unread = command("pipeline", "status")
-    go_on(writer, log)
+    resume_positions(writer, log)
     read = command("pipeline", "status")
 
     assert "3 bodies, and the log has dropped some that were not read" in unread.stdout
@@ -133,7 +133,7 @@ def test_the_command_shows_a_gap(command, settings, writer, log, monkeypatch):
 def test_a_log_made_anew_with_more_partitions_is_read_from_its_beginning(writer, log):
     publish(writer, ["700"])
 
-    positions, said = go_on(writer, log)
+    positions, said = resume_positions(writer, log)
 
     assert positions == log.first()
     assert log.lag(["700"]) == 4

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.pipeline.rules.due import note_due, overdue
+from pushlane.pipeline.rules.due_runs import note_due, overdue
 from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState
 from pushlane.pipeline.rules.rule import Rule
-from pushlane.pipeline.rules.run_transitions import ask, begin, end
+from pushlane.pipeline.rules.run_transitions import begin, end, request_run
 from tests.rules import a_rule, ms
 
 DAY_MS = 86_400_000
@@ -124,7 +124,7 @@ def test_a_run_asked_for_stays_when_its_time_is_left_out_for_a_schedule(
     day: int, catch_up_s: int
 ) -> None:
     asked_ms = ms(f"2026-01-0{day}T09:00")
-    history = ask(asked_ms)(History(handled_ms=ms("2026-01-02T08:00")))
+    history = request_run(asked_ms)(History(handled_ms=ms("2026-01-02T08:00")))
 
     run = noted(a_rule(catch_up_s=catch_up_s), "2026-01-05T12:00", history).find(asked_ms)
 

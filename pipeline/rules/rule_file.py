@@ -1,11 +1,10 @@
-"""A rule as people write it: a TOML file, or options of the same names; its task inside or beside.
+"""Reads a rule from a TOML file or from options of the same names, with its task inside or beside.
 
-Paths are made absolute, since whoever runs the rule may stand elsewhere.
+Paths are made absolute, since the process that runs the rule may have another working folder.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from pathlib import Path
@@ -14,27 +13,27 @@ from typing import Any
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.rules.rule import Rule, make_rule
-from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec
+from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec, read_toml
 from pushlane.producers.times import parse_age
 
 
 def read_rule_file(path: Path) -> dict[str, Any]:
-    """The fields of a rule in a TOML file, with the name of the file for one without.
+    """Read the fields of a rule from a TOML file; the file's name is the rule's unless it has one.
 
     Raises:
         BadInput: the file, or the task spec that it names, cannot be read.
     """
-    fields = {name.replace("-", "_"): value for name, value in _toml(path).items()}
+    fields = {name.replace("-", "_"): value for name, value in read_toml(path, "rule").items()}
     return {"name": path.stem, **_placed(fields, path.absolute().parent)}
 
 
 def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a rule that the command line gave, which stand here."""
+    """Return the fields of a rule from the command line, with paths from the working folder."""
     return _placed(given, Path.cwd())
 
 
 def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Rule:
-    """The rule of these fields, with all of it checked that can be without Spark.
+    """Make a rule of these fields, and check everything that can be checked without Spark.
 
     Raises:
         BadInput: a field, the schedule or the task cannot be; says which, and what it may be.
@@ -50,7 +49,7 @@ def build_rule(fields: Mapping[str, Any], settings: Settings, now_ms: int) -> Ru
 
 
 def rule_spec(rule: Rule) -> TaskSpec:
-    """What each run's task is made of; it has the rule's name unless it has one.
+    """Return the task spec of the rule's runs, named after the rule unless it has a name.
 
     Raises:
         BadInput: an option is unknown, missing or has a bad value.
@@ -75,29 +74,19 @@ def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
     return fields
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise BadInput(f"rule {path} cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"rule {path} is not TOML: {error}") from error
-
-
 def _plain(value: Any) -> Any:
-    """Times of TOML as the texts that a task spec takes."""
+    """Turn a time of TOML into the text that a task spec takes."""
     return value.isoformat() if isinstance(value, (datetime, date, time)) else value
 
 
 def _absolute(source: str, base: Path) -> str:
-    """A path from here on; a table or a URL as it is."""
+    """Make a path absolute, and leave a table's name or a URL as it is."""
     is_path = "/" in source or (source != "" and (base / source).exists())
     return str(base / source) if is_path and "://" not in source else source
 
 
 def _excluded(source: Any, base: Path) -> Any:
-    """`PATH:COLUMN` too."""
+    """Make the path of an excluded source absolute, also in the form `PATH:COLUMN`."""
     if not isinstance(source, str):
         return source
     path, colon, column = source.rpartition(":")
