@@ -82,11 +82,11 @@ def function_lengths(found: Iterable[Module]) -> dict[str, int]:
 
 
 def port_sizes(found: Iterable[Module]) -> dict[str, int]:
-    """How many methods each protocol in the file of the ports has."""
+    """How many methods each protocol of the ports has, those that it inherits not counted."""
     return {
         node.name: sum(isinstance(part, _FUNCTIONS) for part in node.body)
         for module in found
-        if module.name == "lanes.ports"
+        if module.name.startswith("lanes.ports")
         for node in module.tree.body
         if isinstance(node, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
