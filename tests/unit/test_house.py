@@ -94,6 +94,15 @@ def test_the_changelog_has_the_version() -> None:
     assert f"\n## [{VERSION}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_pre_commit_runs_what_make_check_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    pytest_command = re.findall(r"^PYTEST := (.+)$", makefile, re.MULTILINE)[0]
+    recipe = makefile.split("\ncheck: ")[1].split("\n\n")[0].replace("$(PYTEST)", pytest_command)
+    commands = recipe.replace("$(BIN)", ".venv/bin").replace(" $(ARGS)", "").split("\n\t")[1:]
+    hooks = re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert hooks == [command.removesuffix(" .") for command in commands]
+
+
 def _links(page: Path) -> list[str]:
     found = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
     return [link for link in found if not link.startswith("http")]
