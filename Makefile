@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance bench pins clean
+.PHONY: help install demo check test acceptance bench shape pins clean
 
 help: ## Show this
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -34,6 +34,9 @@ acceptance: .venv/.dev ## Long tests
 
 bench: .venv/.dev ## All benchmarks; one: make bench ARGS="fairness --broker embedded"
 	$(BIN)/python -m bench $(or $(ARGS),all)
+
+shape: ## Measure the code: files, functions, names; beside a revision: make shape ARGS=HEAD~9
+	$(PYTHON) scripts/shape.py $(ARGS)
 
 pins: .venv/.dev ## Renew requirements/*.txt
 	$(BIN)/pip install --quiet pip-tools

@@ -24,7 +24,7 @@ class Dispatching:
 
     def __init__(self, settings: Settings, sink: str, *arguments: str) -> None:
         self._said: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - read at its end
-        command = [sys.executable, "-m", "cli", "dispatch", "--with-parent", "--sink", sink]
+        command = [sys.executable, "-m", "pushlane", "dispatch", "--with-parent", "--sink", sink]
         self._process = subprocess.Popen(
             [*command, "--slots", str(settings.slots), *arguments],
             env=environment(settings),

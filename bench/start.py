@@ -72,8 +72,8 @@ def _starts(settings: Settings, rounds: int) -> dict[str, list[float]]:
     asyncio.run(_touch(settings))
     commands = {
         "typer": ["-c", "import typer"],
-        "tasks": ["-m", "cli", "tasks"],
-        "dispatch": ["-m", "cli", "dispatch", "--drain"],
+        "tasks": ["-m", "pushlane", "tasks"],
+        "dispatch": ["-m", "pushlane", "dispatch", "--drain"],
     }
     took: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):

@@ -51,7 +51,7 @@ class WorkerPool:
     def environment(self) -> dict[str, str]:
         """Return the parent's environment, with its flags and the folder it was imported from."""
         flags = {f"PUSHLANE_{k.upper()}": str(v) for k, v in self.settings.items() if v is not None}
-        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 

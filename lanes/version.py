@@ -1,3 +1,3 @@
 """The version of pushlane: read by packaging too, so it stands alone as a plain text."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

@@ -129,7 +129,7 @@ def _fields(row: Row) -> dict[str, Any]:
 
 
 def _table(rows: list[Row]) -> Table:
-    """In Markdown, as docs/guarantees.md shows it."""
+    """In Markdown, as docs/faults.md shows it."""
     table = Table("fault", "mode", "on", box=box.MARKDOWN)
     for heading in ("runs", "pushes", "lost", "≤", "repeated", "≤", "on again, s", "pushes/s"):
         table.add_column(heading, justify="right")

@@ -38,7 +38,7 @@ def _ours(broker: str, folder: Path, log: Path) -> Iterator[Peer]:
             version=version("pushlane"),
             feed=[sys.executable, "-m", "bench.peers.apps.ours"],
             work=[
-                *(sys.executable, "-m", "cli", "dispatch", "--slots", str(SLOTS)),
+                *(sys.executable, "-m", "pushlane", "dispatch", "--slots", str(SLOTS)),
                 *("--sink", "bench.peers.apps.ours:deliver"),
             ],
             environment={**environment(settings), **_told(log), "PYTHONPATH": str(_ROOT)},

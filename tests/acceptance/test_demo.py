@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(folder: Path) -> dict[str, Any]:
     """What the demo printed, run once for all tests, in an empty folder."""
     ran = subprocess.run(
-        [sys.executable, "-m", "cli", "demo", "--json"],
+        [sys.executable, "-m", "pushlane", "demo", "--json"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections import Counter
+from pathlib import Path
 
+import pushlane
 from pushlane.cli.workers import WorkerPool
 from tests.command import Command
 
@@ -54,3 +57,11 @@ def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() 
         "9001",
         "--drain",
     ]
+
+
+def test_workers_import_from_the_folder_that_holds_the_package() -> None:
+    workers = WorkerPool(2, {}, "127.0.0.1", None, drain=True, retry_timeouts=False)
+
+    first = workers.environment()["PYTHONPATH"].split(os.pathsep)[0]
+
+    assert Path(first) / "pushlane" / "__init__.py" == Path(pushlane.__file__)

@@ -1,0 +1,224 @@
+"""Measures the shape of the product's code: how much there is, and how much of it one has to know.
+
+    python scripts/shape.py [REVISION ...]
+
+One column for each git revision, and one for the files as they are now. It needs the standard
+library alone. The way of a push is what `dispatcher/loop.py` and `producers/publish.py` import at
+their tops, what that imports, and so on: what is behind a port is loaded by nobody there, so an
+adapter does not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("lanes", "dispatcher", "producers", "pipeline", "cli", "pushlane")
+STARTS = ("dispatcher.loop", "producers.publish")
+BLOCK = 6
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A product file: its dotted name without `pushlane.`, its path from the root, its code."""
+
+    name: str
+    path: str
+    lines: int
+    tree: ast.Module
+
+
+def modules(root: Path = ROOT) -> list[Module]:
+    """Every product file. The links in pushlane/ are not followed: each file counts once."""
+    return [
+        _module(root, path)
+        for folder in FOLDERS
+        for path in sorted((root / folder).rglob("*.py"))
+        if not any(parent.is_symlink() for parent in path.parents)
+    ]
+
+
+def _module(root: Path, path: Path) -> Module:
+    text = path.read_text()
+    place = path.relative_to(root)
+    name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
+    return Module(name, str(place), text.count("\n"), ast.parse(text))
+
+
+def classes(found: Iterable[Module]) -> dict[str, list[str]]:
+    """The files that define a class of each name, at any depth."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in found:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module.path)
+    return places
+
+
+def repeated(places: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Of names and their places, those with more than one."""
+    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
+
+
+def function_lengths(found: Iterable[Module]) -> dict[str, int]:
+    """Lines of each function, from `def` to its end, docstring included."""
+    return {
+        f"{module.path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for module in found
+        for node in ast.walk(module.tree)
+        if isinstance(node, _FUNCTIONS)
+    }
+
+
+def port_sizes(found: Iterable[Module]) -> dict[str, int]:
+    """How many methods each protocol of the ports has, those that it inherits not counted."""
+    return {
+        node.name: sum(isinstance(part, _FUNCTIONS) for part in node.body)
+        for module in found
+        if module.name.startswith("lanes.ports")
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+    }
+
+
+def on_a_pushs_way(found: Iterable[Module]) -> list[Module]:
+    """The modules that one meets who follows a push, by imports from where it starts."""
+    by_name = {module.name: module for module in found}
+    reached: dict[str, None] = dict.fromkeys(name for name in STARTS if name in by_name)
+    waiting = list(reached)
+    while waiting:
+        for name in _imports(by_name[waiting.pop()]):
+            if name in by_name and name not in reached:
+                reached[name] = None
+                waiting.append(name)
+    return [by_name[name] for name in reached]
+
+
+def _imports(module: Module) -> Iterator[str]:
+    """The names of ours that a module imports at its top; of a package's, its modules too."""
+    for node in module.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            base = node.module.removeprefix("pushlane.")
+            yield base
+            yield from (f"{base}.{alias.name}".removeprefix("pushlane.") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.removeprefix("pushlane.") for alias in node.names)
+
+
+def repeated_blocks(found: Iterable[Module]) -> list[tuple[int, str, str]]:
+    """Runs of at least six lines that stand in another place too: length, file, first line.
+
+    Formatting, comments, docstrings and imports do not count. Each place of a block is named.
+    """
+    code = {module.path: _plain_code(module.tree) for module in found}
+    windows = Counter(window for lines in code.values() for window in _windows(lines))
+    blocks: list[tuple[int, str, str]] = []
+    for path, lines in code.items():
+        start: int | None = None
+        for place, window in enumerate([*_windows(lines), ()]):
+            if windows[window] > 1:
+                start = place if start is None else start
+            elif start is not None:
+                blocks.append((place - start + BLOCK - 1, path, lines[start].strip()))
+                start = None
+    return sorted(blocks, reverse=True)
+
+
+def _windows(lines: list[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(lines[place : place + BLOCK]) for place in range(len(lines) - BLOCK + 1))
+
+
+def _plain_code(tree: ast.Module) -> list[str]:
+    """The code in one form of writing, without docstrings and imports."""
+    plain = _Plain().visit(ast.parse(ast.unparse(tree)))
+    return [line for line in ast.unparse(plain).splitlines() if line.strip()]
+
+
+class _Plain(ast.NodeTransformer):
+    """Leaves out imports, and texts that stand alone."""
+
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+
+def measures(root: Path) -> dict[str, str]:
+    """All that is measured of the files in a folder, by what it is called."""
+    found = modules(root)
+    lengths = function_lengths(found)
+    longest = max(lengths, key=lambda name: lengths[name])
+    way = on_a_pushs_way(found)
+    all_classes = classes(found)
+    blocks = repeated_blocks(found)
+    ports = port_sizes(found)
+    return {
+        "files": f"{len(found):,}",
+        "lines": f"{sum(module.lines for module in found):,}",
+        "longest file": _longest_file(found),
+        "files under 40 lines": f"{sum(module.lines < 40 for module in found):,}",
+        "functions": f"{len(lengths):,}",
+        "function median / p95 / longest": f"{median(lengths.values()):g} / "
+        f"{quantiles(lengths.values(), n=20)[-1]:.0f} / {lengths[longest]}",
+        "longest function": longest,
+        "classes": f"{sum(map(len, all_classes.values())):,}",
+        "class names defined twice or more": f"{len(repeated(all_classes))}",
+        "modules on a push's way": f"{len(way)}",
+        "classes on a push's way": f"{sum(map(len, classes(way).values()))}",
+        "repeated blocks": f"{len(blocks)}, {sum(length for length, _, _ in blocks)} lines",
+        "methods a port": ", ".join(f"{name} {count}" for name, count in ports.items()),
+    }
+
+
+def _longest_file(found: list[Module]) -> str:
+    longest = max(found, key=lambda module: module.lines)
+    return f"{longest.path} {longest.lines}"
+
+
+def at_revision(revision: str) -> dict[str, str]:
+    """The measures of a revision, of a copy that is removed again."""
+    archive = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", revision], check=True, capture_output=True
+    ).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+        return measures(Path(folder))
+
+
+def show(columns: dict[str, dict[str, str]]) -> Iterator[str]:
+    """Each measure with one line for each column."""
+    width = max(map(len, columns))
+    for name in next(iter(columns.values())):
+        yield name
+        yield from (f"  {column:<{width}}  {found[name]}" for column, found in columns.items())
+
+
+def main() -> None:
+    columns = {revision: at_revision(revision) for revision in sys.argv[1:]}
+    lines = [*show({**columns, "now": measures(ROOT)}), "", "class names defined twice or more"]
+    found = modules()
+    lines += [f"  {name}: {', '.join(at)}" for name, at in repeated(classes(found)).items()]
+    lines += ["", "repeated blocks"]
+    lines += [f"  {length:>3}  {path}: {first}" for length, path, first in repeated_blocks(found)]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

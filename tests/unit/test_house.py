@@ -1,0 +1,120 @@
+"""What holds for the product as a whole: names that mean one thing, documents that are true."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from pushlane.lanes.version import VERSION
+from scripts.reference import DOCS, PAGES
+from scripts.shape import ROOT, Module, classes, modules, repeated
+
+CLASSES_THAT_SHARE_A_NAME = {
+    # Both say that a process is there: one to the store that it reads, one to all who ask.
+    "Heartbeat",
+    # Private to a file each.
+    "_Asked",
+    "_Line",
+}
+
+# One word of the field in parts that have nothing to do with each other, so that nobody takes one
+# for the other; the folder says of what it is. A new name does not belong here.
+FILES_THAT_SHARE_A_NAME = {
+    "batch.py": "of pushes in an outbox; of receipts in the pipeline",
+    "client.py": "the Redis client; the public Client",
+    "completion.py": "of tasks; of words in a shell",
+    "durable.py": "how a file is written so that it stays; the same with the manifest's rules",
+    "files.py": "of each log or demo that keeps any",
+    "job.py": "a push that has a slot; a streaming job of Spark",
+    "log.py": "the receipts log of an adapter; the sink that writes a log",
+    "messages.py": "rows of the embedded store; messages that a dispatcher has in hand",
+    "processes.py": "the command of that name; the processes of a local stack",
+    "rebuild.py": "of Redis from the journal; of the store of receipts from its log",
+    "reconcile.py": "of a submit, and of a fan-out, with what the broker has",
+    "records.py": "of each log that is kept in files",
+    "replay.py": "an adapter's part; a task's pushes again",
+    "report.py": "of receipts; of the demo",
+    "request.py": "of a submit; of a fan-out",
+    "rows.py": "of a submitted file; of a report",
+    "sampling.py": "how receipts are sampled; how a report makes up for it",
+    "schema.py": "of the embedded store; of the store of receipts",
+    "shares.py": "of slots; who got the sinks, in a report",
+    "source.py": "of an audience; of receipts",
+    "sources.py": "of rows to submit; of rows for a report",
+    "spark.py": "options of commands that start Spark; the data source's public name",
+    "stats.py": "of a dispatcher; of a producer",
+    "tasks.py": "rows of the embedded store; tasks in a report",
+}
+
+
+@pytest.fixture(scope="module")
+def product() -> list[Module]:
+    return modules()
+
+
+def test_a_class_name_means_one_thing(product: list[Module]) -> None:
+    shared = repeated(classes(product))
+    assert {
+        name: where for name, where in shared.items() if name not in CLASSES_THAT_SHARE_A_NAME
+    } == {}
+
+
+def test_a_file_name_means_one_thing(product: list[Module]) -> None:
+    """Adapters name their files after the port; a command's file after the command; each part may
+    have errors.
+    """
+    places: dict[str, set[str]] = defaultdict(set)
+    for module in product:
+        path = Path(module.path)
+        folder = path.parts[0] if path.parts[0] == "lanes" else str(path.parent)
+        if path.name not in ("__init__.py", "errors.py") and folder != "cli":
+            places[path.name].add(folder)
+    shared = {name: folders for name, folders in places.items() if len(folders) > 1}
+    assert {n: where for n, where in shared.items() if n not in FILES_THAT_SHARE_A_NAME} == {}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_references_say_what_the_code_does(page: str) -> None:
+    assert (DOCS / page).read_text() == PAGES[page](), "run: python -m scripts.reference"
+
+
+@pytest.mark.parametrize("folder", [".", "docs", "examples"])
+def test_links_between_documents_lead_somewhere(folder: str) -> None:
+    pages = sorted((ROOT / folder).glob("*.md"))
+    broken = [
+        f"{page.name}: {link}" for page in pages for link in _links(page) if not _leads(page, link)
+    ]
+    assert broken == []
+
+
+def test_the_changelog_has_the_version() -> None:
+    assert f"\n## {VERSION} - " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_pre_commit_runs_what_make_check_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    pytest_command = re.findall(r"^PYTEST := (.+)$", makefile, re.MULTILINE)[0]
+    recipe = makefile.split("\ncheck: ")[1].split("\n\n")[0].replace("$(PYTEST)", pytest_command)
+    commands = recipe.replace("$(BIN)", ".venv/bin").replace(" $(ARGS)", "").split("\n\t")[1:]
+    hooks = re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert hooks == [command.removesuffix(" .") for command in commands]
+
+
+def _links(page: Path) -> list[str]:
+    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    return [link for link in found if not link.startswith("http")]
+
+
+def _leads(page: Path, link: str) -> bool:
+    path, _, place = link.partition("#")
+    target = page.parent / path if path else page
+    return target.exists() and (not place or place in _headings(target))
+
+
+def _headings(page: Path) -> set[str]:
+    """The anchors that a forge makes of a page's headings."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}

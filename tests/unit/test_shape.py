@@ -1,0 +1,103 @@
+"""The script that measures the code: what it counts, and what it leaves out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scripts.shape import (
+    classes,
+    function_lengths,
+    modules,
+    on_a_pushs_way,
+    port_sizes,
+    repeated,
+    repeated_blocks,
+)
+
+Write = Callable[[str, str], None]
+
+BLOCK = """
+    def work(a, b):
+        c = a + b
+        d = c * 2
+        e = d - 1
+        f = e / 3
+        return f
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a product file into a folder of the test's own."""
+
+    def put(path: str, code: str) -> None:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(code))
+
+    return put
+
+
+def test_a_file_behind_a_link_counts_once(tmp_path: Path, write: Write) -> None:
+    write("lanes/task.py", "class Task: ...")
+    write("pushlane/__init__.py", "")
+    (tmp_path / "pushlane" / "lanes").symlink_to(tmp_path / "lanes")
+
+    assert [module.path for module in modules(tmp_path)] == [
+        "lanes/task.py",
+        "pushlane/__init__.py",
+    ]
+
+
+def test_a_class_of_two_files_is_named_with_both(tmp_path: Path, write: Write) -> None:
+    write("lanes/a.py", "class Store: ...\nclass Alone: ...")
+    write("cli/b.py", "def f():\n    class Store: ...")
+
+    assert repeated(classes(modules(tmp_path))) == {"Store": ["lanes/a.py", "cli/b.py"]}
+
+
+def test_a_function_is_as_long_as_its_lines(tmp_path: Path, write: Write) -> None:
+    write("lanes/a.py", "@cache\ndef f():\n    'What it does.'\n    return 1")
+
+    assert function_lengths(modules(tmp_path)) == {"lanes/a.py:2 f": 3}
+
+
+def test_a_port_has_its_own_methods(tmp_path: Path, write: Write) -> None:
+    write(
+        "lanes/ports/lease.py",
+        """
+        class Lease(Protocol):
+            name: str
+            async def acquire(self): ...
+            def is_held(self): ...
+        class Fence(NamedTuple):
+            def text(self): ...
+        """,
+    )
+
+    assert port_sizes(modules(tmp_path)) == {"Lease": 2}
+
+
+def test_a_pushs_way_is_what_the_loop_imports_at_the_top(tmp_path: Path, write: Write) -> None:
+    write("dispatcher/loop.py", "from pushlane.dispatcher.lane import Lane")
+    write("dispatcher/lane.py", "from lanes.task import Task\ndef f():\n    import cli.late")
+    write("lanes/task.py", "")
+    write("cli/late.py", "")
+
+    way = [module.name for module in on_a_pushs_way(modules(tmp_path))]
+
+    assert way == ["dispatcher.loop", "dispatcher.lane", "lanes.task"]
+
+
+def test_a_block_is_found_however_it_is_written(tmp_path: Path, write: Write) -> None:
+    write("lanes/a.py", BLOCK)
+    write("lanes/b.py", "import os\n" + textwrap.dedent(BLOCK).replace("a + b", "(a +  # why\n b)"))
+    write("lanes/c.py", BLOCK.replace("e / 3", "e / 4"))
+
+    found = repeated_blocks(modules(tmp_path))
+
+    assert [(length, path) for length, path, _ in found] == [(6, "lanes/b.py"), (6, "lanes/a.py")]
