@@ -146,7 +146,7 @@ CREATE TABLE counters (
 INSERT INTO counters VALUES ('stamp', 0), ('version', 1);
 """
 
-# What stores of this version may lack, since they were made before it was thought of.
+# Tables that stores of this version may lack, since they were added later.
 _ADDED = """
 CREATE TABLE IF NOT EXISTS shelf (
     kind    TEXT NOT NULL,

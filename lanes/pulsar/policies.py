@@ -97,8 +97,8 @@ def receipt_policies(settings: Settings) -> tuple[Policy, ...]:
     )
 
 
-# What was compacted is trimmed, save the newest two thresholds' worth, whatever their age. That is
-# what would be left if the compacted copy were lost; and with no ledger beside that copy, the
+# Compacted messages are trimmed, save the newest two thresholds' worth, whatever their age. Those
+# would be left if the compacted copy were lost; and with no ledger beside that copy, the
 # broker sends its entries one by one, so that a replay takes five times as long.
 JOURNAL_POLICIES = (
     *_COMMON,

@@ -53,8 +53,8 @@ local function remove(id, key, name, seen, moved, counts)
 end
 """
 
-# What a server that was started anew read from its disk may be older than the journal, and so may
-# what a replica had: only the server that filled the registry is trusted to have it as it was.
+# A server that was started anew may have read older data than the journal's from its disk, and a
+# replica may have had older data: only the server that filled the registry is trusted.
 READY = """
 local function ready(version, filled)
   if redis.call('EXISTS', version) == 0 then return false end

@@ -17,7 +17,7 @@ from pushlane.lanes.redis.keys import Keys
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
 # A key holds nothing when its push is confirmed, or else: end of the claim, its result, its owner.
-# What is neither is a newer version's claim: held, and never written over.
+# A value of another form is a newer version's claim: held, and never written over.
 _CLAIM = """
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -15,7 +15,7 @@ from redis.asyncio.client import PubSub
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.redis.client import RedisClient
 
-RECHECK_S = 0.5  # a lost notice delays a change by this much
+RECHECK_S = 0.5  # a message that is lost delays a change by this much
 
 
 class ChangeSignal:

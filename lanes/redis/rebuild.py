@@ -41,7 +41,7 @@ GUARD_MS = 30_000
 PATIENCE_S = 120.0
 POLL_S = 0.1
 
-# What an earlier version of pushlane has filled is whole, but for what it did not know of.
+# A registry that an earlier version of pushlane has filled lacks only the indexes it did not know.
 _GUARD = (
     READY
     + """
@@ -110,7 +110,7 @@ return 1
 """
 )
 
-# What an old copy holds besides was forgotten since.
+# A task that only the old copy holds was forgotten since.
 _EMPTY = (
     REMOVE
     + """

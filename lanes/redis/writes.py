@@ -103,7 +103,7 @@ return 1
 """
 )
 
-# Who follows the changes hears of it by an id without a task, for a day.
+# For a day those who follow the changes hear of it, by an id without a task.
 _COMMIT_FORGET = (
     REMOVE
     + ANNOUNCE
