@@ -22,7 +22,7 @@ class Capabilities(NamedTuple):
     is_local: bool = False
     """The store is the folder `data_dir` on this machine, and no service is asked."""
     remembers_sources: bool = False
-    """It never forgets how far a `Source` has published; others may after `dedup_window_s`."""
+    """The broker always knows how far a `Source` has published; others forget it when idle."""
     retains_freely: bool = False
     """A lane is kept for as long as its task asks; elsewhere for `retention_s` at most."""
 
@@ -48,8 +48,12 @@ _EMBEDDED = Adapter(
 )
 _PULSAR = Adapter("pushlane.lanes.pulsar", Capabilities())
 
-ADAPTERS = {"embedded": _EMBEDDED, "pulsar://": _PULSAR, "pulsar+ssl://": _PULSAR}
-"""By the scheme of the broker's URL, or by a word for one that needs no URL."""
+ADAPTERS: dict[str, Adapter] = {
+    "embedded": _EMBEDDED,
+    "pulsar://": _PULSAR,
+    "pulsar+ssl://": _PULSAR,
+}
+"""Every adapter, by the scheme of the broker's URL, or by a word where there is no URL."""
 
 
 def find_adapter(broker: str) -> Adapter | None:

@@ -38,7 +38,7 @@ from pushlane.lanes.task import ACTIVE_STATES, Level, Task
 
 _LOOKED_AT = 64
 _NEAR = 4  # messages
-_COUNTED = 2_000  # the newest: what older ones have left shows on the lanes
+_COUNTED = 2_000  # the newest tasks: the backlog of older ones shows on the lanes
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Backend:
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:
         left = await asyncio.gather(*(self.broker.backlog(lane) for lane in lanes))
         least = min(left)
-        near = least + max(_NEAR, least // 10)  # what was handed in just now is not there yet
+        near = least + max(_NEAR, least // 10)  # pushes submitted just now are not there yet
         lanes = [lane for lane, count in zip(lanes, left, strict=True) if count <= near]
         if len(lanes) > 1:
             page = await self.registry.page(TaskQuery(ACTIVE_STATES), most=_COUNTED)

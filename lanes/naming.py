@@ -7,7 +7,7 @@ import zlib
 DEAD_LANE = "dead"
 RETRIED_LANE = "retried"
 DEAD_LEASE = "dead"
-"""Held by who looks through dead pushes."""
+"""The lease of a process that looks through dead pushes."""
 _POOL = "pool-"
 _TASK = "task-"
 _LATER = "-later"

@@ -146,13 +146,13 @@ class Arrival(StrEnum):
     """The knowledge of a sink about a push that failed: whether it can have arrived."""
 
     REFUSED = "refused"
-    """It cannot have arrived."""
+    """The push cannot have arrived."""
 
     FAILED = "failed"
-    """It failed, as far as the sink was told."""
+    """The push failed, as far as the sink was told."""
 
     UNKNOWN = "unknown"
-    """It may have arrived: nothing was heard of it."""
+    """The push may have arrived: nothing was heard of it."""
 
 
 class Scope(StrEnum):

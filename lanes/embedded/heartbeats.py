@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 BEAT_S = 10.0
-"""Between two beats of an owner. Rare, since each has all other processes look for what is new."""
+"""The time between two beats of an owner. Each beat has all other processes look for news."""
 
 MISSED = 6
-"""Beats of the watcher in which a frozen owner has made none: a minute, as brokers wait for a
+"""The number of the watcher's beats without one of a frozen owner: a minute, as brokers wait for a
 silent client. Nothing else stops the store's thread for as long: another's lock does for 15 s."""
 
 _FROZEN = 0

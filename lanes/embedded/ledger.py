@@ -49,7 +49,7 @@ FROM json_each(:pushes) AS task CROSS JOIN json_each(task.value) AS seq
 CROSS JOIN ledger ON task_id = task.key AND ledger.seq = seq.value
 """
 
-# A confirmation goes when its claim would have: to move that time would cost as much as a claim.
+# A confirmation goes when its claim would have gone: moving that time costs as much as a claim.
 _CONFIRM = """
 INSERT INTO ledger (task_id, seq, owner, is_unknown, until_ms, forget_at_ms)
 SELECT task.key, seq.value, '', 0, 0, :forget_at_ms

@@ -28,7 +28,7 @@ COMPRESSIONS = {
     "snappy": _pulsar.CompressionType.SNAPPY,
     "zlib": _pulsar.CompressionType.ZLib,
 }
-"""By what the setting says."""
+"""The client's values for those of the setting `compression`."""
 
 
 class ProducerKey(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.task_bytes import glimpse
 
-# Which seqs were counted, once nothing can bring them again; and what is counted of no task.
+# How long counted seqs are kept once nothing can bring them again, and counts without a task.
 KEPT_MS = 24 * 3600 * 1000
 
-# KEYS begin with `index_keys`. What the order of tasks, and of their ends, is read from.
+# KEYS begin with `index_keys`. The order of tasks, and of their ends, is read from this index.
 INDEX = """
 local function index(id, active, ended_ms)
   redis.call('ZADD', KEYS[8], 0, id)
@@ -39,7 +39,7 @@ end
 """
 )
 
-# The reverse. What was counted of the task goes too.
+# The reverse of storing a task. Its counts go too.
 REMOVE = """
 local function remove(id, key, name, seen, moved, counts)
   redis.call('HDEL', KEYS[2], id)

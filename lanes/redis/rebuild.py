@@ -65,7 +65,7 @@ return 1
 """
 )
 
-# That a task was forgotten is news for a day.
+# The news that a task was forgotten is kept for a day.
 _TRIM = """
 local time = redis.call('TIME')
 local before_ms = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[1]

@@ -113,7 +113,7 @@ class Partition:
             return oldest
         try:
             return position if position <= self.end(wait_s) else oldest
-        except Busy:  # whoever appends has the log as it was
+        except Busy:  # while another appends, the log is as it was
             return position
 
     def since(self, at_ms: int, wait_s: float) -> int:
