@@ -23,7 +23,6 @@ from pushlane.producers.template import Template, text_of
 _BUCKETS = 1 << 20
 
 EncodeRow = Callable[[int, Sequence[Any]], "bytes | BadRow"]
-_PushMaker = Callable[[int, str, Sequence[Any], RowTimes, Labels, int], Push]
 
 _MAX_SHOWN = 40
 
@@ -41,8 +40,8 @@ class Encoder:
         self._body = Template(options.body)
         self._collapse = Template(options.collapse)
         ordered_by = (options.ordered_by,) if options.ordered_by else ()
-        templates = (self._title, self._body, self._collapse)
-        in_templates = (field for template in templates for field in template.fields)
+        self._templates = (self._title, self._body, self._collapse)
+        in_templates = (field for template in self._templates for field in template.fields)
         times = time_columns(options).values()
         fields = (options.recipient, *in_templates, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
@@ -54,28 +53,44 @@ class Encoder:
 
     def for_task(self, task: Task) -> EncodeRow:
         """Return a function from seq and values to the push's bytes, or to why there are none."""
-        names = self.wanted.names
-        times_of = read_times(self._options, names)
-        labels_of = read_labels(self._options, names)
-        key_of = _key_picker(names, self._options.ordered_by)
-        push_of = self._push_maker(task)
-        no_recipient = _no_recipient(self._options.recipient)
-        last = Predecessors()
+        names, options = self.wanted.names, self._options
+        title, body, collapse = (template.compile(names) for template in self._templates)
+        times_of, labels_of = read_times(options, names), read_labels(options, names)
+        data_of = _data_picker(names, options.data)
+        key_of = _key_picker(names, options.ordered_by)
+        last, no_recipient = Predecessors(), _no_recipient(options.recipient)
+        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
-            recipient = _recipient_text(values[0])
+            recipient = values[0]
+            if recipient.__class__ is not str:
+                recipient = _recipient_text(recipient)
+            recipient = recipient.strip()
             if not recipient:
                 return no_recipient
-            times = times_of(values) if times_of else _NO_TIMES
-            if isinstance(times, BadRow):
+            if isinstance(times := times_of(values) if times_of else _NO_TIMES, BadRow):
                 return times
-            labels = labels_of(values) if labels_of else _NO_LABELS
-            if isinstance(labels, BadRow):
+            if isinstance(labels := labels_of(values) if labels_of else _NO_LABELS, BadRow):
                 return labels
             try:
                 key = key_of(values)
-                after_seq = last.of(key) if key else 0
-                packed = encode(push_of(seq, recipient, values, times, labels, after_seq))
+                push = Push(
+                    task_id,
+                    seq,
+                    recipient,
+                    title(values),
+                    body(values),
+                    data_of(values),
+                    times.expires_at_ms or expires_at_ms,
+                    submitted_at_ms,
+                    after_seq=last.of(key) if key else 0,
+                    collapse=collapse(values),
+                    not_before_ms=times.not_before_ms,
+                    zone=times.zone,
+                    attributes=labels.attributes,
+                    trace_id=labels.trace_id,
+                )
+                packed = encode(push)
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
@@ -85,41 +100,6 @@ class Encoder:
             return packed
 
         return encode_row
-
-    def _push_maker(self, task: Task) -> _PushMaker:
-        """Return a function that renders the templates of a row whose other parts are read."""
-        names = self.wanted.names
-        title, body = self._title.compile(names), self._body.compile(names)
-        collapse = self._collapse.compile(names)
-        data_of = _data_picker(names, self._options.data)
-        task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
-
-        def push_of(
-            seq: int,
-            recipient: str,
-            values: Sequence[Any],
-            times: RowTimes,
-            labels: Labels,
-            after_seq: int,
-        ) -> Push:
-            return Push(
-                task_id,
-                seq,
-                recipient,
-                title(values),
-                body(values),
-                data_of(values),
-                times.expires_at_ms or expires_at_ms,
-                submitted_at_ms,
-                after_seq=after_seq,
-                collapse=collapse(values),
-                not_before_ms=times.not_before_ms,
-                zone=times.zone,
-                attributes=labels.attributes,
-                trace_id=labels.trace_id,
-            )
-
-        return push_of
 
     @property
     def collapses(self) -> bool:
@@ -178,9 +158,7 @@ def _oversized(size: int) -> BadRow:
 
 
 def _recipient_text(value: Any) -> str:
-    """Return a text, or a whole number such as a phone number; empty for other values."""
-    if value.__class__ is str:
-        return value.strip()
+    """Return a whole number, such as a phone number, as text; empty for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
 
