@@ -13,6 +13,9 @@ from pushlane.lanes.errors import MalformedPush, PushlaneError, UnknownFormat
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, decode_many
 
+Place = tuple[str, int]
+"""Task id and seq: the same for every copy of a push."""
+
 
 class Message:
     """A message off a lane, with what is left of it.

@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher.assembly import DeliveryParts, LaneParts
 from pushlane.dispatcher.breaker import Restraint
-from pushlane.dispatcher.heartbeat import Heartbeat
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.stats import Gauges, StatsCollector
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
@@ -80,7 +80,7 @@ class Dispatcher:
         self._started_at_ms = clock_ms()
         self._sink_name = sink.name
         self._janitor = Janitor(backend, self._id, settings)
-        self._heartbeat = Heartbeat(backend, self._as_process)
+        self._announcer = PresenceAnnouncer(backend, self._as_process)
         self._drain_watch = _DrainWatch(lanes.tasks, clock_ms) if drain else None
         lanes.tasks.add_listener(self._janitor)
         if self._drain_watch is not None:
@@ -133,7 +133,7 @@ class Dispatcher:
             PushlaneError: a side task died; names it.
         """
         await self._backend.broker.open_lane(DEAD_LANE)
-        await self._heartbeat.enter()
+        await self._announcer.enter()
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
         self._lanes.manager.open_pool(pool)
@@ -163,7 +163,7 @@ class Dispatcher:
         yield "completion", lanes.completion.run()
         yield "delay limit", lanes.delay_limit.run()
         yield "janitor", self._janitor.run()
-        yield "heartbeat", self._heartbeat.run()
+        yield "presence", self._announcer.run()
         if self._drain_watch is not None:
             yield "drain", self._stop_when_drained(self._drain_watch)
 
@@ -209,7 +209,7 @@ class Dispatcher:
                 log.warning("%s: left to run out", what, extra={"action": "left_behind"})
 
     async def _resign(self) -> None:
-        await self._heartbeat.close()
+        await self._announcer.close()
         await self._janitor.close()
         if self._delivery.poison_guard is not None:
             await self._delivery.poison_guard.close()

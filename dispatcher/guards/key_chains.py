@@ -9,12 +9,9 @@ from __future__ import annotations
 from enum import Enum
 
 from pushlane.dispatcher.lane import OpenLane
-from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.messages import Held, Place
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
-
-Place = tuple[str, int]
-"""Task id and seq: the same for every copy of a push."""
 
 
 class Parked:

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.breaker import Breaker
-from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Place, Verdict
+from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.messages import Held, Place
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stall_detector import StallDetector
 from pushlane.dispatcher.stats import Stats

@@ -60,8 +60,8 @@ class Republish(NamedTuple):
     opens_for: str = ""
 
 
-class Acks(Protocol):
-    """Who acks what a push came on, once it is on another lane."""
+class AckListener(Protocol):
+    """Acks what a push came on, once the push is on another lane."""
 
     def end(self, ends: Sequence[Ack]) -> None:
         """Hear of pushes that are published."""
@@ -113,7 +113,7 @@ class Republisher:
     """Publishes what goes on on another lane, and tells the settler."""
 
     def __init__(
-        self, backend: Backend, tasks: KnownTasks, receipts: Receipts, settler: Acks
+        self, backend: Backend, tasks: KnownTasks, receipts: Receipts, settler: AckListener
     ) -> None:
         self._backend = backend
         self._delay_lanes = DelayLanes(backend, tasks)

@@ -20,7 +20,7 @@ from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
-from pushlane.dispatcher.messages import Held, Message
+from pushlane.dispatcher.messages import Held, Message, Place
 from pushlane.dispatcher.settlement.completion import Completion
 from pushlane.dispatcher.settlement.receipts import Receipt, Receipts
 from pushlane.dispatcher.settlement.republisher import (
@@ -44,9 +44,6 @@ _LATEST_S = 0.05
 _DELAY_STEP_S = 0.1
 _REASON_LONGEST = 1_000
 
-
-Place = tuple[str, int]
-"""Task id and seq of a push."""
 
 OnDurable = Callable[[Iterable[Place], Iterable[Place]], None]
 """Hears which pushes are finished now, and which are on a lane again."""

@@ -425,7 +425,7 @@ async def test_an_outage_of_hours_lets_no_push_of_an_ordered_task_overtake(
         assert broker.opened == []
 
 
-def test_a_lane_is_not_jammed_by_what_waits_for_the_sink() -> None:
+def test_a_lane_is_not_stuck_while_its_pushes_wait_for_the_sink() -> None:
     lane = OpenLane("task-t", Level.HIGH)
     lane.main.add([message_of(lane.name)])
     lane.in_hand, lane.parked = ROOM + 1, ROOM

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.heartbeat import Heartbeat
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.shares import Shares, Slow
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
 from pushlane.lanes.formats import min_format, require_format, set_min_format
@@ -82,8 +82,8 @@ class Failing(Wrapped):
 async def test_what_cannot_be_said_is_said_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, _):
         failing = Failing(backend.presence, 2)
-        attendance = Heartbeat(with_other(backend, presence=failing), lambda: OLD)
-        running = asyncio.create_task(attendance.run())
+        announcer = PresenceAnnouncer(with_other(backend, presence=failing), lambda: OLD)
+        running = asyncio.create_task(announcer.run())
         while await backend.presence.list() != [OLD]:
             await asyncio.sleep(0)
         running.cancel()

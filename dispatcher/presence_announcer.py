@@ -19,8 +19,8 @@ EVERY_S = 5.0
 TTL_S = 20.0
 
 
-class Heartbeat:
-    """`describe` gives what the process is to say of itself now."""
+class PresenceAnnouncer:
+    """Announces the process while it runs; `describe` gives what it is to say of itself now."""
 
     def __init__(self, backend: Backend, describe: Callable[[], Process]) -> None:
         self._backend = backend
