@@ -99,7 +99,7 @@ def report(
     if rows and (html or png):
         raise BadInput("--rows are no picture: leave out --html and --png, or --rows")
     form = _Form(as_csv, as_json, by is not None, limit, latency, recipients, html, png)
-    asked = _Asked(task or "", since or "", until or "", by, tuple(where or ()))
+    asked = _ReportRequest(task or "", since or "", until or "", by, tuple(where or ()))
     settings = flags.settings()
     with pipeline_extra():
         answer = _rows if rows else _report
@@ -146,7 +146,7 @@ class _Form:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReportRequest:
     """The question as it is written on the command line."""
 
     task: str

@@ -19,7 +19,7 @@ class ArrivalLine(NamedTuple):
     at_s: float
 
 
-class _Line(msgspec.Struct):
+class _ArrivalLog(msgspec.Struct):
     task: str
     seq: int
     level: str
@@ -32,7 +32,7 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._decode = msgspec.json.Decoder(_Line).decode
+        self._decode = msgspec.json.Decoder(_ArrivalLog).decode
         self.arrivals: list[ArrivalLine] = []
         self.counts: Counter[str] = Counter()
 

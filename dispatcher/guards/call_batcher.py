@@ -21,7 +21,7 @@ R = TypeVar("R")
 BatchCall = Callable[[list[Job]], Awaitable[Sequence[R]]]
 
 
-class _Call(NamedTuple, Generic[R]):
+class _BatchedCall(NamedTuple, Generic[R]):
     jobs: Sequence[Job]
     answer: asyncio.Future[Sequence[R]]
 
@@ -31,13 +31,13 @@ class CallBatcher(Generic[R]):
 
     def __init__(self, call: BatchCall[R]) -> None:
         self._call = call
-        self._asked: list[_Call[R]] = []
+        self._asked: list[_BatchedCall[R]] = []
         self._due = asyncio.Event()
 
     async def ask(self, jobs: Sequence[Job]) -> Sequence[R]:
         """Return the results for these jobs, each of another push, while `run` runs."""
         answer: asyncio.Future[Sequence[R]] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Call(jobs, answer))
+        self._asked.append(_BatchedCall(jobs, answer))
         self._due.set()
         return await answer
 
@@ -51,10 +51,10 @@ class CallBatcher(Generic[R]):
                 if len(results) < _SMALL:
                     await asyncio.sleep(_REST_S)
 
-    def _next(self) -> list[_Call[R]]:
+    def _next(self) -> list[_BatchedCall[R]]:
         """Return all that waits, except who names a push that another one names already."""
-        group: list[_Call[R]] = []
-        waiting: list[_Call[R]] = []
+        group: list[_BatchedCall[R]] = []
+        waiting: list[_BatchedCall[R]] = []
         named: set[tuple[str, int]] = set()
         for asked in self._asked:
             pushes = {(job.push.task_id, job.push.seq) for job in asked.jobs}
@@ -69,7 +69,7 @@ class CallBatcher(Generic[R]):
         return group
 
 
-def _give_out(group: list[_Call[R]], results: Sequence[R]) -> None:
+def _give_out(group: list[_BatchedCall[R]], results: Sequence[R]) -> None:
     start = 0
     for jobs, answer in group:
         end = start + len(jobs)
