@@ -73,7 +73,7 @@ def spark_session(
             with _log_named_on_failure(process), interrupt_stops(session.stop, process.kill):
                 yield session
         finally:
-            was_killed = isinstance(sys.exception(), KeyboardInterrupt)  # perhaps
+            was_killed = isinstance(sys.exception(), KeyboardInterrupt)  # Java may be gone
             with suppress(*[PipelineFailed] * was_killed):
                 _stop(session, process)
 

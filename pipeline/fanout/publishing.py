@@ -18,7 +18,7 @@ _WHOLE_FILES = {
     "spark.sql.files.maxPartitionBytes": _TOO_LARGE,
     "spark.sql.files.openCostInBytes": _TOO_LARGE,
 }
-"""Make each file a partition of its own, neither cut nor combined with others."""
+"""Settings that make each file one partition, neither cut nor combined with others."""
 
 
 def publish(

@@ -22,7 +22,7 @@ FINISHED = 0
 DISPLAYED = 1
 CLICKED = 2
 RETRIED = 3
-"""Retries count once an attempt: this, and the attempt."""
+"""The kind of a retry is this plus its attempt, so that each attempt counts once."""
 QUARANTINED = -1
 MARK = -2
 
@@ -61,11 +61,11 @@ ROWS = pa.schema(
         ("why", pa.string()),
     ]
 )
-"""`row_id` orders the rows of a batch, the same way every time that it is read.
+"""The columns of a row; `row_id` orders the rows of a batch in the same way at each reading.
 
-`kind` tells apart what counts once for itself. Of a quarantined body there is `position` (the start
-of its range, and its place after it), `bytes` and `why`; of a mark the range's `position` and
-`until`, and in `bytes` how many bodies it had.
+Receipts of a push that differ in `kind` are counted apart. A quarantined body has `position` (the
+start of its range, and its place after it), `bytes` and `why`. A mark has the `position` and
+`until` of its range, and in `bytes` how many bodies that had.
 """
 
 
