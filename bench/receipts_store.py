@@ -17,7 +17,7 @@ from datasketches import hll_sketch, tgt_hll_type
 from bench.figures import say
 from pushlane.pipeline.store import FileCounts, StoreWriter
 from pushlane.pipeline.store.schema import LATENCY_BASE, SKETCH_LG_K
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import open_writer
 
 HOURS = 24
 HOUR_MS = 3_600_000
@@ -97,7 +97,7 @@ from (select *, unnest(map_entries(attributes)) as entry from receipts) group by
 
 def write_store(root: Path, receipts: int, since_ms: int) -> None:
     """So many receipts over a day from `since_ms` on, which must be the start of an hour."""
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         for hour in range(HOURS):
             first, last = (round(receipts * _part(at)) for at in (hour, hour + 1))
             _write_hour(writer, first, last, hour, since_ms + hour * HOUR_MS)

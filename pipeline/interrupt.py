@@ -37,7 +37,7 @@ def interrupt_stops(
         KeyboardInterrupt: it came, and the block has ended.
     """
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not _is_pythons(before):
+    if threading.current_thread() is not threading.main_thread() or not _is_default_handler(before):
         yield
         return
     stopping: threading.Thread | None = None
@@ -117,7 +117,7 @@ def _quietly(stop: Callable[[], None]) -> None:
         stop()
 
 
-def _is_pythons(handler: object) -> TypeGuard[Handler]:
+def _is_default_handler(handler: object) -> TypeGuard[Handler]:
     """Return True if the handler is Python's default one or that of asyncio.run."""
     runner = handler.func if isinstance(handler, functools.partial) else None
     return handler is signal.default_int_handler or isinstance(

@@ -61,7 +61,7 @@ def spark_session(
         Unreachable: nothing answers at the master's address.
         PipelineFailed: Spark does not start.
     """
-    if running := _running():
+    if running := _active_session():
         yield running
         return
     require_java()
@@ -70,16 +70,16 @@ def spark_session(
     with _environment(master), py4j_silent(), jvm(settings) as process:
         session = _start(process, settings)
         try:
-            with _told_with_log(process), interrupt_stops(session.stop, process.kill):
+            with _log_named_on_failure(process), interrupt_stops(session.stop, process.kill):
                 yield session
         finally:
-            was_killed = isinstance(sys.exception(), KeyboardInterrupt)  # perhaps
+            was_killed = isinstance(sys.exception(), KeyboardInterrupt)  # Java may be gone
             with suppress(*[PipelineFailed] * was_killed):
                 _stop(session, process)
 
 
 @contextmanager
-def _told_with_log(process: Jvm) -> Iterator[None]:
+def _log_named_on_failure(process: Jvm) -> Iterator[None]:
     """Add the path of the log, which is kept, to any failure of Spark."""
     try:
         yield
@@ -92,7 +92,7 @@ def _told_with_log(process: Jvm) -> Iterator[None]:
         raise
 
 
-def _running() -> SparkSession | None:
+def _active_session() -> SparkSession | None:
     try:
         return SparkSession.active()
     except PySparkException:
@@ -115,6 +115,19 @@ def _settings(
     }
 
 
+@contextmanager
+def spark_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set these values in a session, and restore at the end what the caller had there."""
+    before = {name: spark.conf.get(name) or "" for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 def with_retries(master: str) -> str:
     """Return the master; a plain local one gets as many tries of a task as a cluster."""
     local = _UNTRIED.fullmatch(master.strip())
@@ -129,7 +142,7 @@ def _start(process: Jvm, settings: Mapping[str, str]) -> SparkSession:
         with interrupt_kept():
             context = SparkContext(conf=conf, gateway=process.gateway)
     except Exception as error:  # py4j's errors have no common base
-        what = f"Spark does not start on master {settings['spark.master']!r}: {_why(error)}"
+        what = f"Spark does not start on master {settings['spark.master']!r}: {_reason(error)}"
         raise process.failure(what) from error
     context.setLogLevel("OFF")
     process.spark_started()
@@ -147,7 +160,7 @@ def _stop(session: SparkSession, process: Jvm) -> None:
         raise process.failure("Spark's Java process ended in mid-work") from error
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     java = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else ""
     lines = [line.strip() for line in (java or str(error)).splitlines() if line.strip()]
     return lines[0][:_MOST_CHARACTERS] if lines else type(error).__name__

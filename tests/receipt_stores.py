@@ -15,7 +15,7 @@ from datasketches import hll_sketch, tgt_hll_type
 
 from pushlane.pipeline.store import FileCounts, StoreWriter
 from pushlane.pipeline.store.schema import DETAIL, EVENTS, LATENCY_BASE, MINUTES, SKETCH_LG_K
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import open_writer
 
 NOON_MS = 1_790_000_000_000 // 86_400_000 * 86_400_000 + 12 * 3_600_000
 MINUTE_MS = 60_000
@@ -65,7 +65,7 @@ def make_store(
     """
     random = np.random.default_rng(seed)
     each = -(-receipts // batches)
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         for first in range(0, receipts, each):
             count = min(each, receipts - first)
             times = since_ms + (first + np.arange(count)) * span_ms // receipts
@@ -76,7 +76,7 @@ def make_store(
 def store_of(root: Path, receipts: Sequence[Mapping[str, object]]) -> Path:
     """A store of exactly these receipts; what one does not say is that of a delivered push."""
     rows = [_RECEIPT | {"seq": seq} | dict(given) for seq, given in enumerate(receipts, 1)]
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         _publish(writer, pa.Table.from_pylist(rows, schema=DETAIL), DETAIL.empty_table())
     return root
 

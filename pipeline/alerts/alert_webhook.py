@@ -20,7 +20,7 @@ from pushlane.pipeline.alerts.firing import AlertMessage
 _TIMEOUT_S = 10.0
 _WAITS_S = (1.0, 4.0)
 _PLAIN = '[]",: '
-"""Signs of a message's id that stay in a header; others are written as in a URL."""
+"""Characters of a message's id that a header may hold; others are quoted as in a URL."""
 Sleep = Callable[[float], Awaitable[None]]
 
 

@@ -15,7 +15,7 @@ from pushlane.pipeline.alerts.measure import Measured
 from pushlane.pipeline.reports.counts import Key
 
 MOST_KEPT = 100
-"""Groups of a rule that are remembered; the first to fire keep their places."""
+"""The most groups of a rule that are kept; the first to fire keep their places."""
 
 
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):

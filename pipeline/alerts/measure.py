@@ -27,7 +27,7 @@ from pushlane.pipeline.store import CorruptStore, Store, open_store
 MINUTE_MS = 60_000
 MOST_GROUPS = 10_000
 QUEUED_MS = 1_000
-"""Who waits less than this has nothing queued, and takes what share it wants."""
+"""A name whose pushes wait less than this has no queue, and so no claim to a share."""
 _TRIED = ("delivered", "dead", "retry")
 _STAGES = {Metric.P99_WAIT_MS: "wait", Metric.P99_DELIVERY_MS: "delivery"}
 _DELIVERED = Condition(Dimension("outcome"), ("delivered",))

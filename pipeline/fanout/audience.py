@@ -6,8 +6,7 @@ since a number that begins with 0 or + may be a phone number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.pipeline.errors import shown, spark_errors
+from pushlane.pipeline.session import spark_conf
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -54,7 +54,8 @@ class Audience:
             BadInput: SQL that cannot be parsed, or names a column that is not there.
         """
         with spark_errors(f"the rule {where!r}", self.columns):
-            with _in_zone(self.rows.sparkSession, zone):  # Spark binds it when it reads the rule
+            # Spark binds the zone when it reads the rule
+            with spark_conf(self.rows.sparkSession, {_ZONE: zone} if zone else {}):
                 kept = self.rows.where(where) if where.strip() else self.rows
             return kept.select(*(self._as_sent(name) for name in self.columns))
 
@@ -104,16 +105,6 @@ def recipient_text(rows: DataFrame, column: str, name: str) -> Column:
             "or a whole number"
         )
     return F.trim(F.col(f"`{column}`").cast("string"), F.lit(_BLANKS))
-
-
-@contextmanager
-def _in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
-    before = spark.conf.get(_ZONE) or ""  # the session may be a caller's
-    spark.conf.set(_ZONE, zone or before)
-    try:
-        yield
-    finally:
-        spark.conf.set(_ZONE, before)
 
 
 def _recipients(spark: SparkSession, source: str, alias: str, default: str) -> DataFrame:

@@ -95,11 +95,11 @@ class _FanOut:
         self._fingerprint = request.fingerprint(settings)
 
     async def run(self) -> FanoutResult:
-        known = await self._known()
+        known = await self._existing_task()
         manifest = await asyncio.to_thread(self._stage.manifest)
         if known is None and manifest and self._is_whole(manifest):
             # It was killed while it registered the task: half of that may be there.
-            known = await self._add(manifest.task)
+            known = await self._register(manifest.task)
         manifest = manifest if known else None
         if manifest:
             await asyncio.to_thread(self._stage.keep)
@@ -127,13 +127,13 @@ class _FanOut:
         elif not self._request.frozen:
             await self._refuse_changed(session, manifest)
         frozen_s = time.monotonic()
-        kept = await self._add(manifest.task)
+        kept = await self._register(manifest.task)
         self._refuse_other(kept)
         self._refuse_lost(kept, manifest)
         busy = f"a submit of task {kept.id} is under way; wait for its end"
         hold = LeaseGuard(self._backend.lease, submit_lease(kept.id), busy, asyncio.sleep)
         published = await hold.run(
-            lambda: self._publish(session, manifest), lambda: self._say(kept, busy)
+            lambda: self._publish(session, manifest), lambda: self._tell_note(kept, busy)
         )
         published_s = time.monotonic()
         task = await self._seal(manifest)
@@ -146,14 +146,14 @@ class _FanOut:
             publish_s=published_s - frozen_s,
         )
 
-    async def _known(self) -> Task | None:
+    async def _existing_task(self) -> Task | None:
         key = self._request.task_key
         with suppress(UnknownTask):
             task = await self._backend.registry.get(key)
             return task if task.key == key else None
         return None
 
-    async def _add(self, task: Task) -> Task:
+    async def _register(self, task: Task) -> Task:
         return await self._backend.add(task, self._settings)
 
     async def _freeze(self, session: FanoutSession) -> StageManifest:
@@ -179,7 +179,7 @@ class _FanOut:
         frozen = self._stage.frozen(task.id)
         old = await asyncio.to_thread(parts_to_reconcile, manifest, frozen, self._settings)
         if old:
-            self._say(task, "the broker may have forgotten this fan-out: reading its lane")
+            self._tell_note(task, "the broker may have forgotten this fan-out: reading its lane")
             await reconcile(self._backend, task, manifest, frozen, old)
         left = await asyncio.to_thread(_unfinished_parts, manifest, frozen)
         if left:
@@ -210,7 +210,7 @@ class _FanOut:
         publication = Publication(self._backend, manifest.task)
         task = await until_reachable(
             lambda: publication.seal(manifest.counts.total),
-            lambda trouble: self._say(manifest.task, trouble),
+            lambda trouble: self._tell_note(manifest.task, trouble),
             asyncio.sleep,
         )
         await asyncio.to_thread(self._stage.drop_rows)
@@ -274,7 +274,7 @@ class _FanOut:
             self._tell(SubmitProgress(SubmitStage.PUBLISHING, rows, total, task.id))
             await asyncio.sleep(_LOOK_S)
 
-    def _say(self, task: Task, note: str) -> None:
+    def _tell_note(self, task: Task, note: str) -> None:
         self._tell(SubmitProgress(SubmitStage.PUBLISHING, task_id=task.id, note=note))
 
 

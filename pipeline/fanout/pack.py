@@ -23,8 +23,8 @@ RECIPIENT = "__recipient"
 _RENDERED = {"title": "__title", "body": "__body", "collapse": "__collapse"}
 
 SCHEMA = "packed binary, place bigint, pushes int, reason string"
-"""A bundle without its beginning, how many pushes are before it in its partition, and how many it
-has; or the reason why a row cannot be used.
+"""The columns of a packed row: a bundle without its beginning, how many pushes come before it in
+its partition, and how many it has; or else the reason why a row cannot be used.
 """
 
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

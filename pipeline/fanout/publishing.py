@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,9 +11,14 @@ from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import spark_errors
 from pushlane.pipeline.fanout.source import NAME, data_source_with
 from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, FrozenRows, Part, StageManifest
+from pushlane.pipeline.session import spark_conf
 
-_SIZES = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 _TOO_LARGE = str(1 << 40)
+_WHOLE_FILES = {
+    "spark.sql.files.maxPartitionBytes": _TOO_LARGE,
+    "spark.sql.files.openCostInBytes": _TOO_LARGE,
+}
+"""Settings that make each file one partition, neither cut nor combined with others."""
 
 
 def publish(
@@ -32,7 +36,7 @@ def publish(
     spark.createDataFrame([], "seq long")  # sources are found by the session active in a thread
     spark.dataSource.register(data_source_with(settings))
     doing = f"publishing for task {manifest.task.id}"
-    with spark_errors(doing), _whole_files(spark):
+    with spark_errors(doing), spark_conf(spark, _WHOLE_FILES):
         rows = _numbered(spark, frozen, manifest, parts)
         rows.write.format(NAME).options(
             task=manifest.task.id,
@@ -40,19 +44,6 @@ def publish(
             collapses="true" if manifest.collapses else "false",
             progress=str(frozen.progress),
         ).mode("append").save()
-
-
-@contextmanager
-def _whole_files(spark: SparkSession) -> Iterator[None]:
-    """Make Spark read each file as one partition, neither cut nor combined with others."""
-    before = {name: spark.conf.get(name) or "" for name in _SIZES}  # the session may be a caller's
-    for name in _SIZES:
-        spark.conf.set(name, _TOO_LARGE)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
 
 def _numbered(

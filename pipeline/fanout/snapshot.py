@@ -170,12 +170,12 @@ def _one_per_recipient(rows: DataFrame, left_out: Observation) -> DataFrame:
     window = Window.partitionBy(RECIPIENT).orderBy(*order or [F.col(RECIPIENT)])
     numbered = rows.withColumn("__place", F.row_number().over(window))
     is_excluded, is_first = F.col(EXCLUDED), F.col("__place") == 1
-    told = numbered.observe(
+    counted = numbered.observe(
         left_out,
         F.count_if(is_excluded).alias("excluded"),
         F.count_if(~is_excluded & ~is_first).alias("duplicates"),
     )
-    return told.where(~is_excluded & is_first).drop("__place", EXCLUDED)
+    return counted.where(~is_excluded & is_first).drop("__place", EXCLUDED)
 
 
 def _grouped_by_zone(rows: DataFrame, submit: SubmitRequest) -> DataFrame:

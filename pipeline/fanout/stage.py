@@ -29,11 +29,11 @@ from pushlane.pipeline.fanout.signature import Signature
 FORMAT = 2
 _IS_STAGE = re.compile(r"[0-9a-f]{24}")
 SCHEMA = "packed binary, place bigint, pushes int, part int"
-"""Of the files: a bundle without its beginning, how many pushes are before it in its file and how
-many it has, and the number of its file.
+"""The columns of the files: a bundle without its beginning, how many pushes come before it in its
+file, how many it has, and the number of its file.
 """
 SINGLES = "packed binary, part int"
-"""Of files of format 1: a push without its beginning."""
+"""The columns of files of format 1, where a row is a push without its beginning."""
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from pushlane.pipeline.receipts.batch_reading import read_batch
 from pushlane.pipeline.receipts.dedup import ReplaySeen, find_new, seen_in
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import FileEntry, Interval, StoreWriter
+from pushlane.pipeline.store import FileEntry, SampledBatch, StoreWriter
 from pushlane.pipeline.store.layout import batch_of
 
 
@@ -52,7 +52,9 @@ def files_of_batch(entries: list[FileEntry], batch: int) -> list[str]:
     return [each.path for each in entries if batch_of(each.path) == batch]
 
 
-def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: Interval) -> None:
+def _fill(
+    spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: SampledBatch
+) -> None:
     name = writer.begin()
     store = writer.store
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -74,7 +76,7 @@ def _fill(spark: SparkSession, writer: StoreWriter, rows: DataFrame, interval: I
     )
 
 
-def _is_kept(log: SyncReceiptLog, interval: Interval) -> bool:
+def _is_kept(log: SyncReceiptLog, interval: SampledBatch) -> bool:
     """Return True if the log still has everything from the start of the batch on."""
     try:
         log.advance(interval.start, 1)
@@ -86,5 +88,5 @@ def _is_kept(log: SyncReceiptLog, interval: Interval) -> bool:
     return True
 
 
-def _now(interval: Interval, state: str) -> Interval:
+def _now(interval: SampledBatch, state: str) -> SampledBatch:
     return msgspec.structs.replace(interval, state=state)

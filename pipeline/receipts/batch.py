@@ -25,7 +25,7 @@ from pushlane.pipeline.receipts.batch_reading import BatchReading, read_batch
 from pushlane.pipeline.receipts.dedup import Numbers, Seen, find_new, seen_rows
 from pushlane.pipeline.receipts.sample_rate import BatchTimer, SamplingMode, choose_mode
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.store import FileCounts, Interval, StoreWriter
+from pushlane.pipeline.store import FileCounts, SampledBatch, StoreWriter
 from pushlane.pipeline.store.layout import local_uri
 
 
@@ -141,8 +141,8 @@ class Batches:
             for done in [pool.submit(each) for each in work]:
                 done.result()
 
-    def _interval(self, reading: BatchReading, end: list[str], mode: SamplingMode) -> Interval:
-        return Interval(
+    def _interval(self, reading: BatchReading, end: list[str], mode: SamplingMode) -> SampledBatch:
+        return SampledBatch(
             batch=self._writer.state.number + 1,
             start=self.positions,
             end=end,

@@ -22,7 +22,7 @@ FINISHED = 0
 DISPLAYED = 1
 CLICKED = 2
 RETRIED = 3
-"""Retries count once an attempt: this, and the attempt."""
+"""The kind of a retry is this plus its attempt, so that each attempt counts once."""
 QUARANTINED = -1
 MARK = -2
 
@@ -61,11 +61,11 @@ ROWS = pa.schema(
         ("why", pa.string()),
     ]
 )
-"""`row_id` orders the rows of a batch, the same way every time that it is read.
+"""The columns of a row; `row_id` orders the rows of a batch in the same way at each reading.
 
-`kind` tells apart what counts once for itself. Of a quarantined body there is `position` (the start
-of its range, and its place after it), `bytes` and `why`; of a mark the range's `position` and
-`until`, and in `bytes` how many bodies it had.
+Receipts of a push that differ in `kind` are counted apart. A quarantined body has `position` (the
+start of its range, and its place after it), `bytes` and `why`. A mark has the `position` and
+`until` of its range, and in `bytes` how many bodies that had.
 """
 
 
@@ -76,7 +76,7 @@ def rows_of(
     bodies = 0
     row = partition << _SHIFT
     for page in pages:
-        batch = _page(page, partition, start, bodies, row)
+        batch = _rows_of_page(page, partition, start, bodies, row)
         bodies += len(page)
         row += batch.num_rows
         yield batch
@@ -105,13 +105,13 @@ def _dedup_keys(rows: pa.Table, kinds: Any) -> pa.Table:
     return pa.table([numbers, rows["task_id"], kind, rows["seq"], times], names=names)
 
 
-def _page(
+def _rows_of_page(
     page: Sequence[bytes], partition: int, start: str, first: int, row: int
 ) -> pa.RecordBatch:
     parts = []
     for place, body in enumerate(page, first):
         try:
-            parts.append(_receipts(_usable(body)))
+            parts.append(_receipts(_checked(body)))
         except (MalformedReceipts, pa.ArrowException, OverflowError) as error:
             why = str(error) if isinstance(error, MalformedReceipts) else "a value out of range"
             parts.append(
@@ -129,7 +129,7 @@ def _page(
     return batch
 
 
-def _usable(body: bytes) -> ReceiptBatch:
+def _checked(body: bytes) -> ReceiptBatch:
     batch = decode_receipts(body)
     if batch.version != VERSION:
         raise MalformedReceipts(f"receipts of version {batch.version}; this reads {VERSION}")

@@ -20,7 +20,7 @@ from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.receipts.worker_settings import settings_file
 from pushlane.pipeline.session import MASTER, spark_session
 from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import open_writer
 from pushlane.pipeline.traces import OURS, cause_of, trace_of
 
 DRIVER_MEMORY = "2g"
@@ -70,7 +70,7 @@ class LogSession(NamedTuple):
 def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[JobContext]:
     """Open everything with the right to write the store, which is made if there is none."""
     root = store_root(settings)
-    with writing(root) as writer, open_log_session(settings, root, options) as tools:
+    with open_writer(root) as writer, open_log_session(settings, root, options) as tools:
         yield JobContext(tools.spark, writer, tools.log, settings, tools.settings_path)
 
 

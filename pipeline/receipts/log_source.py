@@ -32,7 +32,7 @@ NAME = "pushlane_receipts"
 
 
 @dataclass
-class Range(InputPartition):
+class LogRange(InputPartition):
     """The input of one Spark task: a stretch of one partition of the log."""
 
     partition: int
@@ -86,10 +86,10 @@ class _RangeReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         start = json.loads(self._options["start"])
         end = json.loads(self._options["end"])
-        return _ranges(start, end) or [Range(0, start[0], start[0])]
+        return _ranges(start, end) or [LogRange(0, start[0], start[0])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, LogRange)
         return _read(self._options["settings"], partition)
 
 
@@ -114,7 +114,7 @@ class _StreamReader(DataSourceStreamReader):
         return _ranges(as_positions(start), as_positions(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, LogRange)
         return _read(self._options["settings"], partition)
 
     def commit(self, end: dict[str, str]) -> None:
@@ -127,10 +127,10 @@ class _StreamReader(DataSourceStreamReader):
 def _ranges(start: Sequence[str], end: Sequence[str]) -> list[InputPartition]:
     """Return a range for each partition that has something to read; they are read in parallel."""
     pairs = enumerate(zip(start, end, strict=True))
-    return [Range(place, begin, until) for place, (begin, until) in pairs if begin != until]
+    return [LogRange(place, begin, until) for place, (begin, until) in pairs if begin != until]
 
 
-def _read(settings: str, part: Range) -> Iterator[pa.RecordBatch]:
+def _read(settings: str, part: LogRange) -> Iterator[pa.RecordBatch]:
     if part.start == part.end:
         return
     pages = log_of_process(settings).read(part.partition, part.start, part.end)

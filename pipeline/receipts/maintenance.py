@@ -34,7 +34,7 @@ class StoreMaintenance:
     settings_path: Path
     on_note: Callable[[str], None]
     _compacted: int = field(init=False)
-    """The manifest of the last compaction; the job begins as if it had just made one."""
+    """The manifest of the last compaction; at the start the latest manifest counts as one."""
 
     def __post_init__(self) -> None:
         self._compacted = self.writer.state.number

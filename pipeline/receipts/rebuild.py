@@ -59,7 +59,7 @@ from pushlane.pipeline.store.layout import (
 )
 from pushlane.pipeline.store.manifest import write_checkpoint
 from pushlane.pipeline.store.schema import TIME_COLUMN
-from pushlane.pipeline.store.writing import locked, written_file
+from pushlane.pipeline.store.writing import store_lock, written_file
 
 _BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
@@ -95,10 +95,10 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         ReceiptsGone: the log does not reach back that far.
     """
     root = store_root(settings)
-    with locked(root), open_log_session(settings, root, options.session) as work:
-        old = _old(root, options.on_note)
+    with store_lock(root), open_log_session(settings, root, options.session) as work:
+        old = _current_store(root, options.on_note)
         since_ms = _rounded(options.since_ms, settings)
-        start = _start(work.log, since_ms, old is not None)
+        start = _start_positions(work.log, since_ms, old is not None)
         generation = next_generation(root)
         rebuild = _Rebuild(work, options)
         write_checkpoint(
@@ -175,8 +175,8 @@ class _Rebuild:
             rows = read_range(self._spark, self._settings_path, begin, end)
             table = rows.filter("kind >= 0").select(*columns).toArrow()
             is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
-            _add(newer, table.filter(is_new))
-            _add(older, table.filter(pc.invert(is_new)))
+            _add_keys(newer, table.filter(is_new))
+            _add_keys(older, table.filter(pc.invert(is_new)))
         return {
             group: without(bits, older[group]) if group in older else bits
             for group, bits in newer.items()
@@ -220,17 +220,17 @@ def _counted_before(
                 on_note(f"{error} - so what it holds may be counted again")
                 continue
             for said in dedup_keys_of(rows):
-                _add(found, said)
+                _add_keys(found, said)
     return found
 
 
-def _add(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
+def _add_keys(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
     """Add the keys of these rows to the groups."""
     found, _ = find_new(rows, Seen(), [])
     add_bits(groups, found.fresh.items())
 
 
-def _old(root: Path, on_note: Callable[[str], None]) -> Store | None:
+def _current_store(root: Path, on_note: Callable[[str], None]) -> Store | None:
     """Return the current store; None if there is none, or if it cannot be read."""
     if current(root) is None:
         return None
@@ -247,7 +247,7 @@ def _rounded(since_ms: int, settings: Settings) -> int:
     return since_ms // unit_ms * unit_ms
 
 
-def _start(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[str]:
+def _start_positions(log: SyncReceiptLog, since_ms: int, has_old: bool) -> list[str]:
     """Return where to read from: an hour before, to know what was reported before already."""
     if not has_old:
         return log.first()

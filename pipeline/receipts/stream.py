@@ -35,11 +35,11 @@ class BatchGate:
         self.done = 0
         self._batches = batches
         self._on_batch = on_batch
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._is_shut = False
 
     def __call__(self, rows: DataFrame, _: int) -> None:
-        with self._turn:
+        with self._lock:
             if self._is_shut:
                 raise Stopped
             try:
@@ -54,7 +54,7 @@ class BatchGate:
     @property
     def is_busy(self) -> bool:
         """Return True while a batch runs."""
-        return self._turn.locked()
+        return self._lock.locked()
 
     def check(self) -> None:
         """Raise the error of a batch that has failed."""
@@ -63,12 +63,12 @@ class BatchGate:
 
     def shut(self) -> None:
         """Let no more batches through, and return once none runs."""
-        with self._turn:
+        with self._lock:
             self._is_shut = True
 
     def run_between(self, work: Callable[[], None]) -> None:
         """Do work on the store while no batch runs."""
-        with self._turn:
+        with self._lock:
             work()
 
 

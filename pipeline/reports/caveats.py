@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from pushlane.pipeline.reports.engine import ROLLED_UP_MS
 from pushlane.pipeline.reports.query import Period, utc_text
-from pushlane.pipeline.store import Interval, Store
+from pushlane.pipeline.store import SampledBatch, Store
 from pushlane.pipeline.store.reading import ADDITIVE
 
 DAY_MS = 86_400_000
 _MOST_SHOWN = 5
 
 
-def sampled(store: Store, period: Period) -> list[Interval]:
+def sampled(store: Store, period: Period) -> list[SampledBatch]:
     """Return the batches of the period whose detail rows are a sample, oldest first."""
     return [
         each
@@ -50,7 +50,7 @@ def _first_ms(store: Store, tables: Iterable[str]) -> int | None:
     return min((each.min_ms for table in tables for each in store.entries(table)), default=None)
 
 
-def _sampled(intervals: list[Interval]) -> list[str]:
+def _sampled(intervals: list[SampledBatch]) -> list[str]:
     if not intervals:
         return []
     shown = [

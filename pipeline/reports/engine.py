@@ -20,7 +20,7 @@ from pushlane.pipeline.store.files import CorruptStore
 from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"
-"""The table of all counts, at whatever step of time they are kept by."""
+"""The name of the table of all counts, whether they are kept by minute, hour or day."""
 MEMORY = "2GB"
 ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
 _MOST_THREADS = 8

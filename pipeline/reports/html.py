@@ -25,7 +25,7 @@ from pushlane.pipeline.reports.table import Table
 from pushlane.pipeline.store.schema import STAGES
 
 _INK = "#010203"
-"""Stands for the reader's own text colour until the page is put together."""
+"""A placeholder that the finished page replaces by the reader's own text colour."""
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",

@@ -23,7 +23,7 @@ from pushlane.pipeline.reports.shares import Share
 LEVELS = {"high": "#D55E00", "medium": "#0072B2", "low": "#999999"}
 _OTHERS = ("#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A000", "#8C6BB1", "#D55E00", "#0072B2")
 PLAIN_TEXT: dict[Any, Any] = {"text.parse_math": False}
-"""A dollar sign in a task's name begins no formula."""
+"""Settings with which a dollar sign in a task's name does not begin a formula."""
 _BAR = "#0072B2"
 _DEATH = "#D55E00"
 _HEAT = "viridis"

@@ -14,7 +14,7 @@ from pushlane.pipeline.reports.latency import lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.report import Report, build_report
-from pushlane.pipeline.reports.rows import Rows, last_rows
+from pushlane.pipeline.reports.rows import ReceiptRows, last_rows
 from pushlane.pipeline.reports.table import Table, table
 from pushlane.pipeline.store import Store, open_store
 
@@ -51,11 +51,11 @@ def counts_of(root: Path, query: Query, options: AnswerOptions) -> Answer:
 
     def work(store: Store, engine: Engine) -> Answer:
         names = tasks.names(engine)
-        asked = tasks.by_id(query, names)
-        counts = count(engine, asked, options.limit)
+        resolved = tasks.by_id(query, names)
+        counts = count(engine, resolved, options.limit)
         return Answer(
             counts,
-            _table(engine, asked, options, counts, names),
+            _table(engine, resolved, options, counts, names),
             caveats.notes(store, query.period),
         )
 
@@ -74,10 +74,10 @@ def report_of(
     return run_query(root, query.period, work)
 
 
-def rows_of(root: Path, query: Query, limit: int) -> Rows:
+def rows_of(root: Path, query: Query, limit: int) -> ReceiptRows:
     """Return single receipts; raises what `counts_of` does."""
 
-    def work(_store: Store, engine: Engine) -> Rows:
+    def work(_store: Store, engine: Engine) -> ReceiptRows:
         return last_rows(engine, tasks.by_id(query, tasks.names(engine)), limit)
 
     return run_query(root, query.period, work)

@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReceiptRows:
     """Receipts as rows of `COLUMNS`; a sampled row stands for `sample_weight` of its kind."""
 
     rows: list[dict[str, Any]]
@@ -46,7 +46,7 @@ class Rows:
         return any(row["sample_weight"] > 1 for row in self.rows)
 
 
-def last_rows(engine: Engine, query: Query, limit: int) -> Rows:
+def last_rows(engine: Engine, query: Query, limit: int) -> ReceiptRows:
     """Return the last `limit` rows that meet the conditions; `by` has no meaning here.
 
     Raises:
@@ -54,10 +54,10 @@ def last_rows(engine: Engine, query: Query, limit: int) -> Rows:
     """
     since_ms = _first_ms(engine, query, limit)
     if since_ms is None:
-        return Rows([])
+        return ReceiptRows([])
     narrow = replace(query, period=Period(since_ms, query.period.until_ms))
     found = engine.rows(_sql(engine, narrow, ", ".join(COLUMNS), limit))
-    return Rows([dict(zip(COLUMNS, row, strict=True)) for row in found])
+    return ReceiptRows([dict(zip(COLUMNS, row, strict=True)) for row in found])
 
 
 def _first_ms(engine: Engine, query: Query, limit: int) -> int | None:

@@ -21,7 +21,7 @@ OUTCOMES = (*(kind.value for kind in Kind), *EVENTS)
 _LABELS = "minute_ms, task_id, app, level, sink, outcome"
 NO_EVENT = f"outcome not in ({', '.join(repr(event) for event in EVENTS)})"
 _OF_PUSH = ("task", "app", "level", "attribute")
-"""What a receipt and the events after it have in common."""
+"""The dimensions that a receipt shares with the events of the same push."""
 _WEIGHED = "sample_weight as n, sample_weight * (sample_weight - 1) as variance"
 
 

@@ -12,7 +12,7 @@ from pushlane.pipeline.rules.history import MOST_OPEN, History, Run, RunState, i
 from pushlane.pipeline.rules.rule import Rule
 
 ON_TIME_MS = 60_000
-"""Noticed later than this, a due time was missed."""
+"""A due time that is noticed later than this was missed."""
 
 
 def note_due(rule: Rule, history: History, now_ms: int, fence: int) -> History:

@@ -1,4 +1,4 @@
-"""Requests runs by hand, now or once more for a time that was due, and waits for their end."""
+"""Requests runs by hand, now or once more for a time that was due, and reason for their end."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ async def request_now(store: RuleStore, name: str, now_ms: int) -> int:
     That time is never a whole second, since those are times of schedules.
     """
     await store.record(name)
-    asked: list[int] = []
+    requested: list[int] = []
 
     def edit(history: History) -> History:
         at_ms = now_ms
         while at_ms % 1000 == 0 or history.find(at_ms):
             at_ms += 1
-        asked.append(at_ms)
+        requested.append(at_ms)
         return request_run(at_ms)(history)
 
     await store.change_history(name, edit)
-    return asked[-1]
+    return requested[-1]
 
 
 async def request_again(store: RuleStore, name: str, at_ms: int, now_ms: int) -> int:
@@ -57,17 +57,17 @@ async def wait_for_end(
     """Wait until the run has ended, made here or by the process that leads the rules."""
     store = RuleStore(backend.documents)
     runner = Runner(store, backend.registry, expand, clock.now_ms)
-    told = ""
-    while (run := await _found(store, wanted)).state.is_open:
+    last_note = ""
+    while (run := await _find_run(store, wanted)).state.is_open:
         leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
         scheduler = RuleScheduler(store, runner, leader, clock, only=wanted)
         await scheduler.run(once=True)
-        run = await _found(store, wanted)
-        waits = _waits(run, scheduler.leads)
-        if waits and waits != told:
-            told = waits
-            tell(waits)
-        if waits:
+        run = await _find_run(store, wanted)
+        reason = _waiting_reason(run, scheduler.leads)
+        if reason and reason != last_note:
+            last_note = reason
+            tell(reason)
+        if reason:
             await clock.wait(asyncio.Event(), _LOOK_S)
     return run
 
@@ -77,7 +77,7 @@ async def withdraw_request(store: RuleStore, wanted: RunId) -> None:
     await store.change_history(wanted.rule, withdraw_run(wanted.at_ms))
 
 
-def _waits(run: Run, leads: bool) -> str:
+def _waiting_reason(run: Run, leads: bool) -> str:
     """Return why the run has not ended; empty if it has, or is about to begin here."""
     if run.state is RunState.WAITING:
         return f"it is tried again at {iso_utc(run.retry_at_ms)}: {run.reason}"
@@ -86,7 +86,7 @@ def _waits(run: Run, leads: bool) -> str:
     return "this run waits for an earlier one of its rule" if run.state.is_open else ""
 
 
-async def _found(store: RuleStore, wanted: RunId) -> Run:
+async def _find_run(store: RuleStore, wanted: RunId) -> Run:
     run = (await store.history(wanted.rule)).find(wanted.at_ms)
     if run is None:
         raise BadInput(f"rule {wanted.rule!r} was removed before its run ended")

@@ -26,7 +26,7 @@ log = logging.getLogger("pushlane.rules")
 
 LEASE = "rules"
 LOOK_S = 3.0
-"""How soon a changed rule is seen; under a third of a lease, which each look renews."""
+"""The time between looks; each renews the lease, so it is under a third of a lease."""
 
 
 class RunId(NamedTuple):

@@ -66,11 +66,11 @@ class Runner:
         started = begin(rule, at_ms, fence, self._now_ms())
         run = (await self._store.change_history(name, started)).find(at_ms)
         if run is not None and run.state is RunState.RUNNING and run.rule is not None:
-            _say(name, run)
+            _log_run(name, run)
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
             run = (await self._store.change_history(name, ended)).find(at_ms)
         if run is not None:
-            _say(name, run)
+            _log_run(name, run)
 
     async def _expanded(self, order: RunOrder, run: Run) -> Edit:
         try:
@@ -116,7 +116,7 @@ class Runner:
         return end(run.at_ms, run.fence, now_ms, state, reason=reason, task_id=task_id, total=total)
 
 
-def _say(name: str, run: Run) -> None:
+def _log_run(name: str, run: Run) -> None:
     why = f": {run.reason}" if run.reason and run.state is not RunState.RUNNING else ""
     level = logging.WARNING if run.state in _TROUBLE else logging.INFO
     extra = {"action": f"run_{run.state}", "rule": name, "task": run.task_id}

@@ -10,8 +10,8 @@ from pushlane.pipeline.store.manifest import (
     FileCounts,
     FileEntry,
     Gap,
-    Interval,
     Manifest,
+    SampledBatch,
     StoreState,
 )
 from pushlane.pipeline.store.reading import Snapshot, Store, TableSize, open_store, store_root
@@ -23,8 +23,8 @@ __all__ = [
     "FileEntry",
     "Gap",
     "Generation",
-    "Interval",
     "Manifest",
+    "SampledBatch",
     "Snapshot",
     "Store",
     "StoreBusy",

@@ -54,7 +54,7 @@ class FileCounts(msgspec.Struct, frozen=True):
         )
 
 
-class Interval(msgspec.Struct, frozen=True):
+class SampledBatch(msgspec.Struct, frozen=True):
     """A batch whose detail rows are a sample: its bounds in the log, and in time.
 
     `rate` is the share of delivered pushes that were kept. `state` is `sampled` until the full rows
@@ -95,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True):
     added: dict[str, list[FileEntry]] = {}
     removed: dict[str, list[str]] = {}
     counts: FileCounts = FileCounts()
-    intervals: list[Interval] = []
+    intervals: list[SampledBatch] = []
     swept: list[str] = []
     gaps: list[Gap] = []
     version: int = VERSION
@@ -115,7 +115,7 @@ class StoreState(msgspec.Struct, frozen=True):
     positions: list[str] | None = None
     files: dict[str, dict[str, FileEntry]] = {}
     counts: FileCounts = FileCounts()
-    intervals: dict[int, Interval] = {}
+    intervals: dict[int, SampledBatch] = {}
     retired: dict[str, int] = {}
     gaps: list[Gap] = []
     version: int = VERSION
@@ -139,7 +139,7 @@ class StoreState(msgspec.Struct, frozen=True):
         )
 
     @property
-    def pending(self) -> list[Interval]:
+    def pending(self) -> list[SampledBatch]:
         """Return the batches whose full rows are still to be restored, oldest first."""
         return [each for _, each in sorted(self.intervals.items()) if each.state == "sampled"]
 
@@ -156,8 +156,8 @@ def _changed(
 
 
 def _left(
-    intervals: dict[int, Interval], files: dict[str, dict[str, FileEntry]]
-) -> dict[int, Interval]:
+    intervals: dict[int, SampledBatch], files: dict[str, dict[str, FileEntry]]
+) -> dict[int, SampledBatch]:
     """Keep the intervals that describe kept rows, or are still to be restored."""
     oldest_ms = min((each.min_ms for each in files.get("detail", {}).values()), default=sys.maxsize)
     return {

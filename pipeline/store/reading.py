@@ -16,7 +16,7 @@ from pushlane.pipeline.store.manifest import (
     FileCounts,
     FileEntry,
     Gap,
-    Interval,
+    SampledBatch,
     StoreState,
     read_state,
 )
@@ -48,7 +48,7 @@ class Snapshot:
     last_batch_at_ms: int
     positions: list[str] | None
     counts: FileCounts
-    intervals: list[Interval]
+    intervals: list[SampledBatch]
     gaps: list[Gap]
     tables: dict[str, TableSize]
 

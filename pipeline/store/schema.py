@@ -114,7 +114,7 @@ TIME_COLUMN = {
     "attributes": "minute_ms",
     "quarantine": "at_ms",
 }
-"""What the time range of a table's files is about; `seen` has none."""
+"""The column that the time range of a table's files is about; `seen` has none."""
 
 STAGES = {
     "wait": ("eligible_at_ms", "dispatched_at_ms"),
@@ -124,7 +124,7 @@ STAGES = {
 """The stages of a push in `latency`, each with the times at which it starts and ends."""
 
 LATENCY_BASE = 1.1
-"""A bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); -1 those below 1 ms."""
+"""Bucket b of `latency` holds milliseconds in [1.1^b, 1.1^(b+1)); bucket -1 is below 1 ms."""
 
 SKETCH_LG_K = 12
-"""Of the HLL sketches in `recipients`: they can only be merged with others of the same."""
+"""The size of the sketches in `recipients`: only sketches of the same size can be merged."""

@@ -32,8 +32,8 @@ from pushlane.pipeline.store.manifest import (
     FileCounts,
     FileEntry,
     Gap,
-    Interval,
     Manifest,
+    SampledBatch,
     StoreState,
     checkpoint_numbers,
     manifests_before,
@@ -50,7 +50,7 @@ _LOCK = "LOCK"
 
 
 class StoreWriter:
-    """The one writer of a generation, made by `writing`, which holds the lock."""
+    """The one writer of a generation, made by `open_writer`, which holds the lock."""
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
@@ -85,7 +85,7 @@ class StoreWriter:
         positions: list[str] | None = None,
         removed: Mapping[str, list[str]] | None = None,
         counts: FileCounts | None = None,
-        intervals: Iterable[Interval] = (),
+        intervals: Iterable[SampledBatch] = (),
         carried: Mapping[str, list[FileEntry]] | None = None,
         swept: Iterable[str] = (),
         gaps: Iterable[Gap] = (),
@@ -140,14 +140,14 @@ class StoreWriter:
 
 
 @contextmanager
-def writing(root: Path) -> Iterator[StoreWriter]:
+def open_writer(root: Path) -> Iterator[StoreWriter]:
     """Hold the right to write the store, which is made if there is none.
 
     Raises:
         StoreBusy: another process has it.
         CorruptStore: the manifests cannot be read.
     """
-    with locked(root):
+    with store_lock(root):
         generation = current(root)
         if generation is None:
             generation = next_generation(root)
@@ -157,7 +157,7 @@ def writing(root: Path) -> Iterator[StoreWriter]:
 
 
 @contextmanager
-def locked(root: Path) -> Iterator[None]:
+def store_lock(root: Path) -> Iterator[None]:
     """Hold the store's lock, which the system releases with the process, however it ends."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = root / _LOCK

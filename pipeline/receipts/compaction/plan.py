@@ -79,14 +79,14 @@ def _counts(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
     """Roll old minutes into hours and old hours into days, and merge the files of other days."""
     to_hours_ms = _cutoff(settings.reports_minutes_days, now_ms)
     to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
-    minutes = _over(store.entries("minutes"), now_ms)
+    minutes = _finished(store.entries("minutes"), now_ms)
     hours = store.entries("hours")
     rolls = [
         Roll("minutes", "hours", HOUR_MS, [e for e in minutes if e.max_ms < to_hours_ms]),
         Roll("minutes", "minutes", 1, _crowded([e for e in minutes if e.max_ms >= to_hours_ms])),
         Roll("hours", "days", DAY_MS, [e for e in hours if e.max_ms < to_days_ms]),
         Roll("hours", "hours", 1, _crowded([e for e in hours if e.max_ms >= to_days_ms])),
-        Roll("days", "days", 1, _many(store.entries("days"))),
+        Roll("days", "days", 1, _if_many(store.entries("days"))),
     ]
     return [roll for roll in rolls if roll.entries]
 
@@ -97,7 +97,7 @@ def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
     to_days_ms = _cutoff(settings.reports_hours_days, now_ms)
     rolls = []
     for table in ("latency", "attributes"):
-        over = _over(store.entries(table), now_ms)
+        over = _finished(store.entries(table), now_ms)
         fine = [each for each in over if "/unit=" not in each.path]
         hourly = [each for each in over if f"/unit={HOUR_MS}/" in each.path]
         daily = [each for each in over if f"/unit={DAY_MS}/" in each.path]
@@ -105,8 +105,8 @@ def _others(store: Store, settings: Settings, now_ms: int) -> list[Roll]:
             Roll(table, table, HOUR_MS, [e for e in fine if e.max_ms < to_hours_ms]),
             Roll(table, table, 1, _crowded([e for e in fine if e.max_ms >= to_hours_ms])),
             Roll(table, table, DAY_MS, [e for e in hourly if e.max_ms < to_days_ms]),
-            Roll(table, table, HOUR_MS, _many([e for e in hourly if e.max_ms >= to_days_ms])),
-            Roll(table, table, DAY_MS, _many(daily)),
+            Roll(table, table, HOUR_MS, _if_many([e for e in hourly if e.max_ms >= to_days_ms])),
+            Roll(table, table, DAY_MS, _if_many(daily)),
         ]
     return [roll for roll in rolls if roll.entries]
 
@@ -124,7 +124,7 @@ def _cutoff(days: int, now_ms: int) -> int:
     return (now_ms - days * DAY_MS) // DAY_MS * DAY_MS
 
 
-def _over(entries: Iterable[FileEntry], now_ms: int) -> list[FileEntry]:
+def _finished(entries: Iterable[FileEntry], now_ms: int) -> list[FileEntry]:
     this_hour_ms = now_ms // HOUR_MS * HOUR_MS
     return [each for each in entries if each.max_ms < this_hour_ms]
 
@@ -137,5 +137,5 @@ def _crowded(entries: Iterable[FileEntry], unit_ms: int = DAY_MS) -> list[FileEn
     return [each for files in by_unit.values() if len(files) > 1 for each in files]
 
 
-def _many(entries: list[FileEntry]) -> list[FileEntry]:
+def _if_many(entries: list[FileEntry]) -> list[FileEntry]:
     return entries if len(entries) > _FEW else []

@@ -27,7 +27,7 @@ from pushlane.pipeline.receipts.compaction.plan import (
     plan,
 )
 from pushlane.pipeline.receipts.dedup import seen_in, seen_rows
-from pushlane.pipeline.store import FileEntry, Interval, Store, StoreWriter
+from pushlane.pipeline.store import FileEntry, SampledBatch, Store, StoreWriter
 from pushlane.pipeline.store.layout import became_current_at_ms
 
 GRACE_MS = 15 * 60 * 1000
@@ -70,7 +70,7 @@ def compact(
         )
     _merge_detail(spark, writer, todo, removed, name)
     swept = _sweep(writer, now_ms() - grace_ms)
-    gone = _gone(store, now - settings.reports_detail_days * DAY_MS)
+    gone = _expired_samples(store, now - settings.reports_detail_days * DAY_MS)
     if swept or gone or any(removed.values()):
         writer.publish("compact", name, removed=removed, intervals=gone, swept=swept)
     return Compacted(before, _count(writer.store), len(swept))
@@ -111,7 +111,7 @@ def _merge_detail(
         write_detail(rows, events, store.generation.table("detail"), name)
 
 
-def _gone(store: Store, kept_since_ms: int) -> list[Interval]:
+def _expired_samples(store: Store, kept_since_ms: int) -> list[SampledBatch]:
     """Return the sampled batches that are too old to be restored, marked as gone."""
     return [
         msgspec.structs.replace(each, state="gone")

@@ -15,7 +15,7 @@ from pushlane.pipeline.receipts.compaction.run import compact
 from pushlane.pipeline.receipts.job_context import SessionOptions, open_job_context
 from pushlane.pipeline.store import CorruptStore, open_store
 from pushlane.pipeline.store.layout import make_current, next_generation
-from pushlane.pipeline.store.writing import locked
+from pushlane.pipeline.store.writing import store_lock
 from tests.integration.pipeline.receipts_support import Pipe
 from tests.receipt_bodies import NOON_MS, body
 from tests.receipt_stores import make_store
@@ -142,7 +142,7 @@ def test_a_generation_that_was_replaced_stays_for_who_reads_it(pipe):
     pipe.run()
     old = open_store(pipe.root).generation.folder
     os.utime(old, (1, 1))  # nothing was added to the folder itself since it was made
-    with locked(pipe.root):
+    with store_lock(pipe.root):
         make_current(next_generation(pipe.root))
 
     compacted(pipe, grace_ms=MINUTE_MS)

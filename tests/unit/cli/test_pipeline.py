@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import open_writer
 from tests.command import Command
 from tests.receipt_stores import make_store
 
@@ -39,7 +39,7 @@ def test_status_shows_what_the_store_holds(command, reports):
 
 def test_status_beside_a_job_says_that_one_runs(command, reports):
     make_store(reports)
-    with writing(reports):
+    with open_writer(reports):
         assert command("pipeline", "status", "--json").json["running"]
 
 
@@ -54,7 +54,7 @@ def test_status_without_a_usable_log_exits_with_3(command, reports):
 @pytest.mark.parametrize("words", SPARK_COMMANDS, ids=names(SPARK_COMMANDS))
 def test_a_store_that_another_process_writes_is_refused(command, reports, words):
     make_store(reports)
-    with writing(reports):
+    with open_writer(reports):
         ran = command("pipeline", *words)
     assert ran.exit_code == 1
     assert f"writes the store in {reports}: wait for it, or stop it" in ran.stderr

@@ -15,14 +15,14 @@ from pushlane.pipeline.receipts.worker_settings import settings_file
 from pushlane.pipeline.store import (
     CorruptStore,
     FileCounts,
-    Interval,
+    SampledBatch,
     StoreBusy,
     StoreWriter,
     open_store,
 )
 from pushlane.pipeline.store.layout import batch_of
 from pushlane.pipeline.store.schema import SEEN, TABLES
-from pushlane.pipeline.store.writing import CHECKPOINT_EVERY, writing
+from pushlane.pipeline.store.writing import CHECKPOINT_EVERY, open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store
 
 SEEN_ROWS = pa.table({"task_id": ["t"], "kind": [0], "bucket": [0], "bits": [b"1"]}).cast(SEEN)
@@ -66,23 +66,23 @@ def test_minutes_add_up_to_the_detail_rows_and_events(root):
 
 
 def test_what_was_written_but_not_published_does_not_count(root):
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         name = writer.begin()
         writer.write("seen", SEEN_ROWS, name)
     assert open_store(root).files("seen") == []
 
 
 def test_what_a_crash_left_is_thrown_away_by_the_next_batch(root):
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         writer.write("seen", SEEN_ROWS, writer.begin())
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         writer.publish("batch", writer.begin())
     assert open_store(root).files("seen") == []
 
 
 def test_a_removed_file_stays_for_who_has_it_open(root):
     before = open_store(root)
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         gone = [each.path for each in writer.store.entries("detail")[:1]]
         writer.publish("compact", writer.begin(), removed={"detail": gone})
     assert rows_of(before.files("detail")) == 300
@@ -93,7 +93,7 @@ def test_a_removed_file_stays_for_who_has_it_open(root):
 def test_a_store_opens_from_its_checkpoint_and_what_came_after(tmp_path):
     root = tmp_path / "reports"
     batches = 2 * CHECKPOINT_EVERY + 3
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         for number in range(batches):
             name = writer.begin()
             writer.write("seen", SEEN_ROWS, name)
@@ -106,7 +106,7 @@ def test_a_store_opens_from_its_checkpoint_and_what_came_after(tmp_path):
 
 
 def test_only_one_process_writes(root):
-    with writing(root), pytest.raises(StoreBusy, match="writes the store"), writing(root):
+    with open_writer(root), pytest.raises(StoreBusy, match="writes the store"), open_writer(root):
         pass
 
 
@@ -132,7 +132,7 @@ def test_writers_of_containers_with_the_same_pid_share_no_unfinished_file(root, 
 
     def held_up(source, target):
         monkeypatch.setattr(os, "link", link)
-        with writing(root) as other:
+        with open_writer(root) as other:
             other.publish("batch", other.begin(), positions=["other"])
         link(source, target)
 
@@ -148,14 +148,14 @@ def test_a_disk_without_hard_links_is_refused(root, monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    with writing(root) as writer, pytest.raises(BadInput, match="without hard links"):
+    with open_writer(root) as writer, pytest.raises(BadInput, match="without hard links"):
         writer.publish("batch", writer.begin())
 
 
 def test_a_late_worker_of_a_killed_driver_adds_nothing_to_the_batch_of_the_next(root):
-    with writing(root) as killed:
+    with open_writer(root) as killed:
         before = killed.begin()
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         name = writer.begin()
         writer.write("seen", SEEN_ROWS, name)
         killed.write("seen", SEEN_ROWS, before)
@@ -166,10 +166,10 @@ def test_a_late_worker_of_a_killed_driver_adds_nothing_to_the_batch_of_the_next(
 
 
 def test_what_any_name_of_a_number_has_left_is_removed_before_it_is_used(root):
-    with writing(root) as killed:
+    with open_writer(root) as killed:
         for name in ("000000004", killed.begin()):
             killed.write("seen", SEEN_ROWS, name)
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         writer.begin()
 
     assert not list((root / "gen-000001" / "seen").iterdir())
@@ -217,7 +217,7 @@ def test_current_that_names_nothing_is_refused(root):
 
 
 def test_a_damaged_file_is_not_published(root):
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         name = writer.begin()
         writer.write("seen", SEEN_ROWS, name)
         [path] = (root / "gen-000001" / "seen").rglob("*.parquet")
@@ -235,7 +235,7 @@ def test_what_a_manifest_names_is_on_the_disk_before_it(root, monkeypatch):
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", told)
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         name = writer.begin()
         writer.write("seen", SEEN_ROWS, name)
         writer.publish("batch", name)
@@ -250,7 +250,7 @@ def test_what_a_manifest_names_is_on_the_disk_before_it(root, monkeypatch):
 
 
 def test_files_without_rows_are_not_left_behind(root):
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         name = writer.begin()
         folder = writer.generation.table("latency") / f"batch={name}"
         folder.mkdir(parents=True)
@@ -267,11 +267,11 @@ def test_a_store_is_for_its_owner_alone(tmp_path):
 def test_intervals_of_samples_go_with_the_rows_of_their_time(root):
     long_ago, now = 1_000, NOON_MS + MINUTE_MS
     given = [
-        Interval(1, ["0"], ["1"], long_ago, long_ago, 0.5, "fast", "restored"),
-        Interval(2, ["1"], ["2"], long_ago, long_ago, 0.5, "fast", "sampled"),
-        Interval(3, ["2"], ["3"], now, now, 0.5, "fast", "gone"),
+        SampledBatch(1, ["0"], ["1"], long_ago, long_ago, 0.5, "fast", "restored"),
+        SampledBatch(2, ["1"], ["2"], long_ago, long_ago, 0.5, "fast", "sampled"),
+        SampledBatch(3, ["2"], ["3"], now, now, 0.5, "fast", "gone"),
     ]
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         writer.publish("batch", writer.begin(), intervals=given)
         assert set(writer.state.intervals) == {1, 2, 3}
         writer.publish("compact", writer.begin())

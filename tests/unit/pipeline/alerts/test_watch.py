@@ -1,4 +1,4 @@
-"""Alerts on a store and a backend's shelf, told to a webhook on loopback; kills and restarts."""
+"""Alerts on a store of receipts and a document store, sent to a webhook; kills and restarts."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def test_without_a_store_it_says_how_to_make_one(tmp_path):
 async def test_it_is_told_once_over_restarts(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(OK, keep=True).running() as server:
-        async with documents(tmp_path) as book:
-            await book.add(rule(url=server.url, by="sink"))
+        async with documents(tmp_path) as alerts:
+            await alerts.add(rule(url=server.url, by="sink"))
         for _ in range(3):
-            async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-                await AlertWatcher(book, root, webhook.send, no_lag).check_all(NOW_MS)
+            async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+                await AlertWatcher(alerts, root, webhook.send, no_lag).check_all(NOW_MS)
         [message] = map(json.loads, server.bodies)
         assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
 
@@ -130,26 +130,26 @@ async def test_it_is_told_once_over_restarts(tmp_path):
 async def test_its_end_is_told_once_over_restarts(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(OK, keep=True).running() as server:
-        async with documents(tmp_path) as book:
-            await book.add(rule(url=server.url))
+        async with documents(tmp_path) as alerts:
+            await alerts.add(rule(url=server.url))
         for now_ms in (NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_630_000):
-            async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-                await AlertWatcher(book, root, webhook.send, no_lag).check_all(now_ms)
+            async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+                await AlertWatcher(alerts, root, webhook.send, no_lag).check_all(now_ms)
         assert [json.loads(body)["status"] for body in server.bodies] == ["firing", "recovered"]
 
 
 async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(AWAY, keep=True).running() as server:
-        async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-            await book.add(rule(url=server.url))
-            watch = AlertWatcher(book, root, webhook.send, no_lag)
-            [look] = await watch.check_all(NOW_MS)
-            assert "did not take it: HTTP 503" in look.problem
+        async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+            await alerts.add(rule(url=server.url))
+            watcher = AlertWatcher(alerts, root, webhook.send, no_lag)
+            [check] = await watcher.check_all(NOW_MS)
+            assert "did not take it: HTTP 503" in check.problem
             assert len(server.bodies) == 3
             server.answer = OK
-            [look] = await watch.check_all(NOW_MS + 30_000)
-            assert [message.status for message in look.told] == ["firing"]
+            [check] = await watcher.check_all(NOW_MS + 30_000)
+            assert [message.status for message in check.told] == ["firing"]
         keys = {_key(head) for head in server.heads}
         assert len(server.heads) == 4
         assert len(keys) == 1
@@ -158,10 +158,10 @@ async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path)
 async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead", sink="Zürich\x7f\n"))
     async with Server(OK, keep=True).running() as server:
-        async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-            await book.add(rule(url=server.url, by="sink"))
-            [look] = await AlertWatcher(book, root, webhook.send, no_lag).check_all(NOW_MS)
-        assert (look.problem, len(server.bodies)) == ("", 1)
+        async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+            await alerts.add(rule(url=server.url, by="sink"))
+            [check] = await AlertWatcher(alerts, root, webhook.send, no_lag).check_all(NOW_MS)
+        assert (check.problem, len(server.bodies)) == ("", 1)
 
 
 async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path):
@@ -176,12 +176,12 @@ async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path)
         ids.append(message.id)
         return ""
 
-    async with documents(tmp_path) as book:
-        await book.add(rule())
+    async with documents(tmp_path) as alerts:
+        await alerts.add(rule())
         with pytest.raises(KeyboardInterrupt):
-            await AlertWatcher(book, root, killed, no_lag).check_all(NOW_MS)
-        await AlertWatcher(book, root, taken, no_lag).check_all(NOW_MS + 30_000)
-        await AlertWatcher(book, root, taken, no_lag).check_all(NOW_MS + 60_000)
+            await AlertWatcher(alerts, root, killed, no_lag).check_all(NOW_MS)
+        await AlertWatcher(alerts, root, taken, no_lag).check_all(NOW_MS + 30_000)
+        await AlertWatcher(alerts, root, taken, no_lag).check_all(NOW_MS + 60_000)
     assert len(ids) == 2
     assert len(set(ids)) == 1
 
@@ -196,13 +196,13 @@ async def test_one_alert_that_goes_wrong_does_not_stop_the_others(tmp_path):
         ids.append(message.alert)
         return ""
 
-    async with documents(tmp_path) as book:
-        await book.add(rule(Metric.P99_WAIT_MS, "> 1"))
+    async with documents(tmp_path) as alerts:
+        await alerts.add(rule(Metric.P99_WAIT_MS, "> 1"))
         healthy = AlertRule(
             name="b", metric=Metric.DEAD, when=Threshold.parse("> 1"), url="http://127.0.0.1:9/"
         )
-        await book.add(healthy)
-        broken, fine = await AlertWatcher(book, root, tell, no_lag).check_all(NOW_MS)
+        await alerts.add(healthy)
+        broken, fine = await AlertWatcher(alerts, root, tell, no_lag).check_all(NOW_MS)
     assert "pipeline replay" in broken.problem
     assert (fine.problem, ids) == ("", ["b"])
     with pytest.raises(CorruptStore):
@@ -213,20 +213,20 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     for path in open_store(root).generation.manifests.iterdir():
         path.write_text("{")
-    async with documents(tmp_path) as book, Webhook(no_wait) as webhook:
-        await book.add(rule())
+    async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+        await alerts.add(rule())
         lag = partial(lag_of, None, root)
-        [look] = await AlertWatcher(book, root, webhook.send, lag).check_all(NOW_MS)
-    assert "pipeline replay" in look.problem
+        [check] = await AlertWatcher(alerts, root, webhook.send, lag).check_all(NOW_MS)
+    assert "pipeline replay" in check.problem
 
 
 async def test_an_alert_of_the_same_name_is_refused_unless_it_replaces(tmp_path):
-    async with documents(tmp_path) as book:
-        await book.add(rule())
+    async with documents(tmp_path) as alerts:
+        await alerts.add(rule())
         with pytest.raises(BadInput, match="--replace"):
-            await book.add(rule(when="> 10%"))
-        await book.add(rule(when="> 10%"), replace=True)
-        assert (await book.rule("a")).when.limit == 0.1
+            await alerts.add(rule(when="> 10%"))
+        await alerts.add(rule(when="> 10%"), replace=True)
+        assert (await alerts.rule("a")).when.limit == 0.1
 
 
 async def test_a_removed_alert_forgets_what_it_told(tmp_path):
@@ -237,13 +237,13 @@ async def test_a_removed_alert_forgets_what_it_told(tmp_path):
         told.append(message.status)
         return ""
 
-    async with documents(tmp_path) as book:
+    async with documents(tmp_path) as alerts:
         for _ in range(2):
-            await book.add(rule())
-            await AlertWatcher(book, root, tell, no_lag).check_all(NOW_MS)
-            await book.remove("a")
+            await alerts.add(rule())
+            await AlertWatcher(alerts, root, tell, no_lag).check_all(NOW_MS)
+            await alerts.remove("a")
         with pytest.raises(BadInput, match="no alert"):
-            await book.remove("a")
+            await alerts.remove("a")
     assert told == ["firing", "firing"]
 
 
@@ -253,6 +253,6 @@ def _key(head):
 
 @asynccontextmanager
 async def documents(folder):
-    """The book of an embedded backend, opened anew."""
+    """The alert store of an embedded backend, opened anew."""
     async with connect(Settings(data_dir=folder / "data")) as backend:
         yield AlertStore(backend.documents)

@@ -15,7 +15,7 @@ from pushlane.pipeline.receipts.compaction.plan import (
     Roll,
     plan,
 )
-from pushlane.pipeline.store import FileEntry, Generation, Interval, Store, StoreState
+from pushlane.pipeline.store import FileEntry, Generation, SampledBatch, Store, StoreState
 
 NOW_MS = 20_000 * DAY_MS + 12 * HOUR_MS + 1
 SETTINGS = Settings(reports_detail_days=30, reports_minutes_days=7, reports_hours_days=90)
@@ -27,7 +27,7 @@ def entry(path: str, ago_ms: int, size: int = 1_000) -> FileEntry:
     return FileEntry(path, 10, size, at_ms, at_ms)
 
 
-def planned(pending: Interval | None = None, **tables: list[FileEntry]) -> CompactionPlan:
+def planned(pending: SampledBatch | None = None, **tables: list[FileEntry]) -> CompactionPlan:
     files = {table: {each.path: each for each in entries} for table, entries in tables.items()}
     intervals = {pending.batch: pending} if pending else {}
     generation = Generation(Path("reports"), "gen-000001")
@@ -61,7 +61,7 @@ def test_the_hour_that_goes_on_is_left_alone():
 
 def test_a_sampled_batch_waits_for_its_full_rows():
     at_ms = NOW_MS - HOUR_MS
-    pending = Interval(2, ["0"], ["9"], at_ms, at_ms, 0.1, "lag")
+    pending = SampledBatch(2, ["0"], ["9"], at_ms, at_ms, 0.1, "lag")
     entries = [entry(f"day=1/hour=1/batch={batch:09d}/x", HOUR_MS) for batch in (1, 2, 3)]
     seen = [entry(f"seen/batch={batch:09d}/x", HOUR_MS) for batch in (1, 2, 3)]
     found = planned(pending, detail=entries, seen=seen)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from pushlane.pipeline.receipts.dedup import DedupGroup, Seen, bitmaps, find_new, seen_rows, seqs_of
 
 
-def rows(*identities, ids=None, times=None):
-    tasks, kinds, seqs = zip(*identities, strict=True)
+def rows(*keys, ids=None, times=None):
+    tasks, kinds, seqs = zip(*keys, strict=True)
     return pa.table(
         {
-            "row_id": pa.array(ids or range(len(identities)), pa.int64()),
+            "row_id": pa.array(ids or range(len(keys)), pa.int64()),
             "task_id": pa.array(tasks),
             "kind": pa.array(kinds, pa.int32()),
             "seq": pa.array(seqs, pa.int64()),
-            "responded_at_ms": pa.array(times or [0] * len(identities), pa.int64()),
+            "responded_at_ms": pa.array(times or [0] * len(keys), pa.int64()),
         }
     )
 

@@ -11,7 +11,7 @@ from pushlane.pipeline.receipts.resume import resume_positions
 from pushlane.pipeline.receipts.status import status
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter, open_store, store_root
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import open_writer
 
 MIB = 1024 * 1024
 A_FILE = b"x" * (MIB // 8)
@@ -33,7 +33,7 @@ def log(settings: Settings) -> Iterator[SyncReceiptLog]:
 
 @pytest.fixture
 def writer(settings: Settings) -> Iterator[StoreWriter]:
-    with writing(store_root(settings)) as found:
+    with open_writer(store_root(settings)) as found:
         yield found
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts import sync_log
-from pushlane.pipeline.receipts.log_source import Range, ReceiptsSource
+from pushlane.pipeline.receipts.log_source import LogRange, ReceiptsSource
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
 from pushlane.pipeline.receipts.worker_settings import settings_file
 from tests.receipt_bodies import body
@@ -52,7 +52,7 @@ def test_ranges_and_plans_of_a_process_share_one_log_that_stays_open(
         given = {"settings": str(path), "initial": "[]", "most": "10"}
         stream = ReceiptsSource(given).streamReader(ReceiptsSource(given).schema())
         reached = stream.latestOffset({"0": start[0]}, stream.getDefaultReadLimit())
-        rows = [list(stream.read(Range(0, start[0], end[0]))) for _ in range(3)]
+        rows = [list(stream.read(LogRange(0, start[0], end[0]))) for _ in range(3)]
         stream.stop()
         [kept] = openings
         assert log_of_process(str(path)).advance(start) == end

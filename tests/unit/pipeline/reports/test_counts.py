@@ -11,7 +11,7 @@ from pushlane.pipeline.reports.dimensions import LABELS
 from pushlane.pipeline.reports.query import Period
 from pushlane.pipeline.reports.query_runner import AnswerOptions, counts_of
 from pushlane.pipeline.store import open_store
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
 from tests.report_queries import MOST, counted, engine_on, query
 
@@ -159,7 +159,7 @@ def _roll_up(root):
     [path] = [entry.path for entry in store.entries("minutes")]
     rows = pq.read_table(store.files("minutes")[0])
     hour = pc.multiply(pc.divide(rows["minute_ms"], 60 * MINUTE_MS), 60 * MINUTE_MS)
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         name = writer.begin()
         place = rows.schema.get_field_index("minute_ms")
         writer.write("hours", rows.set_column(place, "minute_ms", pa.chunked_array(hour)), name)

@@ -19,8 +19,8 @@ from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.report import funnel
 from pushlane.pipeline.reports.rows import last_rows
 from pushlane.pipeline.reports.shares import SentByLevel
-from pushlane.pipeline.store import CorruptStore, Interval, open_store
-from pushlane.pipeline.store.writing import writing
+from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
+from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
 from tests.report_queries import PERIOD, counted, engine_on, query
 
@@ -236,7 +236,7 @@ def test_detail_rows_that_are_kept_no_more_are_told(tmp_path):
     root = make_store(tmp_path, receipts=20, batches=2, since_ms=NOON_MS, span_ms=2 * day)
     period = Period(NOON_MS, NOON_MS + 3 * day)
     assert caveats.notes(open_store(root), period) == []
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         [first, _] = writer.store.entries("detail")
         writer.publish("compact", writer.begin(), removed={"detail": [first.path]})
     [note] = caveats.notes(open_store(root), period)
@@ -246,12 +246,12 @@ def test_detail_rows_that_are_kept_no_more_are_told(tmp_path):
 
 def test_a_stretch_that_was_sampled_is_told(tmp_path):
     root = make_store(tmp_path, receipts=20, batches=1)
-    stretch = Interval(1, [], [], NOON_MS, NOON_MS + MINUTE_MS, 0.125, "300,000 receipts/s")
-    with writing(root) as writer:
+    stretch = SampledBatch(1, [], [], NOON_MS, NOON_MS + MINUTE_MS, 0.125, "300,000 receipts/s")
+    with open_writer(root) as writer:
         writer.publish("compact", writer.begin(), intervals=[stretch])
     told = caveats.notes(open_store(root), PERIOD)
     assert "12% of the delivered (300,000 receipts/s)" in told[0]
-    with writing(root) as writer:
+    with open_writer(root) as writer:
         whole = msgspec.structs.replace(stretch, state="restored")
         writer.publish("backfill", writer.begin(), intervals=[whole])
     assert caveats.notes(open_store(root), PERIOD) == []
