@@ -8,8 +8,8 @@ import typer
 
 from pushlane.cli.flags import Flags, JsonFlag, with_flags
 from pushlane.cli.render import Column, print_json, print_table
-from pushlane.lanes.masking import MASK, masked
 from pushlane.lanes.secret import Secret
+from pushlane.lanes.urls import MASK, masked
 
 _COLUMNS = (Column("SETTING"), Column("VALUE", elastic=True), Column("FROM"))
 

@@ -19,10 +19,10 @@ from msgspec.structs import fields, force_setattr, replace
 
 from pushlane.lanes.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.masking import masked
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_ATTEMPTS
+from pushlane.lanes.urls import masked
 
 CONFIG_FILE = "pushlane.toml"
 _TASKS_KEPT_S = 7_776_000.0

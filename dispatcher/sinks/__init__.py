@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.masking import masked
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.urls import masked
 
 _KINDS = ("null", "log", "webhook", "webhook+h2c")
 _FUNCTION = re.compile(r"[\w.]+")

@@ -33,16 +33,15 @@ from contextlib import suppress
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 from pyreqwest.response import Response
 
-from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.lanes.urls import require_http_url
 
 MAX_RETRY_AFTER_S = 3600.0
 _MAX_ANSWER_BYTES = 64 * 1024
@@ -94,7 +93,7 @@ class WebhookSink:
         only_http2: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        _require_url(url)
+        require_http_url(url, "the webhook's URL is not one like https://example.com/push")
         self._url = url
         self._now = now
         self._timed_out = _timed_out(timeout_s, retry_timeouts)
@@ -222,14 +221,3 @@ def _client(slots: int, timeout_s: float, only_http2: bool) -> Client:
         .deflate(False)
     )
     return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
-
-
-def _require_url(url: str) -> None:
-    """The URL itself stays out of the message: it may hold a token."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise BadInput("the webhook's URL is not one like https://example.com/push")

@@ -19,10 +19,10 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
 from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreachable
-from pushlane.lanes.masking import masked
 from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.urls import masked
 
 _API = "/admin/v2"
 _TIMEOUT_S = 15

@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from pushlane.lanes.errors import BadInput, Unreachable
-from pushlane.lanes.masking import masked
+from pushlane.lanes.urls import masked
 
 CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 3.0

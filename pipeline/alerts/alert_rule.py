@@ -10,6 +10,7 @@ import msgspec
 
 from pushlane.lanes.errors import BadInput, UnknownFormat
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.urls import require_http_url
 from pushlane.pipeline.reports.conditions import Condition, parse_where
 from pushlane.pipeline.reports.dimensions import Dimension, parse_by
 
@@ -87,7 +88,7 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True):
     remind_s: int = 0
 
     def __post_init__(self) -> None:
-        _require_url(self.url)
+        require_http_url(self.url, "the alert's URL is not one like https://example.com/alerts")
         if not 60 <= self.window_s <= _LONGEST_WINDOW_S:
             raise BadInput(f"window of {self.window_s} s: use one from 1m to 1d")
         if any(each.step_ms for each in self.dimensions):
@@ -140,14 +141,3 @@ def _require_dimensions(
         raise BadInput("share_error is of levels or of tasks: give --by level or --by task")
     if any(each.dimension != Dimension("sink") for each in where):
         raise BadInput("share_error can be filtered by sink only, since all that is sent competes")
-
-
-def _require_url(url: str) -> None:
-    """Raise BadInput unless this is an HTTP URL, and leave it out, since it may hold a token."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise BadInput("the alert's URL is not one like https://example.com/alerts")

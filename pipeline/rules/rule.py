@@ -13,8 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pushlane.lanes.errors import BadInput, UnknownFormat
-from pushlane.lanes.masking import MASK, masked
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.urls import MASK, masked
 from pushlane.pipeline.rules.cron_schedule import CronSchedule, parse_schedule
 
 CatchUp = Literal["latest", "all", "skip"]

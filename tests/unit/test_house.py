@@ -12,14 +12,6 @@ from pushlane.lanes.version import VERSION
 from scripts.reference import DOCS, PAGES
 from scripts.shape import ROOT, Module, classes, modules, repeated
 
-CLASSES_THAT_SHARE_A_NAME = {
-    # Both say that a process is there: one to the store that it reads, one to all who ask.
-    "Heartbeat",
-    # Private to a file each.
-    "_Asked",
-    "_Line",
-}
-
 # One word of the field in parts that have nothing to do with each other, so that nobody takes one
 # for the other; the folder says of what it is. A new name does not belong here.
 FILES_THAT_SHARE_A_NAME = {
@@ -56,10 +48,7 @@ def product() -> list[Module]:
 
 
 def test_a_class_name_means_one_thing(product: list[Module]) -> None:
-    shared = repeated(classes(product))
-    assert {
-        name: where for name, where in shared.items() if name not in CLASSES_THAT_SHARE_A_NAME
-    } == {}
+    assert repeated(classes(product)) == {}
 
 
 def test_a_file_name_means_one_thing(product: list[Module]) -> None:

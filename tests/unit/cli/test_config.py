@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.lanes.masking import masked
+from pushlane.lanes.urls import masked
 from tests.command import Command
 
 
