@@ -4,7 +4,7 @@ Pure: no I/O and no clock of its own; it is told what takes off and what came of
 a whole sink, and serves a narrower scope (a host, an app) as well. It never sees a recipient or a
 payload.
 
-Three laws, of which each holds by itself:
+Three laws, of which each holds by itself; they share one state, and so one file:
 
 *Throttling.* At most three pushes go for each that gets through. `_balance` is what may be lost
 yet: a failure takes one, a success brings two, and no more may be in flight than it holds. That is
@@ -30,7 +30,6 @@ first that gets through opens up: as many in flight as doubles with each round o
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -38,7 +37,16 @@ from enum import Enum, StrEnum, auto
 
 import msgspec
 
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
+from pushlane.dispatcher.failures import (
+    CAUSES,
+    SAME_PROBES,
+    FailureShare,
+    Flight,
+    ProbeRotation,
+    Sign,
+    sign_of,
+)
+from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
 PROBE_EVERY_S = (3.4, 4.0)
 LONGEST_REST_S = 60.0
@@ -53,35 +61,11 @@ _ROW = 20  # failures that open; one that is surely about the sink counts for tw
 _SUCCESS_OUTWEIGHS = 9  # failures: under a tenth of success they add up
 _TRIED = 20
 _ENOUGH = 2  # of those tried: a tenth
-_CHANCE = math.log(1e-9)
-_HIGHEST_SHARE = 0.9
-_LANDINGS_KNOWN = 200
 _LATELY_S = 0.5
 _ROUNDING = 1e-6
-_SAME_PROBES = 5
 _WAIT_FIRST_S = 1.0
 _WAIT_LONGEST_S = 30.0
 _REFUSED_KNOWN = 10_000
-_PROBED_KNOWN = 1_000
-_WIDTH = {scope: width for width, scope in enumerate(Scope)}
-
-
-class Sign(Enum):
-    """Read an outcome as a sign about the breaker's scope."""
-
-    SUCCESS = auto()
-    REFUSED = auto()
-    """It cannot take pushes now: surely its own fault, so the push loses no attempt."""
-    FAILED = auto()
-    """A failure that may be the push's own."""
-    SILENT = auto()
-    """No answer in time, and the push is dead by promise: it may have arrived."""
-    FINAL = auto()
-    """A final answer that a broken sink may give as well."""
-    OWN = auto()
-    """About the push itself: who says so is there."""
-    ELSEWHERE = auto()
-    """Something narrower cannot take pushes now; the push loses no attempt."""
 
 
 class BreakerState(StrEnum):
@@ -99,20 +83,6 @@ class _Phase(Enum):
     OPENING = auto()
     OPEN = auto()
     RISING = auto()
-
-
-class Flight(msgspec.Struct, frozen=True, gc=False):
-    """A push, as far as a breaker has to know it.
-
-    `is_charged`: an attempt was counted against it before. `may_repeat`: a failure does not bury it
-    (it is not of an at_most_once task).
-    """
-
-    push_id: str
-    task_id: str
-    app: str
-    is_charged: bool = False
-    may_repeat: bool = True
 
 
 class View(msgspec.Struct, frozen=True):
@@ -147,21 +117,6 @@ def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
 
     next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
     return [Restraint(Scope.SINK, view.state, view.reason, unix_ms(view.since_s), next_ms)]
-
-
-def sign_of(outcome: Outcome, scope: Scope = Scope.SINK) -> Sign:
-    """Read an outcome as a breaker of this scope has to: one about more counts as about it."""
-    if outcome.kind is Kind.DELIVERED:
-        return Sign.SUCCESS
-    about = outcome.scope
-    is_ours = about is None or _WIDTH[about] >= _WIDTH[scope]
-    if outcome.kind is Kind.DEAD and is_ours:
-        return Sign.SILENT if outcome.arrival is Arrival.UNKNOWN else Sign.FINAL
-    if outcome.kind is not Kind.RETRY or outcome.pause_task or about is Scope.PUSH:
-        return Sign.OWN
-    if about is None:
-        return Sign.FAILED
-    return Sign.REFUSED if is_ours else Sign.ELSEWHERE
 
 
 class Breaker:
@@ -203,8 +158,8 @@ class Breaker:
         self._balance = self._most
         self._throttled_since_s: float | None = None
         self._doubt = 0
-        self._failures = _Share()
-        self._finals = _Share()
+        self._failures = FailureShare()
+        self._finals = FailureShare()
         self._storm: set[str] = set()
         self._has_succeeded = False
         self._heard_at_s: float | None = None
@@ -218,7 +173,7 @@ class Breaker:
         self._step = 0.0
         self._believes_until_s = -math.inf
         self._refused: dict[str, tuple[float, int]] = {}
-        self._rotation = _Rotation()
+        self._rotation = ProbeRotation()
 
     @property
     def is_closed(self) -> bool:
@@ -462,7 +417,7 @@ class Breaker:
         """Let only a trickle go until it is known whether the sink is down."""
         if self.is_closed:
             self._down_since_s = now_s
-        self._cause = _CAUSES[sign]
+        self._cause = CAUSES[sign]
         if self._quotes and outcome.reason:
             self._cause = f"{self._cause}: {outcome.reason}"
         self._is_storm = sign is Sign.FINAL
@@ -501,7 +456,7 @@ class Breaker:
         self._storm.clear()
         if phase is _Phase.CLOSED:
             self._asked_until_s = -math.inf
-            self._rotation = _Rotation()
+            self._rotation = ProbeRotation()
 
     def _heed(self, now_s: float, after_s: float | None) -> None:
         """Take over a wait that the sink asks for; a failed probe that names none takes it back."""
@@ -519,7 +474,7 @@ class Breaker:
             return False
         if sign is Sign.FAILED and (flight.is_charged or not is_troubled or is_rising):
             return False
-        if sign is Sign.FINAL and is_rising and self._rotation.times(flight) >= _SAME_PROBES:
+        if sign is Sign.FINAL and is_rising and self._rotation.times(flight) >= SAME_PROBES:
             return False
         if sign is Sign.FINAL and not is_troubled:
             return False
@@ -542,81 +497,3 @@ class Breaker:
         wait_s = min(_WAIT_LONGEST_S, _WAIT_FIRST_S * 2.0 ** min(times, 30))
         asked_s = outcome.after_s if outcome.after_s is not None and outcome.after_s > 0 else 0.0
         return max(wait_s * (0.5 + self._chance() / 2), min(asked_s, LONGEST_REST_S))
-
-
-_CAUSES = {
-    Sign.REFUSED: "it cannot be reached, or says that it is too busy",
-    Sign.FAILED: "nearly all first attempts fail",
-    Sign.SILENT: "it does not answer in time",
-    Sign.FINAL: "nearly all pushes get a final answer, as from a sink that is being deployed",
-}
-
-
-class _Share:
-    """The share of failures among the last landings, as it was when the last row of them began."""
-
-    __slots__ = ("_count", "_known", "_share")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._share = self._known = 0.0
-
-    def add(self, failed: bool) -> None:
-        if self._count == _LANDINGS_KNOWN and not failed and not self._share:
-            return
-        self._count = min(self._count + 1, _LANDINGS_KNOWN)
-        self._share += (failed - self._share) / self._count
-        if not failed:
-            self._known = self._share
-
-    def add_well(self, count: int) -> None:
-        """Count pushes that have not failed."""
-        if self._share or self._count < _LANDINGS_KNOWN:
-            for _ in range(count):
-                self.add(False)
-
-    @property
-    def row(self) -> float:
-        """Return the length of a row of failures that is more than chance."""
-        share = min(self._known, _HIGHEST_SHARE)
-        return _CHANCE / math.log(share) if share > 0 else 0.0
-
-
-class _Rotation:
-    """Remembers what failed in this outage and when, so that all have their turn as a probe."""
-
-    def __init__(self) -> None:
-        self._order = itertools.count(1)
-        self._times: dict[str, int] = {}
-        self._tasks: dict[str, int] = {}
-        self._apps: dict[str, int] = {}
-
-    def add(self, flight: Flight) -> None:
-        at = next(self._order)
-        _remember(self._times, flight.push_id, self.times(flight) + 1)
-        _remember(self._tasks, flight.task_id, at)
-        _remember(self._apps, flight.app, at)
-
-    def times(self, flight: Flight) -> int:
-        """Return how often it failed, as far as that is known."""
-        return self._times.get(flight.push_id, 0)
-
-    def rank(self, flight: Flight) -> tuple[bool, bool, int, bool, int, int]:
-        """Rank a push; the lowest is next. Five failures outweigh that it may be repeated."""
-        times = self.times(flight)
-        return (
-            times >= _SAME_PROBES,
-            not flight.may_repeat,
-            times,
-            flight.is_charged,
-            self._apps.get(flight.app, 0),
-            self._tasks.get(flight.task_id, 0),
-        )
-
-
-def _remember(known: dict[str, int], key: str, value: int) -> None:
-    """Keep it as the newest; the oldest is forgotten."""
-    known.pop(key, None)
-    known[key] = value
-    if len(known) > _PROBED_KNOWN:
-        del known[next(iter(known))]

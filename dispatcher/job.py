@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pushlane.dispatcher.breaker import Flight
+from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
 from pushlane.lanes.push import Push

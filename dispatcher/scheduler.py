@@ -16,198 +16,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import deque
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic
 
+from pushlane.dispatcher.ring import MOST_ROUNDS, LaneT, LevelRing, RingEntry
 from pushlane.lanes.task import Level, Weights
 
-LaneT = TypeVar("LaneT", bound=Hashable)
-
-MOST_ROUNDS = 256
 _KEPT_PART = 10
 _SPREAD = 3.0
 _FORGIVEN = 0.7
-
-
-class _Entry(Generic[LaneT]):
-    """What the scheduler knows of one lane.
-
-    `queued` says whether it stands in a queue of its ring: a lane that rests keeps its place there
-    until it is passed over, so one that is empty for an instant does not lose its turn. `since` is
-    when it began to wait, counted in turns of its ring. `rounds` is how many rounds of the ring
-    there are from one of its turns to the next, and `due` the round of the next one.
-    """
-
-    __slots__ = ("due", "is_new", "lane", "queued", "quota", "ready", "ring", "rounds", "since")
-
-    def __init__(self, lane: LaneT, ring: _Ring[LaneT], quota: int) -> None:
-        self.lane = lane
-        self.ring = ring
-        self.quota = quota
-        self.ready = False
-        self.queued = False
-        self.is_new = True
-        self.since = 0
-        self.rounds = 1
-        self.due = 0
-
-
-class _Ring(Generic[LaneT]):
-    """The ready lanes of one level, and what the level is owed.
-
-    `lag` is in units of 1/(sum of active weights) picks: positive when the level is owed. `turn` is
-    the lane whose turn it is; it stands in no queue. Lanes never served yet go first, but of lanes
-    served before one gets a turn between any two of them, so a flood of new lanes starves nobody.
-
-    A round is over when all that stood in `order` at its begin had their turn. Lanes that are not
-    due in the next one wait in `calendar`, by the round in which they are.
-
-    `held` counts the slots that the level has. Below `cap` it may take another; from there on that
-    is looked at. `debt` is in picks: while there is some, the level stands aside. `is_long`: its
-    deliveries take so long that it leaves some slots to others.
-    """
-
-    __slots__ = (
-        "calendar",
-        "cap",
-        "count",
-        "debt",
-        "held",
-        "is_long",
-        "lag",
-        "left",
-        "left_at",
-        "newcomer_was_last",
-        "newcomers",
-        "order",
-        "round",
-        "turn",
-        "turns",
-        "used",
-        "weight",
-    )
-
-    def __init__(self, weight: int) -> None:
-        self.weight = weight
-        self.lag = 0
-        self.left_at = 0
-        self.debt = 0.0
-        self.held = 0
-        self.cap = sys.maxsize
-        self.is_long = False
-        self.count = 0
-        self.turn: _Entry[LaneT] | None = None
-        self.used = 0
-        self.order: deque[_Entry[LaneT]] = deque()
-        self.newcomers: deque[_Entry[LaneT]] = deque()
-        self.calendar: dict[int, dict[_Entry[LaneT], None]] = {}
-        self.round = 0
-        self.left = 0
-        self.turns = 0
-        self.newcomer_was_last = False
-
-    def enter(self, entry: _Entry[LaneT]) -> None:
-        entry.ready = True
-        self.count += 1
-        if entry.queued:
-            return
-        if entry.is_new:
-            entry.queued = True
-            entry.since = self.turns
-            self.newcomers.append(entry)
-        else:
-            self._queue(entry)
-
-    def leave(self, entry: _Entry[LaneT]) -> None:
-        entry.ready = False
-        self.count -= 1
-        if self.turn is entry:
-            self.turn = None
-
-    def next_turn(self) -> _Entry[LaneT]:
-        """Start the turn of the lane that is next; one is ready."""
-        if self.newcomers:
-            self.newcomer_was_last = self._has_newcomer() and not self._old_lane_is_due()
-        else:
-            self.newcomer_was_last = False
-        if self.newcomer_was_last:
-            entry = self.newcomers.popleft()
-        else:
-            while not (self.order and self.order[0].ready):
-                self._pass_over()
-            if self.left == 0:
-                self._end_round(self.round + 1)
-            self.left -= 1
-            entry = self.order.popleft()
-        entry.due = self.round + entry.rounds
-        self.turns += 1
-        entry.queued = False
-        self.turn = entry
-        self.used = 0
-        return entry
-
-    def charge(self) -> None:
-        entry = self.turn
-        assert entry is not None
-        entry.is_new = False
-        self.held += 1
-        self.used += 1
-        if self.used >= entry.quota:
-            self.turn = None
-            self._queue(entry)
-
-    def set_rounds(self, entry: _Entry[LaneT], rounds: int) -> None:
-        """If it waits in the calendar, it moves to where it is due now."""
-        waiting = self.calendar.get(entry.due, {})
-        is_waiting = entry in waiting
-        waiting.pop(entry, None)
-        entry.due += rounds - entry.rounds
-        entry.rounds = rounds
-        if is_waiting:
-            self._queue(entry)
-
-    def _pass_over(self) -> None:
-        """Let the lane at the head rest and lose its place; when none is due, the round ends."""
-        if self.left == 0 or not self.order:
-            self._end_round(self.round + 1 if self.order else min(self.calendar))
-        else:
-            self.left -= 1
-            self.order.popleft().queued = False
-
-    def _end_round(self, following: int) -> None:
-        self.round = following
-        if self.calendar:
-            self.order.extend(self.calendar.pop(following, ()))
-        self.left = len(self.order)
-
-    def _old_lane_is_due(self) -> bool:
-        """Whether, after a newcomer's turn, a lane waits for longer than the next newcomer."""
-        return (
-            self.newcomer_was_last
-            and self._has_ready()
-            and self.order[0].since < self.newcomers[0].since
-        )
-
-    def _queue(self, entry: _Entry[LaneT]) -> None:
-        """Behind the others of the next round, or until the round in which it is due."""
-        entry.queued = True
-        entry.since = self.turns
-        if entry.due <= self.round + 1:
-            self.order.append(entry)
-        else:
-            self.calendar.setdefault(entry.due, {})[entry] = None
-
-    def _has_ready(self) -> bool:
-        """True when a ready lane is due without a new round."""
-        while self.order and not self.order[0].ready:
-            self._pass_over()
-        return bool(self.order)
-
-    def _has_newcomer(self) -> bool:
-        while self.newcomers and not self.newcomers[0].ready:
-            self.newcomers.popleft().queued = False
-        return bool(self.newcomers)
 
 
 class Scheduler(Generic[LaneT]):
@@ -222,18 +38,20 @@ class Scheduler(Generic[LaneT]):
         self._slots = slots
         self._kept = slots // _KEPT_PART
         by_level = (weights or Weights()).by_level()
-        self._rings: dict[Level, _Ring[LaneT]] = {level: _Ring(by_level[level]) for level in Level}
-        self._active: list[_Ring[LaneT]] = []
-        self._aside: list[_Ring[LaneT]] = []
-        self._held_back: list[_Ring[LaneT]] = []
+        self._rings: dict[Level, LevelRing[LaneT]] = {
+            level: LevelRing(by_level[level]) for level in Level
+        }
+        self._active: list[LevelRing[LaneT]] = []
+        self._aside: list[LevelRing[LaneT]] = []
+        self._held_back: list[LevelRing[LaneT]] = []
         self._total = 0
-        self._picked: _Ring[LaneT] | None = None
+        self._picked: LevelRing[LaneT] | None = None
         self._picks = 0
-        self._entries: dict[LaneT, _Entry[LaneT]] = {}
+        self._entries: dict[LaneT, RingEntry[LaneT]] = {}
 
     def add(self, lane: LaneT, level: Level, quota: int = 1) -> None:
         """Know a lane. It rests until it is ready, and then is the next of its level."""
-        self._entries[lane] = _Entry(lane, self._rings[level], quota)
+        self._entries[lane] = RingEntry(lane, self._rings[level], quota)
 
     def remove(self, lane: LaneT) -> None:
         self.rest(lane)
@@ -292,7 +110,7 @@ class Scheduler(Generic[LaneT]):
                 ring.debt = 0.0
         self._update()
 
-    def _part(self, ring: _Ring[LaneT]) -> float:
+    def _part(self, ring: LevelRing[LaneT]) -> float:
         """Return its share among the levels that have a ready lane."""
         weights = sum(other.weight for other in self._rings.values() if other.count)
         return ring.weight / weights if weights else 1.0
@@ -353,7 +171,7 @@ class Scheduler(Generic[LaneT]):
         if self._aside:
             self._pay_off()
 
-    def _bound_lag(self, picked: _Ring[LaneT]) -> None:
+    def _bound_lag(self, picked: LevelRing[LaneT]) -> None:
         """Let levels that are held back earn no hoard: the picked one pays that much less."""
         for ring in set(self._held_back):
             if ring.lag > self._total:
@@ -380,7 +198,7 @@ class Scheduler(Generic[LaneT]):
         for ring in [ring for ring in self._active if ring not in taking]:
             self._leave(ring)
 
-    def _join(self, ring: _Ring[LaneT]) -> None:
+    def _join(self, ring: LevelRing[LaneT]) -> None:
         """Take a level back in; what it owed or was owed has faded at the rate of its weight.
 
         So a level that is empty for an instant loses nothing, and one that was idle for long brings
@@ -392,18 +210,18 @@ class Scheduler(Generic[LaneT]):
         self._spread(-ring.lag)
         self._set_active([*self._active, ring])
 
-    def _leave(self, ring: _Ring[LaneT]) -> None:
+    def _leave(self, ring: LevelRing[LaneT]) -> None:
         ring.left_at = self._picks
         self._set_active([other for other in self._active if other is not ring])
         self._spread(ring.lag)
 
-    def _set_active(self, rings: list[_Ring[LaneT]]) -> None:
+    def _set_active(self, rings: list[LevelRing[LaneT]]) -> None:
         self._active = [ring for ring in self._rings.values() if ring in rings]
         self._total = sum(ring.weight for ring in self._active)
         for ring in self._active:
             ring.cap = 0 if ring.is_long else self._cap(ring)
 
-    def _cap(self, ring: _Ring[LaneT]) -> int:
+    def _cap(self, ring: LevelRing[LaneT]) -> int:
         """Return its share of slots, and what chance adds when deliveries take equally long."""
         if not self._slots or len(self._active) == 1 or not self._total:
             return sys.maxsize
@@ -411,11 +229,11 @@ class Scheduler(Generic[LaneT]):
         share = self._slots * part
         return math.ceil(share + _SPREAD * math.sqrt(share * (1 - part)) + 1)
 
-    def _may_take(self, ring: _Ring[LaneT]) -> bool:
+    def _may_take(self, ring: LevelRing[LaneT]) -> bool:
         """Tell whether a level that is long, or at its cap, may take a slot."""
         return ring.held < self._cap(ring) and not self._is_kept_from(ring)
 
-    def _is_kept_from(self, ring: _Ring[LaneT]) -> bool:
+    def _is_kept_from(self, ring: LevelRing[LaneT]) -> bool:
         """True when only the tenth is free that is for levels that have nothing ready now.
 
         A level that holds less than its own part of all slots may take of it, too.
@@ -441,7 +259,7 @@ class Scheduler(Generic[LaneT]):
         self._active[0].lag += left
 
 
-def _paying(ready: list[_Ring[LaneT]]) -> list[_Ring[LaneT]]:
+def _paying(ready: list[LevelRing[LaneT]]) -> list[LevelRing[LaneT]]:
     """Choose who takes part when all levels owe, or count for nothing.
 
     One alone does, and owes on. Several pay each other off until one owes nothing.

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pushlane.dispatcher.breaker import Breaker, Flight
+from pushlane.dispatcher.breaker import Breaker
+from pushlane.dispatcher.failures import Flight
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
 
 BUSY = Outcome.throttled("HTTP 503")

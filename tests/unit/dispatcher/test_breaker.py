@@ -18,10 +18,8 @@ from pushlane.dispatcher.breaker import (
     TRICKLE_EVERY_S,
     Breaker,
     BreakerState,
-    Flight,
-    Sign,
-    sign_of,
 )
+from pushlane.dispatcher.failures import Flight, Sign, sign_of
 from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
 from tests.unit.dispatcher.outages import (
     BROKEN,
