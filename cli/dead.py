@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -54,26 +55,18 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="dead")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Filter:
-    """The options of a command as they are written; ages are made times when it starts."""
+    """The options that choose dead pushes, as they are written; ages become times at the start."""
 
-    task: str
-    reason: str
-    older_than: str
-    newer_than: str
-    limit: int
-    pushes: tuple[str, ...] = ()
+    task: TaskOption = ""
+    reason: ReasonOption = ""
+    older_than: OlderOption = ""
+    newer_than: NewerOption = ""
 
-    def refuse_unbounded(self, take_all: bool, verb: str) -> None:
-        given = self.task or self.reason or self.older_than or self.newer_than or self.pushes
-        if not given and not take_all:
-            raise BadInput(
-                f"say which dead pushes to {verb}: TASK-SEQ, --task, --reason, --older-than or "
-                "--newer-than; or --all"
-            )
-        if given and take_all:
-            raise BadInput("--all and a choice of pushes exclude each other; give one of them")
+    @property
+    def is_given(self) -> bool:
+        return bool(self.task or self.reason or self.older_than or self.newer_than)
 
     def refuse_empty(self) -> None:
         if not (self.older_than and self.newer_than):
@@ -84,10 +77,12 @@ class _Filter:
                 f"{self.newer_than}; give --newer-than the longer age, or leave one out"
             )
 
-    async def selection(self, backend: Backend) -> Selection:
+    async def selection(
+        self, backend: Backend, limit: int, pushes: Sequence[str] = ()
+    ) -> Selection:
         """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
         self.refuse_empty()
-        for push in self.pushes:
+        for push in pushes:
             task_of_push(push)
         now = now_ms()
         task = self.task
@@ -95,28 +90,48 @@ class _Filter:
             task = (await backend.registry.get(task)).id
         return Selection(
             task=task,
-            pushes=frozenset(self.pushes),
+            pushes=frozenset(pushes),
             reason=self.reason,
             died_before_ms=now - parse_age(self.older_than) if self.older_than else 0,
             died_after_ms=now - parse_age(self.newer_than) if self.newer_than else 0,
-            limit=self.limit,
+            limit=limit,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice(_Filter):
+    """The options that say which dead pushes something is done to."""
+
+    pushes: Pushes = None
+    limit: LimitOption = 0
+    take_all: AllOption = False
+
+    def refuse_unbounded(self, verb: str) -> None:
+        is_chosen = self.is_given or bool(self.pushes)
+        if not is_chosen and not self.take_all:
+            raise BadInput(
+                f"say which dead pushes to {verb}: TASK-SEQ, --task, --reason, --older-than or "
+                "--newer-than; or --all"
+            )
+        if is_chosen and self.take_all:
+            raise BadInput("--all and a choice of pushes exclude each other; give one of them")
+
+    async def chosen(self, backend: Backend) -> Selection:
+        """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
+        return await self.selection(backend, self.limit, self.pushes or ())
 
 
 def list_dead(
     flags: Flags,
-    task: TaskOption = "",
-    reason: ReasonOption = "",
-    older_than: OlderOption = "",
-    newer_than: NewerOption = "",
+    wanted: _Filter,
     limit: LimitOption = _LISTED,
     wants_json: JsonFlag = False,
 ) -> None:
     """List dead pushes, lane by lane, oldest first, without what they hold."""
-    wanted = _Filter(task, reason, older_than, newer_than, limit + 1 if limit else 0)
 
     async def load(backend: Backend) -> FoundDead:
-        return await DeadLetters(backend).find(await wanted.selection(backend))
+        selection = await wanted.selection(backend, limit + 1 if limit else 0)
+        return await DeadLetters(backend).find(selection)
 
     found = on_backend(_settings(flags), load)
     dead = [letter.dead for letter in found.letters]
@@ -126,7 +141,7 @@ def list_dead(
     elif shown:
         print_table(COLUMNS, (as_row(one, now_ms()) for one in shown))
     if not dead:
-        note("no dead pushes fit" if task or reason or older_than or newer_than else "none is dead")
+        note("no dead pushes fit" if wanted.is_given else "none is dead")
     if len(dead) > len(shown):
         note(f"there are more than {limit}; see them with --limit, or choose with --task, --reason")
     _tell_cut(found)
@@ -153,23 +168,16 @@ def show(
 
 def retry(
     flags: Flags,
-    pushes: Pushes = None,
-    task: TaskOption = "",
-    reason: ReasonOption = "",
-    older_than: OlderOption = "",
-    newer_than: NewerOption = "",
-    limit: LimitOption = 0,
-    take_all: AllOption = False,
+    wanted: _Choice,
     wants_json: JsonFlag = False,
 ) -> None:
     """Send dead pushes again, in a new task for each of their tasks; print the new tasks' ids."""
-    wanted = _Filter(task, reason, older_than, newer_than, limit, tuple(pushes or ()))
-    wanted.refuse_unbounded(take_all, "retry")
+    wanted.refuse_unbounded("retry")
 
     settings = _settings(flags)
 
     async def work(backend: Backend) -> list[Retried]:
-        selection = await wanted.selection(backend)
+        selection = await wanted.chosen(backend)
         return await DeadRetry(backend, settings, DeadLetters(backend)).run(selection)
 
     retried = on_backend(settings, work)
@@ -190,19 +198,12 @@ def retry(
 
 def purge(
     flags: Flags,
-    pushes: Pushes = None,
-    task: TaskOption = "",
-    reason: ReasonOption = "",
-    older_than: OlderOption = "",
-    newer_than: NewerOption = "",
-    limit: LimitOption = 0,
-    take_all: AllOption = False,
+    wanted: _Choice,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete dead pushes for good."""
-    wanted = _Filter(task, reason, older_than, newer_than, limit, tuple(pushes or ()))
-    wanted.refuse_unbounded(take_all, "purge")
+    wanted.refuse_unbounded("purge")
     settings = _settings(flags)
     if dry_run or not yes:
         found = on_backend(settings, lambda backend: _find(backend, wanted))
@@ -227,12 +228,12 @@ def _settings(flags: Flags) -> Settings:
     return flags.also(prefetch=_PREFETCH).settings()
 
 
-async def _find(backend: Backend, wanted: _Filter) -> FoundDead:
-    return await DeadLetters(backend).find(await wanted.selection(backend))
+async def _find(backend: Backend, wanted: _Choice) -> FoundDead:
+    return await DeadLetters(backend).find(await wanted.chosen(backend))
 
 
-async def _purge(backend: Backend, wanted: _Filter) -> int:
-    return await DeadLetters(backend).purge(await wanted.selection(backend))
+async def _purge(backend: Backend, wanted: _Choice) -> int:
+    return await DeadLetters(backend).purge(await wanted.chosen(backend))
 
 
 def _last(push: str, found: FoundDead) -> DeadPush:
@@ -245,14 +246,14 @@ def _last(push: str, found: FoundDead) -> DeadPush:
     return found.letters[-1].dead
 
 
-def _purged_nothing(wanted: _Filter) -> None:
+def _purged_nothing(wanted: _Choice) -> None:
     """Raise an error for pushes that were named; else only say that nothing was found."""
     if wanted.pushes:
         raise UserError(_nothing(wanted, "nothing is purged"))
     note(_nothing(wanted, "nothing is purged"))
 
 
-def _nothing(wanted: _Filter, what: str) -> str:
+def _nothing(wanted: _Choice, what: str) -> str:
     if not wanted.pushes:
         return f"{what}: no dead push fits (any more); `pushlane dead list` shows what there is"
     which = ", ".join(wanted.pushes)
@@ -262,8 +263,8 @@ def _nothing(wanted: _Filter, what: str) -> str:
     )
 
 
-def _tell_missing(wanted: _Filter, found: int) -> None:
-    missing = len(set(wanted.pushes)) - found
+def _tell_missing(wanted: _Choice, found: int) -> None:
+    missing = len(set(wanted.pushes or ())) - found
     if missing > 0:
         note(f"{missing} of the pushes you named are not dead, or were retried or purged before")
 

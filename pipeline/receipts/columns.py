@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pushlane.lanes.errors import MalformedReceipts
 from pushlane.lanes.push import Kind
 from pushlane.lanes.receipt import VERSION, Event, ReceiptBatch, decode_receipts
+from pushlane.pipeline.store.schema import RECEIPT_COLUMNS
 
 FINISHED = 0
 DISPLAYED = 1
@@ -35,25 +36,7 @@ ROWS = pa.schema(
     [
         ("row_id", pa.int64()),
         ("kind", pa.int32()),
-        ("task_id", pa.string()),
-        ("task_name", pa.string()),
-        ("app", pa.string()),
-        ("level", pa.string()),
-        ("sink", pa.string()),
-        ("seq", pa.int64()),
-        ("outcome", pa.string()),
-        ("reason", pa.string()),
-        ("attempt", pa.int32()),
-        ("recipient", pa.string()),
-        ("recipient_hash", pa.int64()),
-        ("quota", pa.int32()),
-        ("weight", pa.int32()),
-        ("submitted_at_ms", pa.int64()),
-        ("eligible_at_ms", pa.int64()),
-        ("dispatched_at_ms", pa.int64()),
-        ("responded_at_ms", pa.int64()),
-        ("trace_id", pa.string()),
-        ("attributes", pa.map_(pa.string(), pa.string())),
+        *RECEIPT_COLUMNS,
         ("partition", pa.int32()),
         ("position", pa.string()),
         ("until", pa.string()),
