@@ -90,11 +90,11 @@ class LaneManager:
         lane = self._ring.lanes.get(task.lane)
         if lane is None:
             lane = self._open(task.lane, task.level, task.quota, task.bundle if is_home else 1)
-        if task.has_later and not lane.later.wanted:
-            self._opener.open(lane, lane.later)
         total = (task.total or 0) if is_home else 0
         held = self._start_timer.waits(task) or task.state is State.PAUSED
-        self._ring.update(lane, task, total, held=held)
+        self._ring.update(lane, task, total, held=held)  # first: a reader opens by its level
+        if task.has_later and not lane.later.wanted:
+            self._opener.open(lane, lane.later)
 
     def _open_pool_lane(self, name: str) -> None:
         if name not in self._ring.lanes:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pushlane.lanes import file_lock
 from pushlane.lanes.durable import sync_below
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.file_lock import FileLock
 from pushlane.pipeline.store.files import StoreBusy, column_range, read_footer
 from pushlane.pipeline.store.layout import (
@@ -163,7 +164,13 @@ def store_lock(root: Path) -> Iterator[None]:
     path = root / _LOCK
     lock = FileLock(path, 0o644)
     try:
-        if not lock.acquire():
+        try:
+            is_ours = lock.acquire()
+        except OSError as error:
+            raise BadInput(
+                f"{root} cannot be locked ({error.strerror}): keep the store where files can be"
+            ) from error
+        if not is_ours:
             holder = path.read_text() or "unknown"
             raise StoreBusy(f"process {holder} writes the store in {root}: wait for it, or stop it")
         path.write_text(str(os.getpid()))
