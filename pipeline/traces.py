@@ -13,7 +13,7 @@ from contextlib import suppress
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-OURS = re.compile(r"^pushlane\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+OURS = re.compile(r"^pushlane\.(?:lanes|pipeline)\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _DIED = re.compile(r"Python worker (?:exited unexpectedly|failed to connect back)")
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\w+) ")
 _EXIT = re.compile(r"(?:exit code|Command exited with code) (\d+)")

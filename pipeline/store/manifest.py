@@ -7,7 +7,6 @@ each number only once: of two processes that write the same number, one is refus
 
 from __future__ import annotations
 
-import errno
 import sys
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +21,6 @@ VERSION = 1
 _DIGITS = 12
 _CHECKPOINT = "checkpoint-"
 _MOST_GAPS = 1_000
-_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 T = TypeVar("T", "StoreState", "Manifest")
 
@@ -190,11 +188,9 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
             "write the store, and has changed nothing"
         ) from error
     except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
         raise BadInput(
-            f"{folder} is on a file system without hard links ({error.strerror}), which the "
-            "manifests need; choose another reports_dir"
+            f"{folder} does not take a manifest ({error.strerror}), as a file system that is full "
+            "or without hard links; see to that, or choose another reports_dir"
         ) from error
 
 
