@@ -20,7 +20,7 @@ from tests.receipt_bodies import body
 
 KILLS = 3
 TASKS = ("a", "b")
-RECEIPTS_A_TASK = 16_000
+RECEIPTS_A_TASK = 24_000  # more than three jobs get to, even where files come fast
 A_BODY = 160
 REPEATED = 20
 MOST_FILES = 30  # that a job may write before it is killed: those of two batches
