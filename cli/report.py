@@ -128,7 +128,7 @@ class _Form:
 
     @property
     def is_table(self) -> bool:
-        """Whether only a table is shown: a breakdown that was asked for, or CSV."""
+        """Tell whether a table alone is shown: for a breakdown that was asked for, or CSV."""
         return not (self.is_picture or self.as_json) and (self.by_alone or self.as_csv)
 
     @property

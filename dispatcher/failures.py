@@ -1,4 +1,4 @@
-"""How failures are read, and what a breaker remembers of them. Pure.
+"""Reads failures as signs about a sink, and remembers them for a breaker. Pure.
 
 It never sees a recipient or a payload.
 """

@@ -17,7 +17,7 @@ _ENDED_KEPT = 10_000
 
 
 class TaskListener(Protocol):
-    """Who acts on changes of tasks."""
+    """A part of the dispatcher that acts on changes of tasks."""
 
     def on_task(self, task: Task) -> None:
         """Hear that a task is new or changed."""

@@ -17,7 +17,7 @@ MOST_ROUNDS = 256
 
 
 class RingEntry(Generic[LaneT]):
-    """What the scheduler knows of one lane.
+    """A lane as the scheduler knows it.
 
     `queued` says whether it stands in a queue of its ring: a lane that rests keeps its place there
     until it is passed over, so one that is empty for an instant does not lose its turn. `since` is

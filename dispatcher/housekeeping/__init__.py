@@ -1,1 +1,1 @@
-"""What the leader alone does, so that tasks end, lanes go and nothing stays for good."""
+"""The work of the leader alone: tasks end, lanes go, and nothing stays for good."""

@@ -1,4 +1,4 @@
-"""What an outcome means: counted, tried again later, or buried with the reason.
+"""Acts on outcomes: a push is counted, tried again later, or buried with the reason.
 
 A sink may also ask for the whole task to be paused.
 """

@@ -55,7 +55,7 @@ class EmbeddedReader:
 
     @property
     def held(self) -> int:
-        """How many messages are at hand."""
+        """Return the number of messages at hand."""
         return len(self._buffer)
 
     def take(self) -> Taken | None:

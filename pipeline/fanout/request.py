@@ -78,7 +78,7 @@ def _hash(content: list[object]) -> str:
 
 
 class AudienceCounts(msgspec.Struct, frozen=True):
-    """What became of the rows for which the rule holds: `total` of them are pushes."""
+    """Counts of the rows for which the rule holds, by what became of them; `total` are pushes."""
 
     matched: int
     without_recipient: int

@@ -33,7 +33,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class BatchReading:
-    """What a batch has read.
+    """A summary of all that a batch has read.
 
     `dedup_keys` tell receipts apart; each of `ranges` is a partition, its start and its end.
     """

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How much of an answer is wanted: the most rows, and which extra columns."""
+    """Options of an answer: the most rows, and which extra columns."""
 
     limit: int
     with_recipients: bool = False

@@ -37,7 +37,7 @@ class SentByLevel(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """What one name sent of all in one step of time, and what it was entitled to."""
+    """The share that one name sent in one step of time, and the one it was entitled to."""
 
     at_ms: int
     name: str

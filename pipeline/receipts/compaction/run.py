@@ -35,7 +35,7 @@ GRACE_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True)
 class Compacted:
-    """How many files count before and after, and how many were removed from the disk."""
+    """The numbers of files that count before and after, and of those removed from the disk."""
 
     before: int
     after: int
