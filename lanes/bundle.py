@@ -71,7 +71,7 @@ class Bundle:
         self.problem = problem
         self._fields = fields
         self._id = _pack(task_id)
-        self._starts: dict[int, bytes] = {}
+        self._starts: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -84,28 +84,28 @@ class Bundle:
         if self.problem:
             raise MalformedPush(self.problem)
         fields = self._fields[place]
-        first = fields[0] if fields else 0
-        if 0x90 <= first <= 0x9F:
-            start = self._starts.get(first)
-            if start is None:
-                start = self._starts[first] = _array((first & 0x0F) + 2) + self._id
-            return start + _pack(self.seqs[place]) + fields[1:]
-        if first == 0xDC and len(fields) > 3:
-            count = int.from_bytes(fields[1:3], "big") + 2
-            if count <= _MOST_FIELDS:
-                return _array(count) + self._id + _pack(self.seqs[place]) + fields[3:]
-        raise MalformedPush(f"{len(fields)} bytes in a bundle are not a push")
+        head = _head(fields)
+        return self._start(head, len(fields)) + _pack(self.seqs[place]) + fields[len(head) :]
 
     def all_bodies(self) -> list[bytes]:
         """Return all pushes at once, which costs less. Raises MalformedPush if one is no array."""
-        first = self._fields[0][:1] if self._fields else b""
-        if self.problem or not b"\x90" <= first <= b"\x9f":
+        head = _head(self._fields[0]) if self._fields else b""
+        size = len(head)
+        if self.problem or any(fields[:size] != head for fields in self._fields):
             return [self.body(place) for place in range(len(self.seqs))]
-        if any(fields[:1] != first for fields in self._fields):
-            return [self.body(place) for place in range(len(self.seqs))]
-        start = _array((first[0] & 0x0F) + 2) + self._id
+        start = self._start(head, len(self._fields[0]))
         pairs = zip(self.seqs, self._fields, strict=True)
-        return [start + _pack(seq) + fields[1:] for seq, fields in pairs]
+        return [start + _pack(seq) + fields[size:] for seq, fields in pairs]
+
+    def _start(self, head: bytes, size: int) -> bytes:
+        """Return what stands before the seq of a push whose fields begin with this head."""
+        start = self._starts.get(head)
+        if start is None:
+            count = _count(head) + 2
+            if not head or count > _MOST_FIELDS:
+                raise MalformedPush(f"{size} bytes in a bundle are not a push")
+            start = self._starts[head] = _array(count) + self._id
+        return start
 
     def fields(self, place: int) -> bytes:
         """Return what follows the seq of the push at this place, readable or not."""
@@ -257,6 +257,18 @@ def _seqs(first: int, places: int | list[int]) -> Sequence[int]:
 
 def _array(count: int) -> bytes:
     return bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+
+
+def _head(fields: bytes) -> bytes:
+    """Return the header of the array that a push is in a bundle; empty when it is none."""
+    first = fields[0] if fields else 0
+    if 0x90 <= first <= 0x9F:
+        return fields[:1]
+    return fields[:3] if first == 0xDC and len(fields) > 3 else b""
+
+
+def _count(head: bytes) -> int:
+    return int.from_bytes(head[1:], "big") if len(head) > 1 else (head or b"\0")[0] & 0x0F
 
 
 def _header_bytes(body: bytes) -> int:

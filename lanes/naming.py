@@ -1,8 +1,18 @@
-"""Names of lanes. They are never reused: a lane's name carries the id of its task."""
+"""Names of lanes. They are never reused: a lane's name carries the id of its task.
+
+A task's own lane is `task-ID`; where its pushes go on at another sink of its chain that is
+`task-ID.SINK`. Low tasks share `pool-N`, or `pool-SINK-N` for a sink that has a name.
+"""
 
 from __future__ import annotations
 
+import re
 import zlib
+
+DEFAULT_SINK = "default"
+"""The sink of tasks that name none; its lanes carry no name of a sink."""
+
+SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 DEAD_LANE = "dead"
 RETRIED_LANE = "retried"
@@ -15,18 +25,33 @@ _DEAD = "-dead"
 
 
 def own_lane(task_id: str) -> str:
-    """Return the exclusive lane of a task."""
+    """Return the exclusive lane of a task, at the first sink of its chain."""
     return _TASK + task_id
 
 
-def pool_lanes(count: int) -> list[str]:
-    """Return all lanes that low tasks share."""
-    return [f"{_POOL}{index}" for index in range(count)]
+def lane_at(task_id: str, sink: str) -> str:
+    """Return the exclusive lane of a task at a later sink of its chain."""
+    return f"{_TASK}{task_id}.{sink}"
 
 
-def pool_lane(task_id: str, count: int) -> str:
+def pool_lanes(count: int, sink: str = DEFAULT_SINK) -> list[str]:
+    """Return all lanes that low tasks of a sink share."""
+    return [_pool_of(sink) + str(index) for index in range(count)]
+
+
+def pool_lane(task_id: str, count: int, sink: str = DEFAULT_SINK) -> str:
     """Return a shared lane for a low task: the same one for every call."""
-    return f"{_POOL}{spread_over(task_id, count)}"
+    return f"{_pool_of(sink)}{spread_over(task_id, count)}"
+
+
+def pool_sink(lane: str) -> str:
+    """Return the sink of a lane that low tasks share."""
+    name, separator, _ = lane.removeprefix(_POOL).removesuffix(_LATER).rpartition("-")
+    return name if separator else DEFAULT_SINK
+
+
+def _pool_of(sink: str) -> str:
+    return _POOL if sink == DEFAULT_SINK else f"{_POOL}{sink}-"
 
 
 def spread_over(task_id: str, count: int) -> int:
@@ -62,7 +87,7 @@ def task_of(lane: str) -> str | None:
     """Return the id of the task that has this lane to itself; None for lanes that are shared."""
     if not lane.startswith(_TASK):
         return None
-    return lane.removeprefix(_TASK).removesuffix(_LATER).removesuffix(_DEAD)
+    return lane.removeprefix(_TASK).removesuffix(_LATER).removesuffix(_DEAD).partition(".")[0]
 
 
 def dead_lane(task_id: str) -> str:

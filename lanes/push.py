@@ -41,6 +41,8 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first. Of the pushes with the same `collapse` key and recipient only the newest is sent.
     `strikes` counts the processes that are known to have died while delivering it. `attributes`
     and `trace_id` go into its receipts, for reports; a retry was due at `due_at_ms`.
+    `addresses` says by sink where the push goes there, under an empty name for all other sinks;
+    `payloads` what is sent there as it is.
     """
 
     task_id: str
@@ -60,6 +62,18 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: dict[str, str] | None = None
     trace_id: str = ""
     due_at_ms: int = 0
+    addresses: dict[str, str] | None = None
+    payloads: dict[str, Any] | None = None
+
+    def address(self, sink: str) -> str:
+        """Return where the push goes at this sink: to its recipient, unless there is an address.
+
+        Empty when its row had no address for the sink.
+        """
+        addresses = self.addresses
+        if addresses is None:
+            return self.recipient
+        return addresses.get(sink, addresses.get("", self.recipient))
 
     @property
     def push_id(self) -> str:
@@ -76,18 +90,25 @@ _many_decoder = msgspec.msgpack.Decoder(list[Push])
 _array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(int)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_WHOLE = b"\xdc" + len(Push.__struct_fields__).to_bytes(2, "big")
+_SHORT = b"\xdc" + (len(Push.__struct_fields__) - 2).to_bytes(2, "big")
 
 
 def encode(push: Push, before: bytes = b"") -> bytes:
     """Return the bytes that travel on a lane.
 
     A push that came in the bytes `before` keeps the fields at their end that are not known here.
+    Of one without addresses and payloads these are left out, as most have none.
     """
     body = _encoder.encode(push)
+    if push.addresses is None and push.payloads is None:
+        body = _SHORT + body[len(_WHOLE) : -2]
     if not before:
         return body
     unknown = _array_decoder.decode(before)[len(Push.__struct_fields__) :]
-    return _encoder.encode([*_array_decoder.decode(body), *unknown]) if unknown else body
+    if not unknown:
+        return body
+    return _encoder.encode([*_array_decoder.decode(_encoder.encode(push)), *unknown])
 
 
 def decode(body: bytes) -> Push:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import is_pool
+from pushlane.lanes.naming import DEFAULT_SINK, is_pool
 from pushlane.lanes.push import Kind
 
 MAX_WEIGHT = 1000
@@ -113,6 +113,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `first_lane` is where its submit published all of its pushes, wherever it has moved since.
     `bundle` is how many pushes a message of it has at most: 1 where older processes are to read
     them, 0 when an older version began it.
+    `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
+    the next for which it has an address. Without any it is the sink `default`.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """
@@ -146,6 +148,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finished_at_ms: int = 0
     stalled_at_ms: int = 0
     lane_dropped: bool = False
+    sinks: tuple[str, ...] = ()
     version: int = 0
     format: int = 1
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
@@ -153,6 +156,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def __repr__(self) -> str:
         shown = (name for name in self.__struct_fields__ if name != "unknown")
         return f"Task({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The names of its sinks, in the order in which its pushes try them."""
+        return self.sinks or (DEFAULT_SINK,)
 
     @property
     def is_half_made(self) -> bool:

@@ -20,8 +20,8 @@ from pushlane.lanes.task import TERMINAL_STATES, Task
 
 log = logging.getLogger("pushlane.tasks")
 
-FORMAT = 1
-"""The highest format of tasks that this version reads."""
+FORMAT = 2
+"""The highest format of tasks that this version reads: 2 is one for a sink that has a name."""
 
 
 class Glimpse(msgspec.Struct, frozen=True):

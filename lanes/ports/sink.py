@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -12,10 +12,16 @@ from pushlane.lanes.task import Level
 
 
 class Delivery(msgspec.Struct, gc=False):
-    """A push on its way to a sink, with the level it goes out at (it may change while waiting)."""
+    """A push on its way to a sink.
+
+    `level` is the one it goes out at, which may change while it waits, and `address` where it goes
+    at this sink. `payload` is what its task's template has for this sink, None when it has none.
+    """
 
     push: Push
     level: Level
+    address: str = ""
+    payload: Any = None
 
 
 class Sink(Protocol):

@@ -434,7 +434,7 @@ LATER = msgspec.msgpack.encode({"later": {"a": [1, 2]}})
 
 NEWER = pytest.mark.parametrize(
     "fields",
-    [{"format": 2}, {"state": "resting"}, {"delivery": "twice"}, {"format": 2, "state": "resting"}],
+    [{"format": 3}, {"state": "resting"}, {"delivery": "twice"}, {"format": 2, "state": "resting"}],
 )
 
 

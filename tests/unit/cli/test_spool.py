@@ -229,7 +229,7 @@ def test_what_is_left_of_a_task_that_only_a_newer_version_understands_stays(
     async def make_newer() -> None:
         async with backend_in(command.folder / "data") as (backend, _):
             await backend.registry.add(Task(id=task_id, level=Level.HIGH, lane=f"task-{task_id}"))
-            await backend.registry.change(task_id, lambda known: replace(known, format=2))
+            await backend.registry.change(task_id, lambda known: replace(known, format=3))
 
     asyncio.run(make_newer())
 

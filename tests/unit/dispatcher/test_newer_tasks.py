@@ -26,7 +26,7 @@ from tests.unit.dispatcher.support import (
     until_state,
 )
 
-NEWER = pytest.mark.parametrize("fields", [{"format": 2}, {"state": "resting"}])
+NEWER = pytest.mark.parametrize("fields", [{"format": 3}, {"state": "resting"}])
 
 
 async def make_newer(backend: Backend, task: Task, fields: dict[str, object]) -> Task:
@@ -95,7 +95,7 @@ async def test_a_retry_that_finds_its_task_changed_goes_to_who_understands_it(
 
         async with dispatching(backend, sink, settings) as dispatcher:
             await sink.until_received(4)
-            await make_newer(backend, task, {"format": 2})
+            await make_newer(backend, task, {"format": 3})
             await until(lambda: not dispatcher.reads(task.lane))
             sink.gate.set()
 

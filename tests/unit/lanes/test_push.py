@@ -35,6 +35,7 @@ PUSH = Push(
     attempt=2,
 )
 DEAD = DeadPush("t1", 7, 2, "gone", 99, encode(PUSH))
+WITH_ALL = replace(PUSH, addresses={"sms": "1", "": "2"}, payloads={"sms": {"a": 1}})
 
 
 def test_a_push_travels_whole():
@@ -50,9 +51,9 @@ def test_a_push_of_an_older_version_gets_the_defaults():
 
 
 def test_a_push_of_a_newer_version_is_read_as_far_as_known():
-    fields = msgspec.msgpack.decode(encode(PUSH))
+    fields = msgspec.msgpack.decode(encode(WITH_ALL))
 
-    assert decode(msgspec.msgpack.encode([*fields, "new"])) == PUSH
+    assert decode(msgspec.msgpack.encode([*fields, "new"])) == WITH_ALL
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"text", encode(PUSH)[:-1], b"\x93\x01\x02\x03"])
@@ -68,7 +69,7 @@ def test_more_than_a_push_may_have_is_malformed():
 
 def test_many_are_read_as_each_is_alone():
     older = msgspec.msgpack.encode(["t1", 8, "r"])
-    newer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(PUSH)), "new", {"a": [1]}])
+    newer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode(WITH_ALL)), "new", {"a": [1]}])
     bodies = [encode(PUSH), older, newer]
 
     assert decode_many(bodies) == [decode(body) for body in bodies]
@@ -180,13 +181,13 @@ def test_a_later_envelope_that_is_torn_is_malformed():
 
 
 def test_fields_that_are_not_known_stay_at_the_end_of_a_push_that_is_encoded_again():
-    fields = msgspec.msgpack.decode(encode(PUSH))
+    fields = msgspec.msgpack.decode(encode(WITH_ALL))
     newer = msgspec.msgpack.encode([*fields, "new", {"a": [1, 2]}])
 
     again = encode(replace(decode(newer), attempt=3), newer)
 
     assert msgspec.msgpack.decode(again)[len(fields) :] == ["new", {"a": [1, 2]}]
-    assert decode(again) == replace(PUSH, attempt=3)
+    assert decode(again) == replace(WITH_ALL, attempt=3)
 
 
 def test_a_push_of_an_older_version_is_encoded_again_with_all_fields():
@@ -199,3 +200,16 @@ def test_a_push_of_an_older_version_is_encoded_again_with_all_fields():
 def test_dead_pushes_and_marks_of_a_later_version_are_told_too(read):
     with pytest.raises(UnknownFormat, match="format 2"):  # which only messages of pushes have
         read(msgspec.msgpack.encode([2, "t1"]))
+
+
+def test_a_push_goes_to_its_recipient_where_it_has_no_address_for_a_sink():
+    assert PUSH.address("sms") == PUSH.recipient
+    assert WITH_ALL.address("sms") == "1"
+    assert WITH_ALL.address("other") == "2"
+    assert replace(PUSH, addresses={"sms": ""}).address("sms") == ""
+
+
+def test_what_a_push_has_not_takes_no_bytes():
+    assert len(msgspec.msgpack.decode(encode(PUSH))) == len(PUSH.__struct_fields__) - 2
+    assert decode(encode(PUSH)) == PUSH
+    assert decode(encode(WITH_ALL)) == WITH_ALL

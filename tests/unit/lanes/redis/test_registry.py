@@ -255,7 +255,7 @@ async def test_a_url_of_something_else_is_refused() -> None:
             pytest.fail("this is no Redis")
 
 
-NEWER = {"format": 2, "state": "resting", "later": [1, 2], "key": "a-key", "name": "a name"}
+NEWER = {"format": 3, "state": "resting", "later": [1, 2], "key": "a-key", "name": "a name"}
 
 
 async def test_what_only_a_newer_version_understands_is_filled_in_again_untouched(
@@ -271,7 +271,7 @@ async def test_what_only_a_newer_version_understands_is_filled_in_again_untouche
 
         assert [task.id for task in await listed(registry)] == [known.id]
         assert sorted((await registry.changes(0, 1.0)).unread) == ["garbage", "newer"]
-        with pytest.raises(UnknownFormat, match="task newer is of format 2"):
+        with pytest.raises(UnknownFormat, match="task newer is of format 3"):
             await registry.get("a-key")
         with pytest.raises(UnknownFormat, match="task garbage"):
             await registry.get("garbage")
@@ -286,7 +286,7 @@ async def test_what_only_a_newer_version_understands_is_filled_in_again_untouche
 async def test_a_task_that_is_not_understood_is_not_left_locked(redis_url: str) -> None:
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())
-        await registry.change(task.id, lambda known: replace(known, format=2))
+        await registry.change(task.id, lambda known: replace(known, format=3))
         for _ in range(2):
             with pytest.raises(UnknownFormat):
                 await registry.change(task.id, task_transitions.start)
