@@ -21,7 +21,7 @@ from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
-from pushlane.lanes.push import Arrival, Kind, Outcome, encode
+from pushlane.lanes.push import Arrival, Kind, Outcome, Scope, encode
 from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 
@@ -97,12 +97,17 @@ class Outcomes:
     def passed_on(self, job: Job, outcome: Outcome) -> Outcome:
         """Return the outcome of a dead push as of one that goes on to the next sink, if any.
 
-        What may have arrived stays dead: the next sink would send it a second time.
+        What may have arrived stays dead: the next sink would send it a second time. An answer about
+        the push itself says that it has not.
         """
         if outcome.kind is not Kind.DEAD or outcome.arrival is Arrival.UNKNOWN:
             return outcome
         goes_to = job.task.next_sink(self._sink, job.push)
-        return replace(outcome, kind=Kind.RETRY, goes_to=goes_to) if goes_to else outcome
+        if not goes_to:
+            return outcome
+        is_sure = outcome.scope in (Scope.PUSH, Scope.RECIPIENT)
+        arrival = Arrival.REFUSED if is_sure else outcome.arrival
+        return replace(outcome, kind=Kind.RETRY, goes_to=goes_to, arrival=arrival)
 
     def settle(self, job: Job, outcome: Outcome, at_ms: int = 0) -> None:
         """Settle a push by its outcome, heard of at `at_ms`: now unless that is given."""
