@@ -24,9 +24,8 @@ from pushlane.lanes.push import Push, decode, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.chunks import chunk_size
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
-from pushlane.producers.publish import Publication
+from pushlane.producers.publish import Publication, chunk_size
 from pushlane.producers.retry import until_reachable
 
 Result = TypeVar("Result")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from pushlane.lanes.naming import own_lane, pool_lane
@@ -15,11 +11,6 @@ from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_i
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
-
-_BLOCK_BYTES = 1 << 22
 
 
 def new_task(options: TaskOptions, settings: Settings) -> Task:
@@ -99,13 +90,3 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
             *(labels if any(labels) else ()),
         ]
     )
-
-
-def hash_file(digest: _Hash, path: Path) -> Generator[int, None, None]:
-    """Add a file's content to a hash; yields how many bytes were added so far."""
-    done = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            done += len(block)
-            yield done
