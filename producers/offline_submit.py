@@ -16,8 +16,8 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.check import CheckedRows, checked_rows
 from pushlane.producers.input import OnProgress
-from pushlane.producers.outbox.folder import Header, SpoolFolder
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.outbox.folder import SpoolFolder
+from pushlane.producers.outbox.store import Batch, Header
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.task_builder import new_task
 
@@ -46,14 +46,15 @@ async def submit_offline(
 
 def _earlier(folder: SpoolFolder, task: Task) -> Task | None:
     """Return the task that the spool already has of the same key."""
-    for stream in folder.streams:
-        if task.key and stream.task.key == task.key:
-            if stream.task.fingerprint != task.fingerprint:
+    for spool in folder.spools:
+        earlier = spool.header.task
+        if task.key and earlier.key == task.key:
+            if earlier.fingerprint != task.fingerprint:
                 raise TaskConflict(
                     f"the spool has key {task.key!r} with other rows or options, as task "
-                    f"{stream.task.id}; choose another key"
+                    f"{earlier.id}; choose another key"
                 )
-            return stream.task
+            return earlier
     return None
 
 
