@@ -20,7 +20,7 @@ from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
-from pushlane.producers.content import Content, encoder
+from pushlane.producers.content import encoder
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.outbox.folder import SpoolFolder
@@ -114,8 +114,10 @@ class Producer:
             BadInput: no recipient, data that cannot travel, or over the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
-        return self._put(encoder(self.task_id, content), self._options.max_block_s)
+        encode = encoder(
+            self.task_id, recipient, title, body, data, expires_at_ms, attributes, trace_id
+        )
+        return self._put(encode, self._options.max_block_s)
 
     async def apush(
         self,
@@ -129,8 +131,9 @@ class Producer:
         trace_id: str = "",
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
-        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
-        encode = encoder(self.task_id, content)
+        encode = encoder(
+            self.task_id, recipient, title, body, data, expires_at_ms, attributes, trace_id
+        )
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -28,8 +27,9 @@ from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.publish import Publication, chunk_size
 from pushlane.producers.retry import until_reachable
 
-Result = TypeVar("Result")
 Begun = Callable[[Task], None]
+
+_AGAIN = "run the same command again for a new one"
 
 
 def _untold(new: Task) -> None:
@@ -99,88 +99,80 @@ async def replay(
     Raises:
         InvalidChange: part of it is no longer retained (says what is), or there was nothing.
     """
-    return await _Replay(backend, settings, begun, sleep).run(task_id, since_ms)
+    old = await backend.registry.get(task_id)
+    await _refuse_untold(backend, old, since_ms)
+    new = await backend.add(_heir(old), settings)
+    begun(new)
+    publication = Publication(backend, new, collapses=True, advice=_AGAIN)
+    retried = partial(until_reachable, tell=lambda note: None, sleep=sleep)
+
+    async def publish() -> ReplayedTask:
+        await retried(publication.open)
+        async for bodies in _chunks(backend, old, new, since_ms, chunk_size(settings.batch)):
+            await retried(partial(publication.publish, bodies, f"submit-{new.id}"))
+        total = publication.published
+        return ReplayedTask(await retried(partial(publication.seal, total)), total)
+
+    busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
+    guard = LeaseGuard(backend.lease, submit_lease(new.id), busy, sleep)
+    return await guard.run(publish, lambda: None)
 
 
-_AGAIN = "run the same command again for a new one"
-
-
-class _Replay:
-    def __init__(self, backend: Backend, settings: Settings, begun: Begun, sleep: Sleep) -> None:
-        self._backend = backend
-        self._settings = settings
-        self._begun = begun
-        self._sleep = sleep
-
-    async def run(self, task_id: str, since_ms: int) -> ReplayedTask:
-        old = await self._backend.registry.get(task_id)
-        await self._refuse_untold(old, since_ms)
-        new = await self._backend.add(_heir(old), self._settings)
-        self._begun(new)
-        busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
-        guard = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
-        return await guard.run(lambda: self._publish(old, new, since_ms), lambda: None)
-
-    async def _refuse_untold(self, old: Task, since_ms: int) -> None:
-        """Refuse unless all of it is retained, since a replay would not show what it lacks."""
-        retained_ms = await self._backend.broker.retained_since_ms(_home(old))
-        if retained_ms is None:
-            raise InvalidChange(_nothing_retained(old))
-        seqs, wanted = Seqs(), Seqs()
-        async for push in self._pushes(old, 0):
-            seqs.add(push.seq)
-        if old.total is not None and seqs.count < old.total and since_ms < retained_ms:
+async def _refuse_untold(backend: Backend, old: Task, since_ms: int) -> None:
+    """Refuse unless all of it is retained, since a replay would not show what it lacks."""
+    retained_ms = await backend.broker.retained_since_ms(_home(old))
+    if retained_ms is None:
+        raise InvalidChange(_nothing_retained(old))
+    if old.total is not None and since_ms < retained_ms:
+        count = await _count(backend, old, 0)
+        if count < old.total:
             raise InvalidChange(
-                f"task {old.id} has {seqs.count:,} of its {old.total:,} pushes retained, those "
+                f"task {old.id} has {count:,} of its {old.total:,} pushes retained, those "
                 f"published since {_time_text(retained_ms)}; replay from then on, or "
                 "submit the file again"
             )
-        async for push in self._pushes(old, since_ms):
-            wanted.add(push.seq)
-        if not wanted.count:
-            raise InvalidChange(
-                f"task {old.id} has published nothing since {_time_text(since_ms)}; it was "
-                f"submitted at {_time_text(old.created_at_ms)}: give an earlier time"
-            )
+    if not await _count(backend, old, since_ms):
+        raise InvalidChange(
+            f"task {old.id} has published nothing since {_time_text(since_ms)}; it was "
+            f"submitted at {_time_text(old.created_at_ms)}: give an earlier time"
+        )
 
-    async def _publish(self, old: Task, new: Task, since_ms: int) -> ReplayedTask:
-        publication = Publication(self._backend, new, collapses=True, advice=_AGAIN)
-        await self._retried(publication.open)
-        published = 0
-        async for pushes in self._chunks(old, new, since_ms):
-            bodies = list(map(encode, pushes))
-            await self._retried(partial(publication.publish, bodies, f"submit-{new.id}"))
-            published += len(pushes)
-        return ReplayedTask(await self._retried(partial(publication.seal, published)), published)
 
-    async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
-        """Yield whole bundles, so that a chunk that is sent again has the same ones."""
-        seqs = Seqs()
-        chunk: list[Push] = []
-        size = chunk_size(self._settings.batch)
-        async for push in self._pushes(old, since_ms):
-            seq = seqs.add(push.seq)
-            if seq is not None:
-                chunk.append(_again(push, seq, seqs.of(push.after_seq), old, new))
-            if len(chunk) == size:
-                yield chunk
-                chunk = []
-        if chunk:
+async def _count(backend: Backend, task: Task, since_ms: int) -> int:
+    """Return how many pushes of the task are retained, each counted once."""
+    seqs = Seqs()
+    async for push in _pushes(backend, task, since_ms):
+        seqs.add(push.seq)
+    return seqs.count
+
+
+async def _chunks(
+    backend: Backend, old: Task, new: Task, since_ms: int, size: int
+) -> AsyncIterator[list[bytes]]:
+    """Yield whole bundles, so that a chunk that is sent again has the same ones."""
+    seqs = Seqs()
+    chunk: list[bytes] = []
+    async for push in _pushes(backend, old, since_ms):
+        seq = seqs.add(push.seq)
+        if seq is not None:
+            chunk.append(encode(_again(push, seq, seqs.of(push.after_seq), old, new)))
+        if len(chunk) == size:
             yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
-    async def _pushes(self, old: Task, since_ms: int) -> AsyncIterator[Push]:
-        """Yield the task's pushes out of its first lane, which may have those of others too."""
-        async for messages in self._backend.broker.replay(_home(old), since_ms):
-            for body in (body for message in messages for body in bodies_of(message)):
-                try:
-                    push = decode(body)
-                except MalformedPush:  # was buried when it came out
-                    continue
-                if push.task_id == old.id:
-                    yield push
 
-    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await until_reachable(action, lambda note: None, self._sleep)
+async def _pushes(backend: Backend, task: Task, since_ms: int) -> AsyncIterator[Push]:
+    """Yield the task's pushes out of its first lane, which may have those of others too."""
+    async for messages in backend.broker.replay(_home(task), since_ms):
+        for body in (body for message in messages for body in bodies_of(message)):
+            try:
+                push = decode(body)
+            except MalformedPush:  # was buried when it came out
+                continue
+            if push.task_id == task.id:
+                yield push
 
 
 def _home(task: Task) -> str:

@@ -71,8 +71,8 @@ class DeadRetry:
         async with Browser(self._backend.broker, RETRIED_LANE) as marks:
             await self._finish_earlier(marks)
             for name in await self._letters.lanes(selection):
-                most = selection.limit - sum(result.count for result in results)
-                if selection.limit and most <= 0:
+                most = selection.most - sum(result.count for result in results)
+                if most <= 0:
                     break
                 with suppress(UnknownLane):  # dropped meanwhile with its task
                     results += await self._retry_lane(name, selection, most)
@@ -109,32 +109,30 @@ class DeadRetry:
         for name in await self._letters.lanes(selection):
             async with self._letters.look(name) as lane:
                 async for letters in lane.pages(selection):
-                    await lane.remove([one.taken for one in letters if _id(one) in gone_on])
-                is_whole = is_whole and not lane.is_cut
+                    await lane.remove_letters(one for one in letters if _id(one) in gone_on)
+                is_whole = is_whole and not lane.is_full
         return is_whole
 
     async def _retry_lane(self, name: str, selection: Selection, most: int) -> list[Retried]:
-        """Retry at most so many pushes of the lane; for 0 all, in several tasks if need be."""
+        """Retry at most so many pushes of the lane, in several tasks if need be."""
         results: list[Retried] = []
         async with self._letters.look(name) as lane:
             while letters := await self._collect(lane, selection, most):
+                most -= len(letters)
                 for task_id, of_task in _by_task(letters).items():
                     results.append(await self._retry_task(lane, task_id, of_task))
-                if most or not any(result.retried_as for result in results):
+                if not any(result.retried_as for result in results):
                     break
         return results
 
     async def _collect(self, lane: DeadLane, selection: Selection, most: int) -> list[DeadLetter]:
         """Return the selected pushes that do not go on already, as far as they can be held."""
         found: list[DeadLetter] = []
-        async for letters in lane.pages(selection):
-            gone_on = [letter.taken for letter in letters if _id(letter) in self._gone_on]
-            if gone_on:
-                await lane.remove(gone_on)
-            found += [letter for letter in letters if _id(letter) not in self._gone_on]
-            if most and len(found) >= most:
-                return found[:most]
-        return found
+        pages = lane.pages(selection)
+        while len(found) < most and (letters := await anext(pages, None)) is not None:
+            await lane.remove_letters(one for one in letters if _id(one) in self._gone_on)
+            found += [one for one in letters if _id(one) not in self._gone_on]
+        return found[:most]
 
     async def _retry_task(self, lane: DeadLane, task_id: str, letters: list[DeadLetter]) -> Retried:
         try:
@@ -152,7 +150,7 @@ class DeadRetry:
             await publication.seal(len(bodies))
         except Ended as error:
             return Retried(task_id, len(letters), problem=str(error))
-        await lane.remove([letter.taken for letter in letters])
+        await lane.remove_letters(letters)
         return Retried(task_id, len(letters), new.id)
 
     async def _known(self, task_id: str) -> Task:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pushlane.lanes.errors import BadInput
 
 UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+FIRST_MS = 978_307_200_000  # the year 2001: a number below it is no time in seconds
 LAST_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 _DURATION = re.compile(r"(\d{1,9}[dhms])+")
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
