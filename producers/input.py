@@ -11,8 +11,8 @@ import os
 import select
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -88,12 +88,10 @@ def copy_stream(stream: BinaryIO, file: IO[bytes]) -> Generator[int, None, None]
         if _has_input(stream):
             block = _read(stream)
             if not block:
-                break
-            with _told_when_full(file):
-                copied += file.write(block)
+                return
+            _write(file, block)
+            copied += len(block)
         yield copied
-    with _told_when_full(file):
-        file.flush()
 
 
 def _has_input(stream: BinaryIO) -> bool:
@@ -119,25 +117,25 @@ def _copy_rows(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> Generator[
         BadInput: a row is not a mapping, or holds what JSON cannot.
     """
     encode = msgspec.json.Encoder().encode
+    lines: list[bytes] = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise BadInput(f"row {number} is a {type(row).__name__}, not a mapping")
         try:
-            line = encode(dict(row))
+            lines.append(encode(dict(row)) + b"\n")
         except (TypeError, ValueError) as error:
             raise BadInput(f"row {number} holds a value that JSON cannot") from error
-        with _told_when_full(file):
-            file.write(line + b"\n")
         if number % _ROWS == 0:
+            _write(file, b"".join(lines))
+            lines.clear()
             yield number
-    with _told_when_full(file):
-        file.flush()
+    _write(file, b"".join(lines))
 
 
-@contextmanager
-def _told_when_full(file: IO[bytes]) -> Iterator[None]:
+def _write(file: IO[bytes], block: bytes) -> None:
     try:
-        yield
+        file.write(block)
+        file.flush()
     except OSError as error:
         raise BadInput(
             f"the rows cannot be copied to {Path(file.name).parent}: {error.strerror or error}; "

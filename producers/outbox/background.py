@@ -138,9 +138,8 @@ class OutboxThread:
         self._move()
 
     async def _main(self) -> None:
-        spooler = self._spooler()
         self._sending = asyncio.create_task(self._send_all(), name="the sender")
-        spooling = asyncio.create_task(self._spool(spooler), name="the spooler")
+        spooling = asyncio.create_task(self._spool(), name="the spooler")
         try:
             await asyncio.wait({self._sending, spooling}, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -150,8 +149,8 @@ class OutboxThread:
             if isinstance(end, Exception):
                 raise end
 
-    def _spooler(self) -> Spooler:
-        return Spooler(
+    async def _spool(self) -> None:
+        spooler = Spooler(
             self.buffer,
             self._store,
             self._folder,
@@ -160,8 +159,6 @@ class OutboxThread:
             self._woken,
             self._news,
         )
-
-    async def _spool(self, spooler: Spooler) -> None:
         await spooler.run(lambda: self._is_closing, lambda: self._gave_up)
         self._is_spooled = True
         self._news.set()

@@ -6,8 +6,8 @@ For when that producer does not come back. It refuses a spool that a producer ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,12 +105,7 @@ async def _send(
     return SpoolSent(spool.header.task, sent, spool.lost, is_sealed, ended, refused)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[SpoolFolder]:
+def _opened(path: Path) -> closing[SpoolFolder]:
     if not (path / "lock").exists():
         raise BadInput(f"{path} is no spool; name the folder that the producer was given")
-    folder = SpoolFolder(path)
-    try:
-        yield folder
-    finally:
-        folder.close()
+    return closing(SpoolFolder(path))

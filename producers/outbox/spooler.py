@@ -45,17 +45,17 @@ class Spooler:
 
     async def run(self, is_closing: Callable[[], bool], gave_up: Callable[[], bool]) -> None:
         """Work until it is closing and all is kept, or, once it gave up, all that fits."""
-        while not (is_closing() and self.is_empty) and not gave_up():
+        while not (is_closing() and self._is_empty) and not gave_up():
             await self._wait()
-            await self.keep()
+            await self._keep()
             await self._sync_in_time()
-        await self.keep()
+        await self._keep()
 
     @property
-    def is_empty(self) -> bool:
+    def _is_empty(self) -> bool:
         return not self._batches and self._buffer.due_in_s() is None
 
-    async def keep(self) -> None:
+    async def _keep(self) -> None:
         """Put all that is due into the store, as far as it fits."""
         self._batches += self._buffer.cut()
         if not self._batches:
