@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -101,7 +102,7 @@ async def replay(
     """
     old = await backend.registry.get(task_id)
     await _refuse_untold(backend, old, since_ms)
-    new = await backend.add(_heir(old), settings)
+    new = await backend.add(heir(old, reason=f"replay of {old.id}", expires_at_ms=0), settings)
     begun(new)
     publication = Publication(backend, new, collapses=True, advice=_AGAIN)
     retried = partial(until_reachable, tell=lambda note: None, sleep=sleep)
@@ -155,7 +156,11 @@ async def _chunks(
     async for push in _pushes(backend, old, since_ms):
         seq = seqs.add(push.seq)
         if seq is not None:
-            chunk.append(encode(_again(push, seq, seqs.of(push.after_seq), old, new)))
+            # An expiry that was the old task's does not hold for the new one, which has none.
+            own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
+            times = {"expires_at_ms": own_expiry, "not_before_ms": 0}
+            again = first_attempt(push, new, seq, seqs.of(push.after_seq), **times)
+            chunk.append(encode(again))
         if len(chunk) == size:
             yield chunk
             chunk = []
@@ -179,35 +184,33 @@ def _home(task: Task) -> str:
     return task.first_lane or task.lane
 
 
-def _heir(old: Task) -> Task:
-    """Return a task of the same options that has sent nothing yet, and never expires."""
+def heir(old: Task, **changes: Any) -> Task:
+    """Return a task of the same options on a lane of its own, which has sent nothing yet."""
     task_id = new_task_id()
     lane = own_lane(task_id)
-    return replace(
-        old,
-        id=task_id,
-        lane=lane,
-        first_lane=lane,
-        bundle=0,
-        key="",
-        fingerprint="",
-        state=State.SUBMITTED,
-        total=None,
-        not_before_ms=0,
-        is_fed=False,
-        has_later=False,
-        reason=f"replay of {old.id}",
-        created_at_ms=now_ms(),
-        expires_at_ms=0,
-        finished_at_ms=0,
-        lane_dropped=False,
-        version=0,
-    )
+    begun = {
+        "id": task_id,
+        "lane": lane,
+        "first_lane": lane,
+        "bundle": 0,
+        "key": "",
+        "fingerprint": "",
+        "state": State.SUBMITTED,
+        "total": None,
+        "not_before_ms": 0,
+        "is_fed": False,
+        "has_later": False,
+        "created_at_ms": now_ms(),
+        "finished_at_ms": 0,
+        "stalled_at_ms": 0,
+        "lane_dropped": False,
+        "version": 0,
+    }
+    return replace(old, **begun | changes)
 
 
-def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
-    """Return the push as a first attempt of the new task, without an expiry of the old task."""
-    own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
+def first_attempt(push: Push, new: Task, seq: int, after_seq: int, **changes: Any) -> Push:
+    """Return the push as one of the new task, as if it had never been tried."""
     return replace(
         push,
         task_id=new.id,
@@ -215,10 +218,9 @@ def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
         after_seq=after_seq,
         attempt=1,
         strikes=0,
-        expires_at_ms=own_expiry,
-        submitted_at_ms=new.created_at_ms,
-        not_before_ms=0,
         due_at_ms=0,
+        submitted_at_ms=new.created_at_ms,
+        **changes,
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes the task that options ask for, and the hash by which a repeated request is recognised."""
+"""Makes the task that options ask for, and tells what a repeated request has in common with it."""
 
 from __future__ import annotations
 
