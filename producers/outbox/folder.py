@@ -90,7 +90,7 @@ class SpoolFolder:
     def remove(self, store: BatchStore) -> None:
         """Remove a spool that is sealed, or whose task has ended."""
         [spool] = [one for one in self.spools if one is store]
-        self.spools.remove(spool)
+        self.spools = [one for one in self.spools if one is not spool]  # others may walk through it
         spool.finish()
         task_id = spool.header.task.id
         shutil.rmtree((self.path / task_id).rename(self.path / (task_id + _GOING)))
