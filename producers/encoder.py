@@ -65,8 +65,7 @@ class Encoder:
             recipient = values[0]
             if recipient.__class__ is not str:
                 recipient = _recipient_text(recipient)
-            recipient = recipient.strip()
-            if not recipient:
+            if not (recipient := recipient.strip()):
                 return no_recipient
             if isinstance(times := times_of(values) if times_of else _NO_TIMES, BadRow):
                 return times
@@ -76,23 +75,24 @@ class Encoder:
             attributes, trace_id = labels
             try:
                 key = key_of(values)
-                push = Push(
-                    task_id,
-                    seq,
-                    recipient,
-                    title(values),
-                    body(values),
-                    data_of(values),
-                    own_expiry_ms or expires_at_ms,
-                    submitted_at_ms,
-                    after_seq=last.of(key) if key else 0,
-                    collapse=collapse(values),
-                    not_before_ms=not_before_ms,
-                    zone=zone,
-                    attributes=attributes,
-                    trace_id=trace_id,
+                packed = encode(
+                    Push(
+                        task_id,
+                        seq,
+                        recipient,
+                        title(values),
+                        body(values),
+                        data_of(values),
+                        own_expiry_ms or expires_at_ms,
+                        submitted_at_ms,
+                        after_seq=last.of(key) if key else 0,
+                        collapse=collapse(values),
+                        not_before_ms=not_before_ms,
+                        zone=zone,
+                        attributes=attributes,
+                        trace_id=trace_id,
+                    )
                 )
-                packed = encode(push)
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
