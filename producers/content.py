@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.addresses import given_addresses
 from pushlane.producers.labels import checked
 from pushlane.producers.outbox.buffer import Encode
 
@@ -25,13 +27,15 @@ class Content(NamedTuple):
     expires_at_ms: int
     attributes: Mapping[str, str] | None = None
     trace_id: str = ""
+    address: str | Mapping[str, Any] | None = None
 
 
-def encoder(task_id: str, content: Content) -> Encode:
+def encoder(task: Task, content: Content) -> Encode:
     """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
 
     Raises:
-        BadInput: there is no recipient, data that is no mapping, or labels out of bounds.
+        BadInput: there is no recipient, data that is no mapping, labels out of bounds, or an
+            address for no sink of the task.
     """
     if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
@@ -40,11 +44,12 @@ def encoder(task_id: str, content: Content) -> Encode:
     recipient, submitted_at_ms = content.recipient.strip(), now_ms()
     data = dict(content.data) if content.data is not None else None
     labels = checked(content.attributes, content.trace_id)
+    addresses = given_addresses(content.address, task.chain)
 
     def encode_push(seq: int) -> bytes:
         return _encoded(
             Push(
-                task_id,
+                task.id,
                 seq,
                 recipient,
                 content.title,
@@ -54,6 +59,7 @@ def encoder(task_id: str, content: Content) -> Encode:
                 submitted_at_ms,
                 attributes=labels.attributes,
                 trace_id=labels.trace_id,
+                addresses=addresses,
             )
         )
 

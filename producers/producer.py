@@ -28,17 +28,18 @@ from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
 from pushlane.producers.outbox.store import MemoryStore
 from pushlane.producers.task_builder import new_task
-from pushlane.producers.task_options import TaskOptions
+from pushlane.producers.task_options import TaskOptions, sink_names
 
 
 class Producer:
     """Sends pushes in a task of its own, while it is entered: `with Producer("orders") as it:`.
 
-    `async with` is the same for an event loop, with `apush` and `aflush`. Without a spool the task
-    is sealed at the end. With one, a folder for this producer alone, pushes outlive the process,
-    and the next producer of that folder goes on with the same task, until `close(seal=True)`;
-    other options than before begin a new one. Settings are those of `PUSHLANE_*` and
-    `pushlane.toml` unless given. Make it after a fork, not before.
+    `async with` is the same for an event loop, with `apush` and `aflush`. `sink` names where pushes
+    go, like `fcm,sms`: what cannot be delivered at the first goes to the next. Without a spool the
+    task is sealed at the end. With one, a folder for this producer alone, pushes outlive the
+    process, and the next producer of that folder goes on with the same task, until
+    `close(seal=True)`; other options than before begin a new one. Settings are those of
+    `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before.
 
     Raises:
         BadInput: an option that cannot be.
@@ -53,6 +54,7 @@ class Producer:
         quota: int = 1,
         delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE,
         on_unknown: OnUnknown | None = None,
+        sink: str | tuple[str, ...] = (),
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
@@ -68,6 +70,7 @@ class Producer:
             quota=quota,
             delivery=delivery,
             on_unknown=on_unknown,
+            sink=sink_names(sink) if isinstance(sink, str) else tuple(sink),
         )
         self._new_task()  # refuses a bad option at once
         self._folder: SpoolFolder | None = None
@@ -102,20 +105,24 @@ class Producer:
         expires_at_ms: int = 0,
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
+        address: str | Mapping[str, Any] | None = None,
     ) -> str:
         """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
         most.
 
         Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never. Attributes (at
         most 16, of 256 characters) and trace id are not for the recipient, but for reports.
+        `address` is where it goes if that is not its recipient: a text, or one by sink.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
             BadInput: no recipient, data that cannot travel, or over the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
-        return self._put(encoder(self.task_id, content), self._options.max_block_s)
+        content = Content(
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address
+        )
+        return self._put(encoder(self._task, content), self._options.max_block_s)
 
     async def apush(
         self,
@@ -127,10 +134,13 @@ class Producer:
         expires_at_ms: int = 0,
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
+        address: str | Mapping[str, Any] | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
-        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
-        encode = encoder(self.task_id, content)
+        content = Content(
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address
+        )
+        encode = encoder(self._task, content)
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)
@@ -193,9 +203,7 @@ class Producer:
     @property
     def task_id(self) -> str:
         """The id of the task that its pushes go to."""
-        if self._stream is None:
-            raise PushlaneError(_NOT_OPEN)
-        return self._stream.task.id
+        return self._task.id
 
     def __enter__(self) -> Producer:
         return self.open()
@@ -218,6 +226,12 @@ class Producer:
         trace: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.close)
+
+    @property
+    def _task(self) -> Task:
+        if self._stream is None:
+            raise PushlaneError(_NOT_OPEN)
+        return self._stream.task
 
     @property
     def _running(self) -> OutboxThread:
@@ -291,4 +305,4 @@ def _level(word: Level | str) -> Level:
 
 
 def _options_of(task: Task) -> tuple[object, ...]:
-    return (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown)
+    return (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, task.sinks)

@@ -213,6 +213,8 @@ def _new_task(old: Task) -> Task:
         dedupe=old.dedupe,
         created_at_ms=task_transitions.now_ms(),
         expires_at_ms=old.expires_at_ms,
+        sinks=old.sinks,
+        format=old.format,
     )
 
 
