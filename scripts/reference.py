@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import NODEFAULT
-from msgspec.inspect import FloatType, IntType, LiteralType, UnionType, type_info
+from msgspec.inspect import DictType, FloatType, IntType, LiteralType, UnionType, type_info
 from msgspec.structs import FieldInfo, fields
 from prometheus_client.core import Metric
 
@@ -61,6 +61,7 @@ Shown by `REGISTRY.register(producer.collector())` ([producers.md](producers.md#
 {producer}"""
 
 _DEFAULTS = {
+    "sinks": "none",
     "data_dir": "`pushlane` in `$XDG_DATA_HOME`, else in `~/.local/share`",
 }
 _UNBOUNDED = ("sink", "producer", "le")
@@ -120,6 +121,8 @@ def _values(kind: Any) -> str:
             return ", ".join(f"`{word}`" for word in words)
         case IntType() | FloatType():
             return _range(info.gt, info.ge, info.le)
+    if isinstance(info, DictType):
+        return "tables"
     return "path" if getattr(info, "cls", None) is Path else "text"
 
 
