@@ -19,7 +19,7 @@ from msgspec.inspect import DictType, FloatType, IntType, LiteralType, UnionType
 from msgspec.structs import FieldInfo, fields
 from prometheus_client.core import Metric
 
-from pushlane.dispatcher.stats import Gauges, Stats, StatsCollector
+from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
 from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
@@ -138,7 +138,7 @@ def _range(over: float | None, least: float | None, most: float | None) -> str:
 def metrics_page() -> str:
     """The page of all metrics, in the order in which the collectors show them."""
     return _METRICS.format(
-        dispatcher=_table(StatsCollector(Stats(), _idle_gauges(), "webhook").collect()),
+        dispatcher=_table(LineMetrics(Stats(), _idle_gauges(), "webhook").collect()),
         producer=_table(ProducerCollector("orders", _idle_producer).collect()),
     )
 
