@@ -28,6 +28,11 @@ CONNECT_TIMEOUT_S = 3.0
 REPLY_TIMEOUT_S = 10.0
 RETRIES = 3
 
+NOW = """
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+"""
+"""What a script begins with that needs the server's time."""
 
 T = TypeVar("T")
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from pushlane.lanes.presence import Process, decode_all, encode
-from pushlane.lanes.redis.client import RedisClient, words
+from pushlane.lanes.redis.client import NOW, RedisClient, words
 from pushlane.lanes.redis.keys import Keys
 
-_PRUNE = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))
-"""
+_PRUNE = NOW + "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))\n"
 
 _ANNOUNCE = (
     _PRUNE

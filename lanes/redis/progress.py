@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.paging import paged
 from pushlane.lanes.redis.client import RedisClient, words
 from pushlane.lanes.redis.codec import KEPT_MS, READY
 from pushlane.lanes.redis.keys import Keys
@@ -102,6 +103,7 @@ class TaskProgress:
         self._keys = keys
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+        """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
         progress: dict[str, Progress] = {}
         for chunk in _chunks(finished):
             keys = self._registry_keys()
@@ -115,16 +117,15 @@ class TaskProgress:
 
     async def move(self, moved: Sequence[Moved]) -> None:
         for item in moved:
-            for start in range(0, len(item.seqs), SEQS_A_CALL):
-                packed = _packed(item.task_id, item.seqs[start : start + SEQS_A_CALL])
+            for seqs in paged(item.seqs, SEQS_A_CALL):
+                packed = _packed(item.task_id, seqs)
                 keys = [*self._registry_keys(), self._keys.moved(item.task_id)]
                 await self._client.run(_MARK, keys, [KEPT_MS, item.task_id, packed])
 
     async def gone(self, spans: Sequence[Span]) -> list[int]:
         asked = [(span, key) for span in spans for key in self._bitmaps(span)]
         gone: dict[Span, int] = dict.fromkeys(spans, 0)
-        for start in range(0, len(asked), _BITMAPS_A_CALL):
-            some = asked[start : start + _BITMAPS_A_CALL]
+        for some in paged(asked, _BITMAPS_A_CALL):
             ends = [end for span, _ in some for end in (span.first >> 3, span.last >> 3)]
             keys = [key for _, key in some]
             replies: list[bytes] = await self._client.run(_BYTES, keys, ends, read=words)
@@ -151,8 +152,8 @@ class TaskProgress:
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
         digits = b""
-        for start in range(0, len(seqs), SEQS_A_CALL):
-            packed = _packed(task_id, seqs[start : start + SEQS_A_CALL])
+        for page in paged(seqs, SEQS_A_CALL):
+            packed = _packed(task_id, page)
             key, size = self._keys.seen(task_id), len(packed) // 4
             digits += await self._client.run(
                 _FINISHED, [key], [packed], read=partial(_digits, size)
