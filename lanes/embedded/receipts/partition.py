@@ -20,30 +20,20 @@ from pushlane.lanes.durable import sync
 from pushlane.lanes.embedded.receipts.records import (
     LogSegment,
     Record,
+    Tail,
     body_of,
     packed,
     records,
     segment_at,
     segments,
 )
-from pushlane.lanes.embedded.receipts.tail import Tail
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.file_lock import FileLock
+from pushlane.lanes.settings import Settings
 
+_LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
+_SEGMENTS = 8
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given
-
-
-class Limits(NamedTuple):
-    """The limits of one partition, and the number of partitions.
-
-    `drops` says whether receipts that nobody has committed are removed to make room.
-    """
-
-    partitions: int
-    segment_bytes: int
-    most_bytes: int
-    retention_s: float
-    drops: bool
 
 
 class _Counted(NamedTuple):
@@ -61,12 +51,25 @@ class Full(Exception):
 
 
 class Partition:
-    """Segments in one folder. Everything before the position from `committed` was taken over."""
+    """Segments in one folder, which hold `most_bytes` in all.
 
-    def __init__(self, folder: Path, limits: Limits, committed: Callable[[], int | None]) -> None:
+    Everything before the position from `committed` was taken over. What was not is removed to make
+    room, unless receipts are required.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        most_bytes: int,
+        committed: Callable[[], int | None],
+    ) -> None:
         self._folder = folder
         self._committed = committed
-        self._limits = limits
+        self._most_bytes = most_bytes
+        self._segment_bytes = min(_LARGEST_SEGMENT_BYTES, max(1, most_bytes // _SEGMENTS))
+        self._retention_s = settings.receipts_retention_s
+        self._drops = settings.receipts != "required"
         self._mine = threading.Lock()
         self._lock: FileLock | None = None
         self._tail: Tail | None = None
@@ -84,7 +87,7 @@ class Partition:
         with self._locked(wait_s=0):
             tail = self._caught_up()
             dropped = 0
-            if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
+            if tail.damaged or tail.end - tail.base >= self._segment_bytes:
                 dropped = self._make_room()
                 tail = self._rolled(tail)
             tail.append(packed(bodies, time.time_ns() // 1_000_000))
@@ -195,16 +198,16 @@ class Partition:
 
     def _goes(self, segment: LogSegment, is_over: bool, is_taken: bool) -> bool:
         if is_over:
-            return is_taken or self._limits.drops
+            return is_taken or self._drops
         return is_taken and self._is_old(segment)
 
     def _is_over(self, newest: LogSegment, oldest: LogSegment) -> bool:
         """Return whether there is no room for another segment."""
         held = newest.base + newest.path.stat().st_size - oldest.base
-        return held + self._limits.segment_bytes > self._limits.most_bytes
+        return held + self._segment_bytes > self._most_bytes
 
     def _is_old(self, segment: LogSegment) -> bool:
-        return segment.path.stat().st_mtime < time.time() - self._limits.retention_s
+        return segment.path.stat().st_mtime < time.time() - self._retention_s
 
     def _make_room(self) -> int:
         dropped = self._tidied()
@@ -245,7 +248,7 @@ class Partition:
         if tail is None or tail.is_removed:
             tail = self._reopened()
         tail.recover()
-        if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
+        if tail.damaged or tail.end - tail.base >= self._segment_bytes:
             newest = segments(self._folder)[-1]
             if newest.base != tail.base:
                 tail = self._reopened()
