@@ -62,12 +62,15 @@ class PulsarJournal(Journal):
             return self._read_once()
 
     def _read_once(self) -> dict[str, bytes]:
-        earliest = _pulsar.MessageId.earliest
-        reader = open_reader(self._connection, self._topic, earliest, compacted=True)
+        reader = self._open_reader()
         try:
             return _latest(reader)
         finally:
             reader.close()
+
+    def _open_reader(self) -> _pulsar.Reader:
+        earliest = _pulsar.MessageId.earliest
+        return open_reader(self._connection, self._topic, earliest, compacted=True)
 
 
 def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:
