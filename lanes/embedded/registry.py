@@ -42,12 +42,7 @@ class EmbeddedRegistry:
         return await self._database.read(partial(tasks.find, word=task_id))
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
-        def job(connection: sqlite3.Connection) -> Task:
-            if fence is not None:
-                check_fence(connection, fence)
-            return tasks.change(connection, task_id, edit)
-
-        return await self._change(job)
+        return await self._change(partial(tasks.change, word=task_id, edit=edit), fence)
 
     async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
         look = partial(tasks.page, query=query, after=after, most=most, understood=self._understood)
@@ -64,12 +59,7 @@ class EmbeddedRegistry:
         return await self._database.read(look)
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
-        def job(connection: sqlite3.Connection) -> bool:
-            if fence is not None:
-                check_fence(connection, fence)
-            return tasks.forget(connection, task_id)
-
-        return await self._change(job)
+        return await self._change(partial(tasks.forget, task_id=task_id), fence)
 
     async def mend(self) -> None:
         await self._database.write(note_ended)
@@ -115,8 +105,15 @@ class EmbeddedRegistry:
     async def close(self) -> None:
         """Do nothing: the store is closed by whoever opened it."""
 
-    async def _change(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        answer = await self._database.write(job, durable=True)
+    async def _change(
+        self, job: Callable[[sqlite3.Connection], T], fence: Fence | None = None
+    ) -> T:
+        def fenced(connection: sqlite3.Connection) -> T:
+            if fence is not None:
+                check_fence(connection, fence)
+            return job(connection)
+
+        answer = await self._database.write(fenced, durable=True)
         self._tell()
         return answer
 

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from pushlane.lanes.embedded.schema import prepare
 from pushlane.lanes.embedded.vendor_errors import code_of, translate, translated
@@ -43,14 +45,12 @@ class Need(IntEnum):
 _SYNCHRONOUS = {Need.WRITE: "NORMAL", Need.DURABLE: "FULL"}
 
 
-class Ticket(NamedTuple):
+class Ticket(msgspec.Struct):
+    """A job, the future of who waits for it, and its result or error once it has run."""
+
     job: Job
     need: Need
     future: asyncio.Future[Any]
-
-
-class JobAnswer(NamedTuple):
-    ticket: Ticket
     result: Any = None
     error: BaseException | None = None
 
@@ -135,12 +135,13 @@ class SqliteThread:
         try:
             session = session or Session(self._folder, self._busy_timeout_s)
         except Unreachable as error:
-            self._deliver([JobAnswer(ticket, error=error) for ticket in tickets])
+            _blame(tickets, error)
+            self._deliver(tickets)
             return None
         while tickets:
-            answers = session.serve(tickets)
-            self._deliver(answers)
-            tickets = tickets[len(answers) :]
+            count = session.serve(tickets)
+            self._deliver(tickets[:count])
+            tickets = tickets[count:]
         return session
 
     def _next(self) -> list[Ticket]:
@@ -161,18 +162,23 @@ class SqliteThread:
         pulse = self._pulse
         return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
 
-    def _deliver(self, answers: list[JobAnswer]) -> None:
-        self._loop.call_soon_threadsafe(_resolve, answers)
+    def _deliver(self, tickets: list[Ticket]) -> None:
+        self._loop.call_soon_threadsafe(_resolve, tickets)
 
 
-def _resolve(answers: list[JobAnswer]) -> None:
-    for ticket, result, error in answers:
+def _resolve(tickets: list[Ticket]) -> None:
+    for ticket in tickets:
         if ticket.future.done():  # its caller was cancelled
             continue
-        if error:
-            ticket.future.set_exception(error)
+        if ticket.error:
+            ticket.future.set_exception(ticket.error)
         else:
-            ticket.future.set_result(result)
+            ticket.future.set_result(ticket.result)
+
+
+def _blame(tickets: list[Ticket], error: BaseException) -> None:
+    for ticket in tickets:
+        ticket.error = error
 
 
 class Session:
@@ -196,39 +202,44 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
-    def serve(self, tickets: list[Ticket]) -> list[JobAnswer]:
-        """Answer the first of these tickets, and as many more as fit into one transaction."""
+    def serve(self, tickets: list[Ticket]) -> int:
+        """Run the first of these jobs, and as many more as fit into one transaction: so many."""
         need = max(ticket.need for ticket in tickets)
         if need is Need.READ:
-            return [self._look(ticket) for ticket in tickets]
+            for ticket in tickets:
+                self._look(ticket)
+            return len(tickets)
         try:
             self._patiently(self._begin, need)
         except sqlite3.Error as error:
-            return [JobAnswer(ticket, error=self._blame(error)) for ticket in tickets]
+            _blame(tickets, self._translated(error))
+            return len(tickets)
         return self._transact(tickets)
 
-    def _look(self, ticket: Ticket) -> JobAnswer:
+    def _look(self, ticket: Ticket) -> None:
         try:
-            return JobAnswer(ticket, self._patiently(ticket.job, self._connection))
+            ticket.result = self._patiently(ticket.job, self._connection)
         except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
-            return JobAnswer(ticket, error=self._blame(error))
+            ticket.error = self._translated(error)
 
-    def _transact(self, tickets: list[Ticket]) -> list[JobAnswer]:
-        answers: list[JobAnswer] = []
+    def _transact(self, tickets: list[Ticket]) -> int:
+        count = 0
         started = time.monotonic()
         try:
             for ticket in tickets:
-                answers.append(JobAnswer(ticket, ticket.job(self._connection)))
+                ticket.result = ticket.job(self._connection)
+                count += 1
                 if time.monotonic() - started > _GROUP_S:
                     break
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
             self._undo()
-            attempted = tickets[: len(answers) + 1]
+            attempted = tickets[: count + 1]
             if len(attempted) == 1:
-                return [JobAnswer(attempted[0], error=self._blame(error))]
-            return [answer for ticket in attempted for answer in self.serve([ticket])]
-        return answers
+                attempted[0].error = self._translated(error)
+                return 1
+            return sum(self.serve([ticket]) for ticket in attempted)
+        return count
 
     def _begin(self, need: Need) -> None:
         if need is not self._synchronous:
@@ -251,5 +262,5 @@ class Session:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _blame(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         return translate(error, self._folder) if isinstance(error, sqlite3.Error) else error

@@ -8,6 +8,7 @@ consumer had before is never held back.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import _pulsar
@@ -69,7 +70,5 @@ class RedeliveryFilter:
 
 
 def acknowledge(reader: PulsarReader, acked: _pulsar.Message) -> None:
-    try:
+    with suppress(_pulsar.PulsarException):  # its reader is closed: the message comes again
         reader.acknowledge(acked)
-    except _pulsar.PulsarException:  # its reader is closed: the message comes again
-        return

@@ -114,21 +114,9 @@ class RedisDocuments(LockedWrites):
     async def list(self, kind: str) -> list[Document]:
         check_place(kind, "any")
         await self._read("")
-        found: dict[bytes, bytes] = {}  # a scan may show one twice
-        cursor, first = 0, True
-        while cursor or first:
-            first = False
-            cursor, page = await self._client.call(
-                "HSCAN",
-                self._keys.documents,
-                cursor,
-                "MATCH",
-                f"{kind}:*",
-                "COUNT",
-                _A_PAGE,
-                read=lambda answer: (int(answer[0]), dict(answer[1])),
-            )
-            found |= page
+        with self._client.reach():
+            scan = self._client.redis.hscan_iter(self._keys.documents, f"{kind}:*", _A_PAGE)
+            found = {field: value async for field, value in scan}  # one may come twice
         with self._client.understood():
             named = {field.partition(b":")[2].decode(): value for field, value in found.items()}
             return [_document(name, named[name]) for name in sorted(named)]

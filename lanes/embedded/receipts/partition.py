@@ -123,7 +123,7 @@ class Partition:
         """Return the position of the first record of this time or later."""
         for segment in segments(self._folder):
             if segment.path.stat().st_mtime_ns // 1_000_000 + _CLOCK_STEP_MS >= at_ms:
-                for _, record in self._walk(segment.base, None):
+                for _, record, _ in self._walk(segment.base, None):
                     if record.at_ms >= at_ms:
                         return segment.base + record.start
         return self.end(wait_s)
@@ -131,7 +131,7 @@ class Partition:
     def ends(self, start: int, end: int, most: int | None) -> list[int]:
         """Return the positions after each record from `start` on, at most so many."""
         found: list[int] = []
-        for segment, record in self._walk(start, end):
+        for segment, record, _ in self._walk(start, end):
             if most is not None and len(found) >= most:
                 break
             found.append(segment.base + record.end)
@@ -160,7 +160,7 @@ class Partition:
         """Return bodies from `start` on, of about so many bytes, and the position after them."""
         bodies: list[bytes] = []
         room, position = most_bytes, start
-        for segment, record, file in self._walk_files(start, end):
+        for segment, record, file in self._walk(start, end):
             if room <= 0:
                 break
             bodies.append(body_of(file, record))
@@ -272,11 +272,7 @@ class Partition:
         self._tail = tail
         return tail
 
-    def _walk(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record]]:
-        for segment, record, _ in self._walk_files(start, end):
-            yield segment, record
-
-    def _walk_files(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
+    def _walk(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
         """Yield the records between two positions, each with the open file that it lies in.
 
         Raises:
