@@ -17,6 +17,7 @@ from pushlane.lanes.embedded import progress, tasks
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.lease import check_fence
 from pushlane.lanes.embedded.schema import note_ended
+from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.ports import Changes, Fence, FoundTasks
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
@@ -89,7 +90,7 @@ class EmbeddedRegistry:
         return await self._database.read(partial(progress.progress, task_ids=task_ids))
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
-        return await self._database.read(partial(progress.finished, task_id=task_id, seqs=seqs))
+        return await finished_seqs(self, task_id, seqs)
 
     async def move(self, moved: Sequence[Moved]) -> None:
         if moved:

@@ -22,7 +22,6 @@ MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
 GROUPS_A_CALL = 500
 
-_ONE = ord("1")
 _KINDS = ("delivered", "dead", "expired", "dropped")
 
 # KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
@@ -54,16 +53,6 @@ end
 return replies
 """
 )
-
-# KEYS: seen. ARGV: packed seqs. One digit a seq: one reply of text costs less than many numbers.
-_FINISHED = """
-local digits = {}
-for at = 1, #ARGV[1], 4 do
-  local seq = struct.unpack('<I4', ARGV[1], at)
-  digits[#digits + 1] = redis.call('GETBIT', KEYS[1], seq)
-end
-return table.concat(digits)
-"""
 
 # KEYS: version, filled and tasks; a bitmap. ARGV: as of `_RECORD`, for one group.
 _MARK = (
@@ -150,16 +139,6 @@ class TaskProgress:
         with self._client.understood():
             return _read(task_ids, replies)
 
-    async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
-        digits = b""
-        for page in paged(seqs, SEQS_A_CALL):
-            packed = _packed(task_id, page)
-            key, size = self._keys.seen(task_id), len(packed) // 4
-            digits += await self._client.run(
-                _FINISHED, [key], [packed], read=partial(_digits, size)
-            )
-        return [digit == _ONE for digit in digits]
-
 
 def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
     """Yield groups in their order, as many as one call of the script should take."""
@@ -190,13 +169,6 @@ def _bits(span: Span, reply: bytes) -> int:
     """Return a mask where bit n is seq `first + n`; the reply begins with the byte of `first`."""
     bits = int.from_bytes(reply.translate(_TURNED), "little") >> (span.first & 7)
     return bits & ((1 << (span.last - span.first + 1)) - 1)
-
-
-def _digits(count: int, answer: Any) -> bytes:
-    (digits,) = words([answer])
-    if len(digits) != count:
-        raise ValueError("not a digit for each seq")
-    return digits
 
 
 def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:

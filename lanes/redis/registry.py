@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
 from pushlane.lanes.redis.client import RedisClient, bodies_only, numbers_only, words
@@ -109,6 +110,9 @@ class RedisRegistry(TaskProgress):
         # Tasks are read after the version: what changes in between comes again, and is not missed.
         found, forgotten = await self._changed(since, version)
         return Changes(version, found.tasks, await self.weights(), found.unread, forgotten)
+
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
+        return await finished_seqs(self, task_id, seqs)
 
     async def counted_since_ms(self) -> int:
         return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0
