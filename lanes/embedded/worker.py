@@ -1,17 +1,14 @@
-"""The one thread of a process that talks to SQLite.
+"""What the one thread does that talks to SQLite: jobs in transactions, on one connection.
 
 Jobs that wait together share one transaction, so many small writes cost one commit. If one of them
-fails, all are undone and each runs again by itself. One job may be repeated by the thread, however
-busy the event loop is. The thread knows nothing of lanes or tasks.
+fails, all are undone and each runs again by itself. Nothing here knows of lanes or tasks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from enum import IntEnum
@@ -27,7 +24,6 @@ from pushlane.lanes.errors import Unreachable
 FILE_NAME = "pushlane.db"
 _RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us
 _GROUP_S = 0.02  # a transaction takes no further job after this, so that other processes get in
-_GROUP = 256
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -53,6 +49,12 @@ class Ticket(msgspec.Struct):
     future: asyncio.Future[Any]
     result: Any = None
     error: BaseException | None = None
+
+
+def blame(tickets: list[Ticket], error: BaseException) -> None:
+    """Give all these tickets the same error."""
+    for ticket in tickets:
+        ticket.error = error
 
 
 class Pulse:
@@ -90,99 +92,8 @@ class Pulse:
             self._tell(answer.result())
 
 
-class SqliteThread:
-    def __init__(self, folder: Path, busy_timeout_s: float) -> None:
-        self._folder = folder
-        self._busy_timeout_s = busy_timeout_s
-        self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="pushlane-sqlite", daemon=True)
-        self._stopping = False
-        self._pulse: Pulse | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._thread.start()
-
-    def submit(self, ticket: Ticket) -> None:
-        self._queue.put(ticket)
-
-    def repeat(self, job: Job, every_s: float, tell: Callable[[Any], None]) -> None:
-        """Run this job now, and every so many seconds from now on, as `Pulse` says."""
-        self._pulse = Pulse(job, every_s, tell, self._loop)
-        self._queue.put(self._pulse.ticket())
-
-    def repeat_no_more(self) -> None:
-        """End the repeated job: it does not run after any job that is submitted from now on."""
-        self._pulse = None
-
-    def stop(self) -> None:
-        """Finish the jobs that were submitted, close the file and end. Blocks."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        session: Session | None = None
-        while not self._stopping:
-            for tickets in (self._next(), self._due()):
-                session = self._serve(tickets, session)
-        if session:
-            session.close()
-
-    def _serve(self, tickets: list[Ticket], session: Session | None) -> Session | None:
-        """Answer the tickets; return the session, or None when the store is unreachable."""
-        if not tickets:
-            return session
-        try:
-            session = session or Session(self._folder, self._busy_timeout_s)
-        except Unreachable as error:
-            _blame(tickets, error)
-            self._deliver(tickets)
-            return None
-        while tickets:
-            count = session.serve(tickets)
-            self._deliver(tickets[:count])
-            tickets = tickets[count:]
-        return session
-
-    def _next(self) -> list[Ticket]:
-        """Return the waiting jobs in order. Wait for a first one until the repeated job is due."""
-        tickets: list[Ticket] = []
-        wait_s = pulse.wait_s() if (pulse := self._pulse) else None
-        with contextlib.suppress(queue.Empty):
-            while not self._stopping and len(tickets) < _GROUP:
-                ticket = self._queue.get(block=not tickets, timeout=wait_s)
-                if ticket is None:
-                    self._stopping = True
-                else:
-                    tickets.append(ticket)
-        return tickets
-
-    def _due(self) -> list[Ticket]:
-        """Return the repeated job when it is due, alone: no read is to wait for its lock."""
-        pulse = self._pulse
-        return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
-
-    def _deliver(self, tickets: list[Ticket]) -> None:
-        self._loop.call_soon_threadsafe(_resolve, tickets)
-
-
-def _resolve(tickets: list[Ticket]) -> None:
-    for ticket in tickets:
-        if ticket.future.done():  # its caller was cancelled
-            continue
-        if ticket.error:
-            ticket.future.set_exception(ticket.error)
-        else:
-            ticket.future.set_result(ticket.result)
-
-
-def _blame(tickets: list[Ticket], error: BaseException) -> None:
-    for ticket in tickets:
-        ticket.error = error
-
-
 class Session:
-    """One connection, and the transactions on it. Made, used and closed on the worker thread."""
+    """One connection, and the transactions on it. Made, used and closed on the one thread."""
 
     def __init__(self, folder: Path, busy_timeout_s: float) -> None:
         self._folder = folder
@@ -212,7 +123,7 @@ class Session:
         try:
             self._patiently(self._begin, need)
         except sqlite3.Error as error:
-            _blame(tickets, self._translated(error))
+            blame(tickets, self._translated(error))
             return len(tickets)
         return self._transact(tickets)
 
