@@ -49,7 +49,8 @@ def numbers_only(answer: Any) -> int | None:
 
 
 def words(answer: Any) -> list[bytes]:
-    """Read a list of byte strings."""
+    """Read a list of byte strings, or a set, which the client gives as one or as a list."""
+    answer = list(answer) if isinstance(answer, set) else answer
     if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
         raise TypeError("no list of byte strings")
     return answer

@@ -25,8 +25,6 @@ from pushlane.lanes.redis.codec import (
     REMOVE,
     STORE,
     index_args,
-    index_keys,
-    progress_keys,
     remove_args,
     store_args,
 )
@@ -203,7 +201,7 @@ class Rebuild:
         keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
         while await self._client.run(_TRIM, keys, args):
             pass
-        if not await self._client.run(_LACKS, index_keys(self._keys)):
+        if not await self._client.run(_LACKS, self._keys.index):
             return
         token = secrets.token_hex(8)
         guard = ("SET", self._keys.rebuilding, token, "NX", "PX", GUARD_MS)
@@ -250,7 +248,7 @@ class Rebuild:
     async def _empty(self, token: str, known: Container[str]) -> bool:
         async for page in self._stored():
             old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
-            progress = [key for task_id, _ in old for key in progress_keys(self._keys, task_id)]
+            progress = [key for task_id, _ in old for key in self._keys.progress(task_id)]
             args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
             keys = [*self._filled_keys(), *progress]
             if not await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]):
@@ -279,7 +277,7 @@ class Rebuild:
         return True
 
     def _filled_keys(self) -> list[str]:
-        return [*index_keys(self._keys), self._keys.rebuilding]
+        return [*self._keys.index, self._keys.rebuilding]
 
 
 def _lane_is(body: bytes) -> str:

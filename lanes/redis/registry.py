@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.finished_seqs import finished_seqs
@@ -135,7 +134,7 @@ class RedisRegistry(TaskProgress):
             return FoundTasks([]), []
         if since == 0 or since > version:  # a first look, or a registry that was set back
             return await self._read(
-                await self._client.call("SMEMBERS", self._keys.active, read=_ids)
+                await self._client.call("SMEMBERS", self._keys.active, read=words)
             ), []
         newer = await self._client.call(
             "ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf", read=words
@@ -187,8 +186,3 @@ class RedisRegistry(TaskProgress):
         found = await self._read(latest)
         near = {word for task in found.tasks for word in (task.id, task.key, task.name) if word}
         return unknown_task(wanted, near)
-
-
-def _ids(answer: Any) -> list[bytes]:
-    """Read a set, which the client gives as a set or as a list."""
-    return words(list(answer) if isinstance(answer, set) else answer)

@@ -22,8 +22,6 @@ from pushlane.lanes.redis.codec import (
     READY,
     REMOVE,
     STORE,
-    index_keys,
-    progress_keys,
     remove_args,
     store_args,
 )
@@ -195,7 +193,7 @@ class Writes(LockedWrites):
     async def set_weights(self, weights: Weights) -> None:
         lock, body = self._keys.lock("weights"), str(weights)
         begin = [self._keys.version, lock, self._keys.filled]
-        commit = [*index_keys(self._keys), lock, self._keys.weights]
+        commit = [*self._keys.index, lock, self._keys.weights]
         what = "the level weights"
         async for token, _, _ in self._begun(what, _BEGIN_WEIGHTS, begin, []):
             async with self._unlocked_on_error(lock, token):
@@ -227,8 +225,8 @@ class Writes(LockedWrites):
         """Write the task. False when the lock or the fence ended before it was kept."""
         body = encode(task)
         await self._append(task.id, body)
-        seen, moved, _ = progress_keys(self._keys, task.id)
-        keys = [*index_keys(self._keys), lock, self._keys.adding, seen, moved]
+        seen, moved, _ = self._keys.progress(task.id)
+        keys = [*self._keys.index, lock, self._keys.adding, seen, moved]
         kept_ms = KEPT_MS if task.lane_dropped else ""
         args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
         keys += [*self._fence_keys(fence), self._keys.filled]
@@ -239,7 +237,7 @@ class Writes(LockedWrites):
     ) -> bool:
         """Remove the task. False when the lock or the fence ended before."""
         await self._append(task_id, b"")
-        keys = [*index_keys(self._keys), lock, *progress_keys(self._keys, task_id)]
+        keys = [*self._keys.index, lock, *self._keys.progress(task_id)]
         keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
         args = [token, *remove_args(task_id, body), *_fence_args(fence)]
         return bool(await self._client.run(_COMMIT_FORGET, keys, args))
