@@ -18,7 +18,7 @@ import _pulsar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
 from pushlane.lanes.ports import Source
-from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, ignore, wake
+from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, wake
 from pushlane.lanes.pulsar.policies import DELAY_TICK_MS
 from pushlane.lanes.pulsar.vendor_errors import failure
 
@@ -198,7 +198,6 @@ class Producers:
             topic,
             self._doing or f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),
-            discard=lambda late: late.close_async(ignore),
         )
 
     def _configuration(self, name: str) -> _pulsar.ProducerConfiguration:

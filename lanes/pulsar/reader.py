@@ -187,7 +187,6 @@ class Subscriber:
             topic,
             f"read lane {lane}",
             lambda done: start(topic, SUBSCRIPTION, configuration, done),
-            discard=lambda late: late.close_async(ignore),
         )
 
     async def _renew_lost(self) -> None:

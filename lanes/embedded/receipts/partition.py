@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from pushlane.lanes.durable import sync
 from pushlane.lanes.embedded.receipts.records import (
@@ -34,12 +33,6 @@ from pushlane.lanes.settings import Settings
 _LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
 _SEGMENTS = 8
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given
-
-
-class _Counted(NamedTuple):
-    start: int
-    end: int
-    records: int
 
 
 class Busy(Exception):
@@ -73,7 +66,7 @@ class Partition:
         self._mine = threading.Lock()
         self._lock: FileLock | None = None
         self._tail: Tail | None = None
-        self._counted = _Counted(0, 0, 0)
+        self._counted = (0, 0, 0)  # the records from the first position to the second
 
     def append(self, bodies: Sequence[bytes]) -> int:
         """Return once the bodies are on the disk.
@@ -142,15 +135,15 @@ class Partition:
 
         A later call for positions a little further on waits only for the change at the two ends.
         """
-        known = self._counted
+        known_start, known_end, known = self._counted
         found: int | None = None
-        if known.start <= start <= known.end <= end:
+        if known_start <= start <= known_end <= end:
             with suppress(ReceiptsGone):  # the oldest of them went meanwhile
-                gone = self._walked(known.start, start)
-                found = known.records - gone + self._walked(known.end, end)
+                gone = self._walked(known_start, start)
+                found = known - gone + self._walked(known_end, end)
         if found is None:
             found = self._walked(start, end)
-        self._counted = _Counted(start, end, found)
+        self._counted = (start, end, found)
         return found
 
     def _walked(self, start: int, end: int) -> int:
