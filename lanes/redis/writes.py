@@ -180,7 +180,10 @@ class Writes(LockedWrites):
             if how == b"fenced":
                 if refused:
                     await self._change(task_id, lambda task: task, None, refused)
-                raise _superseded(fence)
+                assert fence is not None
+                raise Superseded(
+                    f"the lease {fence.lease} is another process's now: nothing was changed"
+                )
             async with self._unlocked_on_error(lock, token):
                 if refused:
                     await self._append(task_id, body)
@@ -248,8 +251,3 @@ class Writes(LockedWrites):
 
 def _fence_args(fence: Fence | None) -> list[str | int]:
     return [fence.number if fence else ""]
-
-
-def _superseded(fence: Fence | None) -> Superseded:
-    lease = fence.lease if fence else ""
-    return Superseded(f"the lease {lease} is another process's now: nothing was changed")

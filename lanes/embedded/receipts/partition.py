@@ -82,7 +82,7 @@ class Partition:
             dropped = 0
             if tail.damaged or tail.end - tail.base >= self._segment_bytes:
                 dropped = self._make_room()
-                tail = self._rolled(tail)
+                tail = self._use(segment_at(self._folder, tail.end))
             tail.append(packed(bodies, time.time_ns() // 1_000_000))
             return dropped
 
@@ -192,15 +192,12 @@ class Partition:
     def _goes(self, segment: LogSegment, is_over: bool, is_taken: bool) -> bool:
         if is_over:
             return is_taken or self._drops
-        return is_taken and self._is_old(segment)
+        return is_taken and segment.path.stat().st_mtime < time.time() - self._retention_s
 
     def _is_over(self, newest: LogSegment, oldest: LogSegment) -> bool:
         """Return whether there is no room for another segment."""
         held = newest.base + newest.path.stat().st_size - oldest.base
         return held + self._segment_bytes > self._most_bytes
-
-    def _is_old(self, segment: LogSegment) -> bool:
-        return segment.path.stat().st_mtime < time.time() - self._retention_s
 
     def _make_room(self) -> int:
         dropped = self._tidied()
@@ -251,9 +248,6 @@ class Partition:
     def _reopened(self) -> Tail:
         found = segments(self._folder)
         return self._use(found[-1] if found else segment_at(self._folder, 0))
-
-    def _rolled(self, tail: Tail) -> Tail:
-        return self._use(segment_at(self._folder, tail.end))
 
     def _use(self, segment: LogSegment) -> Tail:
         is_new = not segment.path.exists()

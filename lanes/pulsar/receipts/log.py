@@ -119,7 +119,8 @@ class PulsarReceiptLog(ReceiptLog):
         count = extent.count_from(first) - extent.count_from(last)
         if count <= 0:
             return
-        doing, topic = "read the log of receipts", self._name(partition)
+        doing = "read the log of receipts"
+        topic = f"persistent://{self._namespace}/{_topic(partition)}"
         begin = _pulsar.MessageId(-1, first.ledger, first.entry, -1)
         reader = await blocking(
             self._connection, doing, lambda: open_reader(self._connection, topic, begin, _PAGE)
@@ -224,9 +225,6 @@ class PulsarReceiptLog(ReceiptLog):
 
     def _path(self, partition: int) -> str:
         return topic_path(self._namespace, _topic(partition))
-
-    def _name(self, partition: int) -> str:
-        return f"persistent://{self._namespace}/{_topic(partition)}"
 
 
 _FULL = (
