@@ -6,16 +6,16 @@ touches a service that it did not start itself.
 
 from __future__ import annotations
 
-from pushlane.cli.stack.control import default_cache_dir, down, status, temporary, up
-from pushlane.cli.stack.values import Ports, Prefer, StackStatus, StackUrls
+from pushlane.cli.stack.control import default_cache_dir, down, is_healthy, status, temporary, up
+from pushlane.cli.stack.values import Ports, Prefer, StackUrls
 
 __all__ = [
     "Ports",
     "Prefer",
-    "StackStatus",
     "StackUrls",
     "default_cache_dir",
     "down",
+    "is_healthy",
     "status",
     "temporary",
     "up",

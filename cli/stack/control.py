@@ -6,7 +6,7 @@ Either both services answer when `up` returns, or nothing of it is left running.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,19 @@ import msgspec
 from pushlane.cli.stack import docker, free_ports, health
 from pushlane.cli.stack.docker import DockerWay
 from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.values import (
-    OnStep,
-    Ports,
-    Prefer,
-    StackRuntime,
-    StackState,
-    StackStatus,
-    StackUrls,
-    state_file,
-)
+from pushlane.cli.stack.values import OnStep, Ports, Prefer, StackUrls
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.file_lock import alone
 
 START_DEADLINE_S = 120.0
+Way = LocalWay | DockerWay
+
+
+class StackState(msgspec.Struct, frozen=True):
+    """What is kept in the run folder while a stack is up."""
+
+    way: str
+    ports: Ports
 
 
 def default_cache_dir() -> Path:
@@ -55,18 +54,16 @@ def up(
     """
     with _alone(cache_dir, on_step):
         known = status(cache_dir)
-        if known and known.healthy:
+        if known and is_healthy(cache_dir):
             on_step(f"already up ({known.way})")
-            return known.urls
+            return known.ports.urls
         if known:
             on_step("stopping what is left of an earlier stack")
         _stop(cache_dir, delete_data=False)
         way = _choose(_ways(cache_dir), prefer, on_step)
         settled = free_ports.settle(ports or Ports())
         try:
-            state_file(_run_dir(cache_dir)).write_bytes(
-                msgspec.json.encode(StackState(way.name, settled))
-            )
+            _state_file(cache_dir).write_bytes(msgspec.json.encode(StackState(way.name, settled)))
             way.start(settled, on_step)
             _wait(way, settled.urls, on_step, deadline_s)
         except BaseException:  # Ctrl-C too
@@ -101,26 +98,33 @@ def down(cache_dir: Path, on_step: OnStep = lambda step: None, *, delete_data: b
         _stop(cache_dir, delete_data=delete_data)
 
 
-def status(cache_dir: Path) -> StackStatus | None:
+def status(cache_dir: Path) -> StackState | None:
     """The stack that is meant to be up, None when there is none."""
-    state = _state(cache_dir)
-    if state is None:
+    try:
+        return msgspec.json.decode(_state_file(cache_dir).read_bytes(), type=StackState)
+    except (FileNotFoundError, msgspec.DecodeError):  # none, or an `up` was killed while writing it
         return None
-    urls = state.ports.urls
-    way = _ways(cache_dir)[state.way]
-    return StackStatus(
-        way=state.way,
-        urls=urls,
-        pulsar_answers=way.is_running("pulsar") and health.pulsar_answers(urls.admin),
-        redis_answers=way.is_running("redis") and health.redis_answers(urls.redis),
-    )
+
+
+def is_healthy(cache_dir: Path) -> bool:
+    """Whether a stack is up and both of its services answer."""
+    known = status(cache_dir)
+    if known is None:
+        return False
+    way = _ways(cache_dir)[known.way]
+    checks = _checks(known.ports.urls)
+    return all(way.is_running(service) and answers() for service, answers in checks.items())
 
 
 def _run_dir(cache_dir: Path) -> Path:
     return cache_dir / "run"
 
 
-def _ways(cache_dir: Path) -> dict[str, StackRuntime]:
+def _state_file(cache_dir: Path) -> Path:
+    return _run_dir(cache_dir) / "stack.json"
+
+
+def _ways(cache_dir: Path) -> dict[str, Way]:
     run_dir = _run_dir(cache_dir)
     return {"local": LocalWay(run_dir, cache_dir), "docker": DockerWay(run_dir)}
 
@@ -131,7 +135,7 @@ def _alone(cache_dir: Path, on_step: OnStep) -> AbstractContextManager[None]:
     )
 
 
-def _choose(ways: dict[str, StackRuntime], prefer: Prefer, on_step: OnStep) -> StackRuntime:
+def _choose(ways: dict[str, Way], prefer: Prefer, on_step: OnStep) -> Way:
     if prefer == "local":
         return ways["local"]
     reason = docker.unusable_reason(on_step)
@@ -143,12 +147,15 @@ def _choose(ways: dict[str, StackRuntime], prefer: Prefer, on_step: OnStep) -> S
     return ways["local"]
 
 
-def _wait(way: StackRuntime, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
-    checks = {
+def _checks(urls: StackUrls) -> dict[str, Callable[[], bool]]:
+    return {
         "redis": partial(health.redis_answers, urls.redis),
         "pulsar": partial(health.pulsar_answers, urls.admin),
     }
-    for service, answers in checks.items():
+
+
+def _wait(way: Way, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
+    for service, answers in _checks(urls).items():
         on_step(f"waiting for {service} to answer")
         health.wait_until(
             answers,
@@ -163,11 +170,4 @@ def _stop(cache_dir: Path, *, delete_data: bool) -> None:
     """Whatever was started, in whichever way; also what an `up` that was killed left behind."""
     for way in _ways(cache_dir).values():
         way.stop(delete_data=delete_data)
-    state_file(_run_dir(cache_dir)).unlink(missing_ok=True)
-
-
-def _state(cache_dir: Path) -> StackState | None:
-    try:
-        return msgspec.json.decode(state_file(_run_dir(cache_dir)).read_bytes(), type=StackState)
-    except (FileNotFoundError, msgspec.DecodeError):  # none, or an `up` was killed while writing it
-        return None
+    _state_file(cache_dir).unlink(missing_ok=True)
