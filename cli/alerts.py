@@ -18,9 +18,8 @@ from pushlane.cli.alerts_view import (
     rule_row,
 )
 from pushlane.cli.backend_run import on_backend
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.signals import stop_on_signals
 from pushlane.lanes.backend import Backend
@@ -40,17 +39,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The alert's name.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Watch failures, lag, rates and shares, and tell a webhook.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("add")(with_flags(add))
-    group.command("list")(with_flags(list_))
-    group.command("test")(with_flags(try_now))
-    for command in (show, remove, run):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="alerts")
+    about = "Watch failures, lag, rates and shares, and tell a webhook."
+    add_group(app, "alerts", about, add, list_, test, show, remove, run)
 
 
 def add(
@@ -135,7 +125,7 @@ def remove(flags: Flags, name: Name) -> None:
     note(f"alert {name} is removed")
 
 
-def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
+def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: PT028 - no test
     """Measure an alert now, without telling anybody or remembering it."""
     settings = flags.settings()
     with pipeline_extra():

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.urls import MASK, masked
@@ -15,7 +15,7 @@ _COLUMNS = (Column("SETTING"), Column("VALUE", elastic=True), Column("FROM"))
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(config))
+    add_commands(app, config)
 
 
 def config(flags: Flags, as_json: JsonFlag = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,8 +11,8 @@ import typer
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
-from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, UserError
@@ -44,15 +43,8 @@ AllOption = Annotated[bool, typer.Option("--all", help="All there are, if nothin
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Look at dead pushes, retry or purge them.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("list")(with_flags(list_dead))
-    for command in (show, retry, purge):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="dead")
+    about = "Look at dead pushes, retry or purge them."
+    add_group(app, "dead", about, list_, show, retry, purge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +113,7 @@ class _Choice(_Filter):
         return await self.selection(backend, self.limit, self.pushes or ())
 
 
-def list_dead(
+def list_(
     flags: Flags,
     wanted: _Filter,
     limit: LimitOption = _LISTED,
@@ -200,7 +192,7 @@ def purge(
     flags: Flags,
     wanted: _Choice,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesFlag = False,
 ) -> None:
     """Delete dead pushes for good."""
     wanted.refuse_unbounded("purge")
@@ -214,7 +206,7 @@ def purge(
         if not found.letters:
             _purged_nothing(wanted)
             return
-        _confirm(count)
+        confirm(f"purging {count}", f"Purge {count} for good?", "nothing is purged")
     purged = on_backend(settings, lambda backend: _purge(backend, wanted))
     if not purged:
         _purged_nothing(wanted)
@@ -267,15 +259,6 @@ def _tell_missing(wanted: _Choice, found: int) -> None:
     missing = len(set(wanted.pushes or ())) - found
     if missing > 0:
         note(f"{missing} of the pushes you named are not dead, or were retried or purged before")
-
-
-def _confirm(count: str) -> None:
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"purging {count} cannot be undone and there is no terminal to ask on; add --yes"
-        )
-    if not typer.confirm(f"Purge {count} for good?", err=True):
-        raise UserError("nothing is purged")
 
 
 def _tell_cut(found: FoundDead) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
-from pushlane.cli.flags import Flags, with_flags
+from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
 from pushlane.cli.workers import WorkerPool, run_workers
@@ -34,7 +34,7 @@ _REPEATED = "what was in flight will be sent again"
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(dispatch))
+    add_commands(app, dispatch)
 
 
 def dispatch(
@@ -64,9 +64,7 @@ def dispatch(
         bool,
         typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),
     ] = False,
-    log_format: Annotated[
-        Literal["text", "json"] | None, typer.Option(help="How log lines look.")
-    ] = None,
+    log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
 ) -> None:
     """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.

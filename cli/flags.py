@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, get_type_hints
 
 import typer
 
@@ -20,6 +20,8 @@ from pushlane.lanes.settings import Settings
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+LogFormat = Annotated[Literal["text", "json"] | None, typer.Option(help="How log lines look.")]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,19 @@ class Flags:
     def origins(self) -> dict[str, str]:
         """Return where each setting came from."""
         return settings.origins(self.settings(), self.given)
+
+
+def add_commands(app: typer.Typer, *commands: Callable[..., None], **options: Any) -> None:
+    """Add commands of the names of these functions, each with the shared options."""
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), **options)(with_flags(command))
+
+
+def add_group(app: typer.Typer, name: str, about: str, *commands: Callable[..., None]) -> None:
+    """Add a group of commands, as `add_commands` does."""
+    group = typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None)
+    add_commands(group, *commands)
+    app.add_typer(group, name=name)
 
 
 def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[..., None]:

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.pipeline_view import batch_line, status_fields, status_json
 from pushlane.cli.render import print_fields, print_json
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
@@ -36,14 +35,8 @@ MaxBodies = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Read receipts into the store of reports, and look after it.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    for command in (run, replay, compact, status):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="pipeline")
+    about = "Read receipts into the store of reports, and look after it."
+    add_group(app, "pipeline", about, run, replay, compact, status)
 
 
 def run(

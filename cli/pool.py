@@ -10,7 +10,7 @@ import typer
 
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, pool_lanes
@@ -24,7 +24,7 @@ _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong w
 
 
 def register(app: typer.Typer) -> None:
-    app.command(context_settings=_NEGATIVES)(with_flags(pool))
+    add_commands(app, pool, context_settings=_NEGATIVES)
 
 
 def pool(

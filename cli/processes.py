@@ -10,7 +10,7 @@ import typer
 
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.cli.times import age_text, time_text
 from pushlane.lanes.backend import Backend
@@ -33,8 +33,7 @@ _COLUMNS = (
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(processes))
-    app.command()(with_flags(formats))
+    add_commands(app, processes, formats)
 
 
 def processes(flags: Flags, as_json: JsonFlag = False) -> None:

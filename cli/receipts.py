@@ -13,7 +13,7 @@ import typer
 
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput
 from pushlane.producers.events.json_lines import record_lines
@@ -25,13 +25,8 @@ BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of n
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Add what devices say of pushes later to their receipts.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command()(with_flags(add))
-    app.add_typer(group, name="receipts")
+    about = "Add what devices say of pushes later to their receipts."
+    add_group(app, "receipts", about, add)
 
 
 def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag = False) -> None:

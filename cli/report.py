@@ -13,9 +13,8 @@ import typer
 from pushlane.cli import report_view
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput, UnknownTask, Unreachable
 from pushlane.lanes.settings import Settings
@@ -57,7 +56,7 @@ _By = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(report))
+    add_commands(app, report)
 
 
 def report(

@@ -6,7 +6,6 @@ command that needs it.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +14,12 @@ import typer
 
 from pushlane.cli import rules_run
 from pushlane.cli.backend_run import on_backend
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import confirm, note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UserError
 from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
@@ -102,17 +99,21 @@ class RuleFlags:
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Send to an audience by a schedule, each run once.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    about = "Send to an audience by a schedule, each run once."
+    add_group(
+        app,
+        "rules",
+        about,
+        add,
+        list_,
+        show,
+        history,
+        pause,
+        resume,
+        remove,
+        rules_run.run,
+        rules_run.serve,
     )
-    group.command("add")(with_flags(add))
-    group.command("list")(with_flags(list_))
-    for command in (show, history, pause, resume, remove):
-        group.command()(with_flags(command))
-    rules_run.register(group)
-    app.add_typer(group, name="rules")
 
 
 def add(
@@ -207,7 +208,7 @@ def resume(flags: Flags, rule: RuleName) -> None:
 def remove(
     flags: Flags,
     rule: RuleName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesFlag = False,
 ) -> None:
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
@@ -252,12 +253,8 @@ def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
 
 def _confirm(page: RuleRecord) -> None:
     name = page.rule.name
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"removing rule {name} cannot be undone and there is no terminal to ask on; add --yes"
-        )
     under_way = sum(run.has_begun for run in page.history.open)
     left = " A run is under way: what it has put on its lane is still sent." if under_way else ""
     sent = pushes_text(sum(page.history.spent.values()))
-    if not typer.confirm(f"Remove rule {name} ({sent} in its last days)?{left}", err=True):
-        raise UserError(f"rule {name} is not removed")
+    question = f"Remove rule {name} ({sent} in its last days)?{left}"
+    confirm(f"removing rule {name}", question, f"rule {name} is not removed")

@@ -6,14 +6,13 @@ import asyncio
 import logging
 import secrets
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pushlane.cli.backend_run import on_backend
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, LogFormat
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
@@ -30,11 +29,6 @@ if TYPE_CHECKING:
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
     from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
-
-
-def register(group: typer.Typer) -> None:
-    for command in (run, serve):
-        group.command()(with_flags(command))
 
 
 def run(
@@ -70,9 +64,7 @@ def serve(
         bool, typer.Option("--once", help="Carry out what is due now, and end.")
     ] = False,
     spark: SparkFlags = DEFAULT_SPARK,
-    log_format: Annotated[
-        Literal["text", "json"] | None, typer.Option(help="How log lines look.")
-    ] = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Run the rules when they are due, one run at a time, until it is told to stop.
 

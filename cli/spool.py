@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.producers.outbox import inspect
@@ -32,14 +32,8 @@ SealFlag = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Look into a spool of pushes, or send it.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    for command in (show, send):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="spool")
+    about = "Look into a spool of pushes, or send it."
+    add_group(app, "spool", about, show, send)
 
 
 def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
@@ -45,7 +45,7 @@ SpoolDir = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(submit))
+    add_commands(app, submit)
 
 
 def submit(

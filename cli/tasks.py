@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_level, complete_state, complete_task
-from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group
 from pushlane.cli.parsing import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
 from pushlane.cli.processes import resting_text, slow_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
@@ -57,19 +56,10 @@ _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.
 
 
 def register(app: typer.Typer) -> None:
-    one = typer.Typer(help="Look at one task.", no_args_is_help=True, rich_markup_mode=None)
-    one.callback()(_task)
-    one.command("show")(with_flags(show))
-    app.command()(with_flags(tasks))
-    app.add_typer(one, name="task")
-    for command in (pause, resume, cancel, promote, demote):
-        app.command()(with_flags(command))
-    app.command(context_settings=_NEGATIVES)(with_flags(quota))
-    app.command(context_settings=_NEGATIVES)(with_flags(levels))
-
-
-def _task() -> None:
-    """Look at one task."""
+    add_commands(app, tasks)
+    add_group(app, "task", "Look at one task.", show)
+    add_commands(app, pause, resume, cancel, promote, demote)
+    add_commands(app, quota, levels, context_settings=_NEGATIVES)
 
 
 def tasks(
@@ -182,7 +172,7 @@ def resume(flags: Flags, task: TaskId) -> None:
 def cancel(
     flags: Flags,
     task: TaskId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesFlag = False,
 ) -> None:
     """End a task; what it has not sent is never sent."""
     settings = flags.settings()
@@ -287,15 +277,9 @@ def _shares(weights: Weights) -> dict[Level, dict[str, float]]:
 
 def _confirm_cancel(view: TaskView) -> None:
     task = view.task
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"cancelling task {task.id} cannot be undone and there is no terminal to ask on; "
-            "add --yes"
-        )
     name = f" {task.name!r}" if task.name else ""
     question = f"Cancel task {task.id}{name}? {_unsent(view).capitalize()} will not go out."
-    if not typer.confirm(question, err=True):
-        raise UserError(f"task {task.id} is not cancelled")
+    confirm(f"cancelling task {task.id}", question, f"task {task.id} is not cancelled")
 
 
 def _unsent(view: TaskView) -> str:
