@@ -5,6 +5,7 @@ Adds to the library's Dispatcher what a program needs: signals, logs, a metrics 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import sys
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
-from pushlane.cli.workers import WorkerPool, run_workers
+from pushlane.cli.workers import WorkerPool
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.lanes.backend import connect
@@ -77,7 +78,7 @@ def dispatch(
     set_up_logs(settings.log_format)
     if workers > 1:
         pool = WorkerPool(workers, chosen.given, metrics_host, metrics_port, drain, retry_timeouts)
-        raise typer.Exit(run_workers(pool))
+        raise typer.Exit(asyncio.run(pool.run()))
     registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
     uvloop.run(_dispatch(settings, registry, drain, retry_timeouts, with_parent))
 

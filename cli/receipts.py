@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
@@ -38,8 +39,7 @@ def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag 
     time, or Unix seconds or milliseconds. The same event again counts once.
     """
     settings = flags.settings()
-    skipped = _Skipped(str(file))
-    refused = skipped if bad_rows == "skip" else None
+    refused = _tell_skipped(str(file)) if bad_rows == "skip" else None
     with _opened(file) as stream:
         result = on_backend(
             settings, lambda backend: record_lines(backend, settings, stream, str(file), refused)
@@ -52,17 +52,15 @@ def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag 
         note(f"{result.rejected:,} lines left out")
 
 
-class _Skipped:
-    """Shows the first lines that were left out."""
+def _tell_skipped(name: str) -> Callable[[int, str], None]:
+    """Return what shows the first lines that were left out."""
+    shown = itertools.count()
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._shown = 0
+    def tell(number: int, why: str) -> None:
+        if next(shown) < _SHOWN:
+            note(f"{name}:{number}: {why}")
 
-    def __call__(self, number: int, why: str) -> None:
-        if self._shown < _SHOWN:
-            self._shown += 1
-            note(f"{self._name}:{number}: {why}")
+    return tell
 
 
 @contextlib.contextmanager

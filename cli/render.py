@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,19 +21,17 @@ _WIDE = 100
 _LEAST_ELASTIC = 6
 
 
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """A heading, and the behaviour of its cells when the terminal is narrow.
 
     The elastic column is cut with an ellipsis; one with `from_width` is left out below it.
     """
 
-    def __init__(
-        self, heading: str, *, number: bool = False, elastic: bool = False, from_width: int = 0
-    ) -> None:
-        self.heading = heading
-        self.number = number
-        self.elastic = elastic
-        self.from_width = from_width
+    heading: str = field(kw_only=False)
+    number: bool = False
+    elastic: bool = False
+    from_width: int = 0
 
 
 def print_json(value: Any) -> None:

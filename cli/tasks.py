@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -10,7 +11,14 @@ from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_level, complete_state, complete_task
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group
-from pushlane.cli.parsing import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
+from pushlane.cli.parsing import (
+    SCHEDULED,
+    STATES,
+    parse_level,
+    parse_word,
+    pushes_text,
+    shown_state,
+)
 from pushlane.cli.processes import resting_text, slow_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
@@ -78,7 +86,7 @@ def tasks(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
-    words = [parse_state(word) for word in state or []]
+    words = [parse_word(word, "state", STATES) for word in state or []]
     query = TaskQuery(
         _states(words, show_all), find, app, None if level is None else parse_level(level)
     )
@@ -203,14 +211,7 @@ def promote(
     ] = None,
 ) -> None:
     """Move a task to another level, on a lane of its own; its backlog follows."""
-    level = None if to is None else parse_level(to)
-
-    async def apply(backend: Backend) -> Task:
-        target = level or _ONE_UP[(await backend.registry.get(task)).level]
-        return await backend.promote(task, target)
-
-    changed = on_backend(flags.settings(), apply)
-    note(f"task {changed.id} is {changed.level}")
+    _move(flags, task, to, _ONE_UP, lambda backend, level: backend.promote(task, level))
 
 
 def demote(
@@ -226,11 +227,26 @@ def demote(
     ] = None,
 ) -> None:
     """Move a task to a lower level; it keeps its lane, and its backlog follows."""
+    _move(
+        flags,
+        task,
+        to,
+        _ONE_DOWN,
+        lambda backend, level: backend.registry.change(task, task_transitions.demote(level)),
+    )
+
+
+def _move(
+    flags: Flags,
+    task: str,
+    to: str | None,
+    nearest: Mapping[Level, Level],
+    move: Callable[[Backend, Level], Awaitable[Task]],
+) -> None:
     level = None if to is None else parse_level(to)
 
     async def apply(backend: Backend) -> Task:
-        target = level or _ONE_DOWN[(await backend.registry.get(task)).level]
-        return await backend.registry.change(task, task_transitions.demote(target))
+        return await move(backend, level or nearest[(await backend.registry.get(task)).level])
 
     changed = on_backend(flags.settings(), apply)
     note(f"task {changed.id} is {changed.level}")
