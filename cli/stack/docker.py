@@ -48,7 +48,7 @@ def _has_image(image: str, on_step: OnStep) -> bool:
 
 
 class DockerWay:
-    """The stack in containers; see `control`."""
+    """The stack in containers; see `cli.stack`."""
 
     name = "docker"
 

@@ -16,7 +16,7 @@ from pushlane.cli.stack.values import ENVIRONMENT, HOST, OnStep, Ports, conf_lin
 
 
 class LocalWay(Processes):
-    """The stack as processes; see `control`.
+    """The stack as processes; see `cli.stack`.
 
     Services listen at `bind` and give `HOST` as the broker's address: another one is for whoever
     puts a proxy between. `broker_settings` are lines for standalone.conf.

@@ -16,7 +16,6 @@ import pytest
 from pushlane.cli import stack
 from pushlane.cli.stack import (
     Ports,
-    control,
     docker,
     free_ports,
     health,
@@ -121,7 +120,7 @@ class TestUp:
         def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(control.health, "wait_until", interrupt)
+        monkeypatch.setattr(health, "wait_until", interrupt)
         with pytest.raises(KeyboardInterrupt):
             up(cache)
         ours = Processes(cache / "run")
