@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from pushlane.cli.alerts_view import (
-    COLUMNS,
-    FOUND_COLUMNS,
-    found_rows,
-    group_fields,
-    look_line,
-    rule_json,
-    rule_row,
-)
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_group
-from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
+from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.cli.signals import stop_on_signals
+from pushlane.cli.times import time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task_transitions import now_ms
@@ -30,10 +21,27 @@ from pushlane.producers.times import parse_age
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
     from pushlane.pipeline.alerts.alert_store import AlertStore
-    from pushlane.pipeline.alerts.firing import AlertState
+    from pushlane.pipeline.alerts.firing import AlertGroup, AlertState
+    from pushlane.pipeline.alerts.measure import Measured
     from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
+_COLUMNS = (
+    Column("NAME", elastic=True),
+    Column("METRIC"),
+    Column("WHEN"),
+    Column("BY", elastic=True),
+    Column("WHERE", elastic=True),
+    Column("WINDOW", number=True),
+    Column("TO", elastic=True),
+)
+_FOUND_COLUMNS = (
+    Column("GROUP", elastic=True),
+    Column("VALUE", number=True),
+    Column("BEFORE", number=True),
+    Column("RECEIPTS", number=True),
+    Column("ALARMING"),
+)
 T = TypeVar("T")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The alert's name.")]
 
@@ -98,9 +106,9 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List all alerts."""
     rules = _in_store(flags, lambda store: store.rules())
     if as_json:
-        print_json([rule_json(rule) for rule in rules])
+        print_json([_rule_json(rule) for rule in rules])
     elif rules:
-        print_table(COLUMNS, (rule_row(rule) for rule in rules))
+        print_table(_COLUMNS, (_rule_row(rule) for rule in rules))
     else:
         note("no alerts; `pushlane alerts add --help` says how to make one")
 
@@ -113,10 +121,10 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
 
     rule, groups = _in_store(flags, load)
     if as_json:
-        print_json({**rule_json(rule), "groups": groups})
+        print_json({**_rule_json(rule), "groups": groups})
     else:
-        fields = ((key, str(value)) for key, value in rule_json(rule).items())
-        print_fields([*fields, *group_fields(groups)])
+        fields = ((key, str(value)) for key, value in _rule_json(rule).items())
+        print_fields([*fields, *_group_fields(groups)])
 
 
 def remove(flags: Flags, name: Name) -> None:
@@ -141,10 +149,10 @@ def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: 
     rule, lag = on_backend(settings, look)
     found = measure(root, rule, now_ms(), lag)
     if as_json:
-        print_json(found_rows(rule, found))
+        print_json(_found_rows(rule, found))
     elif found:
-        cells = ([str(cell) for cell in row.values()] for row in found_rows(rule, found))
-        print_table(FOUND_COLUMNS, cells)
+        cells = ([str(cell) for cell in row.values()] for row in _found_rows(rule, found))
+        print_table(_FOUND_COLUMNS, cells)
     else:
         note("there are no receipts of this kind in the last two windows")
 
@@ -182,12 +190,67 @@ def run(
 
 
 def _say(looks: list[AlertCheck]) -> None:
+    """Say what was told, and what went wrong. Of a webhook only its host is shown."""
     for look in looks:
-        for line in look_line(look):
-            note(line)
+        for message in look.told:
+            note(f"told {look.rule.host}: {message.text}")
+        if look.problem:
+            note(f"alert {look.rule.name}: {look.problem}")
 
 
 def _in_store(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
     with pipeline_extra():
         from pushlane.pipeline.alerts.alert_store import AlertStore
     return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.documents)))
+
+
+def _rule_row(rule: AlertRule) -> list[str]:
+    where = " ".join(rule.where)
+    window = f"{rule.window_s // 60} min"
+    return [rule.name, rule.metric.value, str(rule.when), rule.by, where, window, rule.host]
+
+
+def _rule_json(rule: AlertRule) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "metric": rule.metric.value,
+        "when": str(rule.when),
+        "by": rule.by,
+        "where": list(rule.where),
+        "window_s": rule.window_s,
+        "for_s": rule.for_s,
+        "at_least": rule.at_least,
+        "remind_s": rule.remind_s,
+        "to": rule.host,
+    }
+
+
+def _group_fields(groups: Mapping[str, AlertGroup]) -> list[tuple[str, str]]:
+    """Return since when each group is alarming, and whether that was told."""
+    return [(f"group {name}", _group_text(group)) for name, group in sorted(groups.items())]
+
+
+def _group_text(group: AlertGroup) -> str:
+    since = f"alarming since {time_text(group.since_ms)}"
+    if group.pending:
+        return f"{since}; {group.pending.status} is still to be told"
+    return (
+        f"{since}; told {time_text(group.told_at_ms)}" if group.told else f"{since}; not told yet"
+    )
+
+
+def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
+    """Return what was measured, the alarming groups first."""
+    from pushlane.pipeline.alerts.firing import is_alarming
+
+    rows = [
+        {
+            "group": ", ".join(map(str, key)) or "all",
+            "value": round(each.value, 4),
+            "before": "-" if each.before is None else round(each.before, 4),
+            "receipts": each.n,
+            "alarming": "yes" if is_alarming(rule, each) else "no",
+        }
+        for key, each in found.items()
+    ]
+    return sorted(rows, key=lambda row: (row["alarming"] == "no", str(row["group"])))

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, UserError

@@ -1,22 +1,28 @@
 """The options that every command takes, and groups of options as dataclasses.
 
-`with_flags` adds them to a command, so that none has to repeat them, and reports its errors.
+`with_flags` adds them to a command, so that none has to repeat them, and reports its errors; most
+commands then do one piece of work on the backend that these options name.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar, get_type_hints
 
 import typer
 
 from pushlane.cli.errors import errors_told
 from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
+
+if TYPE_CHECKING:
+    from pushlane.lanes.backend import Backend
+
+T = TypeVar("T")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
@@ -41,6 +47,19 @@ class Flags:
     def origins(self) -> dict[str, str]:
         """Return where each setting came from."""
         return settings.origins(self.settings(), self.given)
+
+
+def on_backend(settings: Settings, work: Callable[[Backend], Awaitable[T]]) -> T:
+    """Open a backend, do the work on it, close it, and return the work's result."""
+    import asyncio
+
+    from pushlane.lanes import backend
+
+    async def session() -> T:
+        async with backend.connect(settings) as opened:
+            return await work(opened)
+
+    return asyncio.run(session())
 
 
 def add_commands(app: typer.Typer, *commands: Callable[..., None], **options: Any) -> None:

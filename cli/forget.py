@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, YesFlag, add_commands
+from pushlane.cli.flags import Flags, YesFlag, add_commands, on_backend
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UserError

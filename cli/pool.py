@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, pool_lanes

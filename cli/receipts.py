@@ -12,9 +12,8 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, add_group
+from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput
 from pushlane.producers.events.json_lines import record_lines

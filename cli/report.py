@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pushlane.cli import report_view
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput, UnknownTask, Unreachable
 from pushlane.lanes.settings import Settings

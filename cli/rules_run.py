@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note, pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, LogFormat
+from pushlane.cli.flags import Flags, JsonFlag, LogFormat, on_backend
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
+from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend, connect
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
     from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
+    from pushlane.pipeline.rules.rule_store import RuleStore
+
+T = TypeVar("T")
 
 
 def run(
@@ -93,10 +97,15 @@ def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> S
     return SparkExpander(settings, spark.master or MASTER, spark.memory or MEMORY, options, bar)
 
 
-def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
-    from pushlane.pipeline.rules.rule_store import RuleStore
+def in_store(settings: Settings, work: Callable[[RuleStore], Awaitable[T]]) -> T:
+    """Open the store of rules, do the work on it, close it, and return the work's result."""
+    with pipeline_extra():
+        from pushlane.pipeline.rules.rule_store import RuleStore
+    return on_backend(settings, lambda backend: work(RuleStore(backend.documents)))
 
-    page = on_backend(settings, lambda backend: RuleStore(backend.documents).record(name))
+
+def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
+    page = in_store(settings, lambda store: store.record(name))
     counts = asyncio.run(expander.count(page.rule))
     if as_json:
         print_json(counts)
@@ -129,7 +138,6 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
 
 
 def _say(rule: str, run: Run, as_json: bool) -> None:
-    from pushlane.cli.rules_view import run_json
     from pushlane.pipeline.rules.history import RunState
 
     if as_json:

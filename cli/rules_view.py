@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column
 from pushlane.cli.times import time_text
-from pushlane.pipeline.rules.due_runs import next_due_ms
-from pushlane.pipeline.rules.history import Run, iso_utc, run_key
-from pushlane.pipeline.rules.rule_store import RuleRecord
+
+if TYPE_CHECKING:
+    from pushlane.pipeline.rules.history import Run
+    from pushlane.pipeline.rules.rule_store import RuleRecord
 
 RULE_COLUMNS = (
     Column("NAME", elastic=True),
@@ -36,7 +37,7 @@ def rule_row(page: RuleRecord) -> tuple[str, ...]:
         rule.name,
         rule.cron,
         rule.zone,
-        time_text(next_due_ms(rule, page.history) or 0),
+        time_text(_next_ms(page) or 0),
         time_text(last.at_ms if last else 0),
         _state(page),
     )
@@ -44,7 +45,7 @@ def rule_row(page: RuleRecord) -> tuple[str, ...]:
 
 def rule_json(page: RuleRecord) -> dict[str, Any]:
     last = _last(page)
-    next_ms = next_due_ms(page.rule, page.history)
+    next_ms = _next_ms(page)
     return {
         **page.rule.shown(),
         "next_at_ms": next_ms,
@@ -80,6 +81,8 @@ def run_row(rule: str, run: Run) -> tuple[str, ...]:
 
 
 def run_json(rule: str, run: Run) -> dict[str, Any]:
+    from pushlane.pipeline.rules.history import iso_utc, run_key
+
     shown = run.model_dump(mode="json", exclude={"rule"})
     return {"rule": rule, "key": run_key(rule, run.at_ms), "at": iso_utc(run.at_ms), **shown}
 
@@ -109,9 +112,15 @@ def _budget(page: RuleRecord, now_ms: int) -> str:
     return f"a run {run}, a day {pushes_text(rule.budget_day)} ({spent:,} used up today)"
 
 
+def _next_ms(page: RuleRecord) -> int | None:
+    from pushlane.pipeline.rules.due_runs import next_due_ms
+
+    return next_due_ms(page.rule, page.history)
+
+
 def _next(page: RuleRecord) -> list[int]:
     times: list[int] = []
-    at_ms = next_due_ms(page.rule, page.history)
+    at_ms = _next_ms(page)
     while at_ms is not None and len(times) < _NEXT:
         times.append(at_ms)
         at_ms = page.rule.schedule.first_after(at_ms)
@@ -120,6 +129,6 @@ def _next(page: RuleRecord) -> list[int]:
 
 def changed_text(page: RuleRecord, verb: str) -> str:
     """Return what a command on a rule has done, and when the rule runs next."""
-    next_ms = next_due_ms(page.rule, page.history)
+    next_ms = _next_ms(page)
     due = f"; it runs next at {time_text(next_ms)}" if next_ms else "; it is paused"
     return f"rule {page.rule.name} is {verb}{due}"

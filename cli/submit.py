@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, add_commands
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json

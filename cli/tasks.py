@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_level, complete_state, complete_task
 from pushlane.cli.errors import confirm, note
-from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, on_backend
 from pushlane.cli.parsing import (
     SCHEDULED,
     STATES,
