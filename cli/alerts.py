@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
-_COLUMNS = (
-    Column("NAME", elastic=True),
-    Column("METRIC"),
-    Column("WHEN"),
-    Column("BY", elastic=True),
-    Column("WHERE", elastic=True),
-    Column("WINDOW", number=True),
-    Column("TO", elastic=True),
+_COLUMNS: tuple[Column[AlertRule], ...] = (
+    Column("NAME", lambda rule: rule.name, elastic=True),
+    Column("METRIC", lambda rule: rule.metric.value),
+    Column("WHEN", lambda rule: str(rule.when)),
+    Column("BY", lambda rule: rule.by, elastic=True),
+    Column("WHERE", lambda rule: " ".join(rule.where), elastic=True),
+    Column("WINDOW", lambda rule: f"{rule.window_s // 60} min", number=True),
+    Column("TO", lambda rule: rule.host, elastic=True),
 )
-_FOUND_COLUMNS = (
-    Column("GROUP", elastic=True),
-    Column("VALUE", number=True),
-    Column("BEFORE", number=True),
-    Column("RECEIPTS", number=True),
-    Column("ALARMING"),
+_FOUND_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("GROUP", lambda row: row["group"], elastic=True),
+    Column("VALUE", lambda row: str(row["value"]), number=True),
+    Column("BEFORE", lambda row: str(row["before"]), number=True),
+    Column("RECEIPTS", lambda row: str(row["receipts"]), number=True),
+    Column("ALARMING", lambda row: row["alarming"]),
 )
 T = TypeVar("T")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The alert's name.")]
@@ -108,7 +108,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json([_rule_json(rule) for rule in rules])
     elif rules:
-        print_table(_COLUMNS, (_rule_row(rule) for rule in rules))
+        print_table(_COLUMNS, rules)
     else:
         note("no alerts; `pushlane alerts add --help` says how to make one")
 
@@ -151,8 +151,7 @@ def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: 
     if as_json:
         print_json(_found_rows(rule, found))
     elif found:
-        cells = ([str(cell) for cell in row.values()] for row in _found_rows(rule, found))
-        print_table(_FOUND_COLUMNS, cells)
+        print_table(_FOUND_COLUMNS, _found_rows(rule, found))
     else:
         note("there are no receipts of this kind in the last two windows")
 
@@ -202,12 +201,6 @@ def _in_store(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
     with pipeline_extra():
         from pushlane.pipeline.alerts.alert_store import AlertStore
     return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.documents)))
-
-
-def _rule_row(rule: AlertRule) -> list[str]:
-    where = " ".join(rule.where)
-    window = f"{rule.window_s // 60} min"
-    return [rule.name, rule.metric.value, str(rule.when), rule.by, where, window, rule.host]
 
 
 def _rule_json(rule: AlertRule) -> dict[str, Any]:

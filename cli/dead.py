@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pushlane.cli.completion import complete_task
-from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
+from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, shown_json
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
 from pushlane.cli.render import print_fields, print_json, print_table
@@ -130,7 +130,7 @@ def list_(
     if wants_json:
         print_json([as_json(one) for one in shown])
     elif shown:
-        print_table(COLUMNS, (as_row(one, now_ms()) for one in shown))
+        print_table(COLUMNS, shown)
     if not dead:
         note("no dead pushes fit" if wanted.is_given else "none is dead")
     if len(dead) > len(shown):
@@ -157,11 +157,7 @@ def show(
         print_fields(as_fields(dead, reveal))
 
 
-def retry(
-    flags: Flags,
-    wanted: _Choice,
-    wants_json: JsonFlag = False,
-) -> None:
+def retry(flags: Flags, wanted: _Choice, wants_json: JsonFlag = False) -> None:
     """Send dead pushes again, in a new task for each of their tasks; print the new tasks' ids."""
     wanted.refuse_unbounded("retry")
 

@@ -13,14 +13,15 @@ from pushlane.cli.render import Column
 from pushlane.cli.times import age_text, time_text
 from pushlane.lanes.errors import MalformedPush, UnknownFormat
 from pushlane.lanes.push import DeadPush, Push, decode
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.dead import NO_TASK, push_id
 
-COLUMNS = (
-    Column("PUSH"),
-    Column("TASK", from_width=100),
-    Column("ATTEMPT", number=True),
-    Column("DIED", number=True),
-    Column("REASON", elastic=True),
+COLUMNS: tuple[Column[DeadPush], ...] = (
+    Column("PUSH", push_id),
+    Column("TASK", lambda dead: dead.task_id or NO_TASK, from_width=100),
+    Column("ATTEMPT", lambda dead: str(dead.attempt), number=True),
+    Column("DIED", lambda dead: age_text(dead.died_at_ms, now_ms()), number=True),
+    Column("REASON", lambda dead: dead.reason, elastic=True),
 )
 _HIDDEN = "hidden; --reveal shows it"
 
@@ -34,12 +35,6 @@ def as_json(dead: DeadPush) -> dict[str, Any]:
         "reason": dead.reason,
         "died_at_ms": dead.died_at_ms,
     }
-
-
-def as_row(dead: DeadPush, now_ms: int) -> list[str]:
-    """Return a cell for each of COLUMNS."""
-    died = age_text(dead.died_at_ms, now_ms)
-    return [push_id(dead), dead.task_id or NO_TASK, str(dead.attempt), died, dead.reason]
 
 
 def shown_json(dead: DeadPush, reveal: bool) -> dict[str, Any]:

@@ -74,11 +74,7 @@ def run(
         run(settings, options, stop)
 
 
-def compact(
-    flags: Flags,
-    spark: SparkFlags = DEFAULT_SPARK,
-    as_json: JsonFlag = False,
-) -> None:
+def compact(flags: Flags, spark: SparkFlags = DEFAULT_SPARK, as_json: JsonFlag = False) -> None:
     """Merge small files, roll up old counts, amend rows by clicks, remove what is too old.
 
     Sampled batches get all their rows back first. A job that runs does all this when it is idle.

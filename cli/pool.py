@@ -17,7 +17,11 @@ from pushlane.lanes.pool import pool_size, set_pool_size
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import ACTIVE_STATES
 
-_COLUMNS = (Column("LANE"), Column("LEFT", number=True), Column("TASKS", number=True))
+_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("LANE", lambda one: one["lane"]),
+    Column("LEFT", lambda one: f"{one['left']:,}", number=True),
+    Column("TASKS", lambda one: str(one["tasks"]), number=True),
+)
 _AT_ONCE = 32
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 
@@ -46,9 +50,7 @@ def pool(
     if as_json:
         print_json({"lanes": size, "shared": found})
     else:
-        print_table(
-            _COLUMNS, ([one["lane"], f"{one['left']:,}", str(one["tasks"])] for one in found)
-        )
+        print_table(_COLUMNS, found)
     if lanes is not None:
         note(f"low tasks that come from now on share {size} lanes")
     if beyond := [one["lane"] for one in found[size:]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import typer
@@ -19,16 +19,18 @@ from rich.cells import cell_len, set_cell_size
 _PIPED_WIDTH = 240
 _WIDE = 100
 _LEAST_ELASTIC = 6
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A heading, and the behaviour of its cells when the terminal is narrow.
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A heading, the cell of an item, and what becomes of both when the terminal is narrow.
 
     The elastic column is cut with an ellipsis; one with `from_width` is left out below it.
     """
 
-    heading: str = field(kw_only=False)
+    heading: str
+    cell: Callable[[T], str]
     number: bool = False
     elastic: bool = False
     from_width: int = 0
@@ -40,13 +42,12 @@ def print_json(value: Any) -> None:
     typer.echo(encoded.decode())
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their headings, no wider than the terminal, if there is one."""
+def print_table(columns: Sequence[Column[T]], items: Iterable[T]) -> None:
+    """Print a row for each item under the headings, no wider than the terminal, if there is one."""
     is_terminal = sys.stdout.isatty()
     total = shutil.get_terminal_size().columns if is_terminal else _PIPED_WIDTH
-    shown = [column.from_width <= total for column in columns]
-    kept = _only(columns, shown)
-    cells = [[_plain(cell) for cell in _only(row, shown)] for row in rows]
+    kept = [column for column in columns if column.from_width <= total]
+    cells = [[_plain(column.cell(item)) for column in kept] for item in items]
     gap = 1 if total < _WIDE else 2
     widths = _widths(kept, cells, total, gap)
     heading = _line(kept, widths, [column.heading for column in kept], gap)
@@ -56,11 +57,11 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         typer.echo(_line(kept, widths, row, gap))
 
 
-def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], gap: int) -> str:
+def _line(columns: Sequence[Column[T]], widths: Sequence[int], row: Sequence[str], gap: int) -> str:
     return (" " * gap).join(map(_fitted, columns, row, widths)).rstrip()
 
 
-def _fitted(column: Column, text: str, width: int) -> str:
+def _fitted(column: Column[T], text: str, width: int) -> str:
     """Cut or fill the text to so many columns of a terminal, whatever it is written in."""
     length = cell_len(text)
     if length > width:
@@ -83,7 +84,7 @@ def _plain(text: str) -> str:
 
 
 def _widths(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], total: int, gap: int
+    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], total: int, gap: int
 ) -> list[int]:
     """Return the width of each column; elastic ones share what the others leave."""
     needed = [
@@ -100,7 +101,3 @@ def _widths(
     while sum(widths) + gap * (len(widths) - 1) > total and max(widths) > 1:
         widths[widths.index(max(widths))] -= 1
     return widths
-
-
-def _only(items: Sequence[Any], shown: Sequence[bool]) -> list[Any]:
-    return [item for item, kept in zip(items, shown, strict=True) if kept]

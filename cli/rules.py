@@ -24,9 +24,7 @@ from pushlane.cli.rules_view import (
     changed_text,
     rule_fields,
     rule_json,
-    rule_row,
     run_json,
-    run_row,
 )
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.task_transitions import now_ms
@@ -158,7 +156,7 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json([rule_json(page) for page in pages])
     elif pages:
-        print_table(RULE_COLUMNS, (rule_row(page) for page in pages))
+        print_table(RULE_COLUMNS, pages)
     else:
         note("no rules; save one with: pushlane rules add")
 
@@ -184,12 +182,12 @@ def history(
         return await store.records() if rule is None else [await store.record(rule)]
 
     pages = rules_run.in_store(flags.settings(), load)
-    runs = [(run.at_ms, page.rule.name, run) for page in pages for run in page.history.runs]
-    latest = sorted(runs, key=lambda one: one[:2])[-limit:]
+    runs = [(page.rule.name, run) for page in pages for run in page.history.runs]
+    latest = sorted(runs, key=lambda one: (one[1].at_ms, one[0]))[-limit:]
     if as_json:
-        print_json([run_json(name, run) for _, name, run in latest])
+        print_json([run_json(name, run) for name, run in latest])
     elif latest:
-        print_table(RUN_COLUMNS, (run_row(name, run) for _, name, run in latest))
+        print_table(RUN_COLUMNS, latest)
     else:
         note("no runs yet")
 

@@ -100,7 +100,7 @@ def tasks(
     if as_json:
         print_json([view.as_json() for view in views])
     elif views:
-        print_table(COLUMNS, (view.as_row() for view in views))
+        print_table(COLUMNS, views)
     else:
         is_chosen = state or find or app or level
         note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
@@ -176,11 +176,7 @@ def resume(flags: Flags, task: TaskId) -> None:
     note(f"task {changed.id} is {shown_state(changed, now_ms())}")
 
 
-def cancel(
-    flags: Flags,
-    task: TaskId,
-    yes: YesFlag = False,
-) -> None:
+def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
     """End a task; what it has not sent is never sent."""
     settings = flags.settings()
 
