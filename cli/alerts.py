@@ -10,9 +10,8 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
-from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
-from pushlane.cli.times import time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.task_transitions import now_ms

@@ -17,9 +17,8 @@ import typer
 
 from pushlane.cli.errors import note, pipeline_extra
 from pushlane.cli.flags import Flags, JsonFlag, add_group
-from pushlane.cli.render import print_fields, print_json
+from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.cli.times import age_text, time_text
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
 

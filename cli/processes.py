@@ -10,8 +10,7 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
-from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.cli.times import age_text, time_text
+from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.formats import min_format, set_min_format
 from pushlane.lanes.presence import Process, Resting

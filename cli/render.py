@@ -1,5 +1,7 @@
 """Prints results: a table for people, one JSON document for programs, and nothing else on stdout.
 
+People get times as an age, or with their offset.
+
 Progress and remarks belong on stderr (`cli.errors.note`).
 """
 
@@ -10,11 +12,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import typer
 from rich.cells import cell_len, set_cell_size
+
+from pushlane.producers.times import UNIT_S
 
 _PIPED_WIDTH = 240
 _WIDE = 100
@@ -101,3 +106,21 @@ def _widths(
     while sum(widths) + gap * (len(widths) - 1) > total and max(widths) > 1:
         widths[widths.index(max(widths))] -= 1
     return widths
+
+
+def age_text(since_ms: int, now_ms: int) -> str:
+    """Return the age in its largest unit: `5s`, `12m`, `3h`, `9d`; a dash for an unset time."""
+    if not since_ms:
+        return "-"
+    age_s = max(0, now_ms - since_ms) // 1000
+    for unit, unit_s in UNIT_S.items():
+        if age_s >= unit_s:
+            return f"{age_s // unit_s}{unit}"
+    return "0s"
+
+
+def time_text(at_ms: int) -> str:
+    """Return local time to the second, with its offset; a dash for an unset time."""
+    if not at_ms:
+        return "-"
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")

@@ -26,6 +26,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
+    from pushlane.pipeline.fanout.request import AudienceCounts
     from pushlane.pipeline.rules.expand import SparkExpander
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
@@ -53,12 +54,14 @@ def run(
     """
     settings = flags.settings()
     logging.getLogger("pushlane.rules").setLevel(logging.CRITICAL)  # its end is told as an error
+    if dry_run:
+        page = in_store(settings, lambda store: store.record(rule))
+        counts = say_counts(settings, page.rule, spark)
+        if as_json:
+            print_json(counts)
+        return
     with SubmitBar() as bar:
-        expander = _expander(settings, spark, bar)
-        if dry_run:
-            _count(settings, expander, rule, as_json)
-            return
-        ended = asyncio.run(_run(settings, expander, rule, at))
+        ended = asyncio.run(_run(settings, _expander(settings, spark, bar), rule, at))
     _say(rule, ended, as_json)
 
 
@@ -81,11 +84,16 @@ def serve(
     asyncio.run(_serve(settings, expander, once))
 
 
-def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> None:
-    """Say what a run of the rule would put on a lane now. Raises BadInput when it could not."""
+def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> AudienceCounts:
+    """Say what a run of the rule would put on a lane now, and return it.
+
+    Raises:
+        BadInput: it could put nothing there.
+    """
     with SubmitBar() as bar:
         counts = asyncio.run(_expander(settings, spark, bar).count(rule))
     note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
+    return counts
 
 
 def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> SparkExpander:
@@ -102,14 +110,6 @@ def in_store(settings: Settings, work: Callable[[RuleStore], Awaitable[T]]) -> T
     with pipeline_extra():
         from pushlane.pipeline.rules.rule_store import RuleStore
     return on_backend(settings, lambda backend: work(RuleStore(backend.documents)))
-
-
-def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
-    page = in_store(settings, lambda store: store.record(name))
-    counts = asyncio.run(expander.count(page.rule))
-    if as_json:
-        print_json(counts)
-    note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pushlane.cli.parsing import pushes_text
-from pushlane.cli.render import Column
-from pushlane.cli.times import time_text
+from pushlane.cli.render import Column, time_text
 
 if TYPE_CHECKING:
     from pushlane.pipeline.rules.history import Run

@@ -8,8 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.cli.parsing import SCHEDULED, shown_state
-from pushlane.cli.render import Column
-from pushlane.cli.times import age_text, time_text
+from pushlane.cli.render import Column, age_text, time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.task import DeliveryMode, Progress, Task, settled
@@ -145,9 +144,9 @@ def task_fields(task: Task) -> dict[str, Any]:
     return fields
 
 
-async def view_of(backend: Backend, task: Task) -> TaskView:
-    """Return the task with its progress."""
-    [view] = await views_of(backend, [task])
+async def view_of(backend: Backend, task_id: str) -> TaskView:
+    """Return a task with its progress. Raises UnknownTask."""
+    [view] = await views_of(backend, [await backend.registry.get(task_id)])
     return view
 
 

@@ -114,7 +114,7 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
 
     async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
-        return await _view(backend, task), await backend.presence.list()
+        return await view_of(backend, task), await backend.presence.list()
 
     view, processes = on_backend(flags.settings(), load)
     if as_json:
@@ -180,7 +180,7 @@ def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
     """End a task; what it has not sent is never sent."""
     settings = flags.settings()
 
-    view = on_backend(settings, lambda backend: _view(backend, task))
+    view = on_backend(settings, lambda backend: view_of(backend, task))
     task_transitions.cancel(view.task)  # refuse before anybody is asked
     if view.task.state is State.CANCELLED:
         note(f"task {view.task.id} is cancelled already")
@@ -267,10 +267,6 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     if words:
         return tuple(State.RUNNING if word == SCHEDULED else State(word) for word in words)
     return () if show_all else ACTIVE_STATES
-
-
-async def _view(backend: Backend, task_id: str) -> TaskView:
-    return await view_of(backend, await backend.registry.get(task_id))
 
 
 def _change(flags: Flags, task_id: str, edit: task_transitions.Edit) -> Task:
