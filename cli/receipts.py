@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
@@ -62,14 +62,10 @@ def _tell_skipped(name: str) -> Callable[[int, str], None]:
     return tell
 
 
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
     if str(file) == "-":
-        yield sys.stdin.buffer
-        return
+        return contextlib.nullcontext(sys.stdin.buffer)
     try:
-        stream = file.open("rb")
+        return file.open("rb")
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from error
-    with stream:
-        yield stream

@@ -50,7 +50,7 @@ def _run(out: Path, as_json: bool) -> None:
         print_json(result)
     else:
         print_report(Console(), result)
-    if result.lost:
+    if result["lost"]:
         raise typer.Exit(1)
 
 

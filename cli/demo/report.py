@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,31 +15,13 @@ from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
 from pushlane.lanes.task import Level, Weights
 
 
-@dataclass(frozen=True)
-class DemoReport:
-    """Shares are fractions of 1; times are seconds after the late task was handed in.
+def report(played: Played, plot: str | None) -> dict[str, Any]:
+    """Return the figures by name.
 
-    `queue_per_level_is_at_least` says that the rival was stopped before its late task came first
-    through: its figures are then the time that was waited.
+    Shares are fractions of 1; times are seconds after the late task was handed in.
+    `queue_per_level_is_at_least` says that the rival was stopped before its late task came through:
+    its figures are then the time that was waited.
     """
-
-    share: dict[str, float]
-    entitled: dict[str, float]
-    late_first_push_s: float
-    late_completion_s: float
-    queue_per_level_first_push_s: float
-    queue_per_level_completion_s: float
-    queue_per_level_is_at_least: bool
-    quota_share_before: float
-    quota_share_after: float
-    rate_per_s: float
-    submitted: int
-    lost: int
-    duplicates: int
-    plot: str | None
-
-
-def report(played: Played, plot: str | None) -> DemoReport:
     webhook, rival = played.webhook, played.rival
     measured = [arrival for arrival in webhook.arrivals if arrival.at_s <= played.stopped_at]
     levels = Counter(arrival.level for arrival in measured)
@@ -51,26 +33,26 @@ def report(played: Played, plot: str | None) -> DemoReport:
     arrived = [*webhook.arrivals, *played.rest.arrivals]
     distinct = {(arrival.task, arrival.seq) for arrival in arrived}
     submitted = sum(task.total or 0 for task in played.tasks.values())
-    return DemoReport(
-        share={level.value: round(levels[level] / len(measured), 4) for level in Level},
-        entitled=entitled(),
-        late_first_push_s=_after(played.late_at, webhook.first(late)),
-        late_completion_s=_after(played.late_at, webhook.last(late)),
-        queue_per_level_first_push_s=_after(played.rival_late_at, rival_first),
-        queue_per_level_completion_s=_after(played.rival_late_at, rival_last),
-        queue_per_level_is_at_least=not played.is_rival_through,
-        quota_share_before=_quota_share(
+    return {
+        "share": {level.value: round(levels[level] / len(measured), 4) for level in Level},
+        "entitled": entitled(),
+        "late_first_push_s": _after(played.late_at, webhook.first(late)),
+        "late_completion_s": _after(played.late_at, webhook.last(late)),
+        "queue_per_level_first_push_s": _after(played.rival_late_at, rival_first),
+        "queue_per_level_completion_s": _after(played.rival_late_at, rival_last),
+        "queue_per_level_is_at_least": not played.is_rival_through,
+        "quota_share_before": _quota_share(
             played, [arrival for arrival in measured if arrival.at_s < played.quota_at]
         ),
-        quota_share_after=_quota_share(
+        "quota_share_after": _quota_share(
             played, [arrival for arrival in measured if arrival.at_s >= played.quota_at]
         ),
-        rate_per_s=round(len(measured) / (played.stopped_at - played.started_at), 1),
-        submitted=submitted,
-        lost=submitted - len(distinct),
-        duplicates=len(arrived) - len(distinct),
-        plot=plot,
-    )
+        "rate_per_s": round(len(measured) / (played.stopped_at - played.started_at), 1),
+        "submitted": submitted,
+        "lost": submitted - len(distinct),
+        "duplicates": len(arrived) - len(distinct),
+        "plot": plot,
+    }
 
 
 def entitled() -> dict[str, float]:
@@ -89,35 +71,35 @@ def _after(start: float, end: float | None) -> float:
     return round((end or start) - start, 4)
 
 
-def print_report(console: Console, report: DemoReport) -> None:
+def print_report(console: Console, report: dict[str, Any]) -> None:
     table = Table(title="The demo, by the receivers' own logs", title_justify="left")
     table.add_column("figure")
     table.add_column("measured", justify="right")
     table.add_column("beside", justify="right")
-    for level, due in report.entitled.items():
-        table.add_row(f"share of {level}", f"{report.share[level]:.1%}", f"entitled {due:.0%}")
-    than = "> " if report.queue_per_level_is_at_least else ""
+    for level, due in report["entitled"].items():
+        table.add_row(f"share of {level}", f"{report['share'][level]:.1%}", f"entitled {due:.0%}")
+    than = "> " if report["queue_per_level_is_at_least"] else ""
     table.add_row(
         "late high task, first push",
-        f"{report.late_first_push_s:.3f} s",
-        f"one queue a level {than}{report.queue_per_level_first_push_s:.1f} s",
+        f"{report['late_first_push_s']:.3f} s",
+        f"one queue a level {than}{report['queue_per_level_first_push_s']:.1f} s",
     )
     table.add_row(
         "late high task, all 1,000",
-        f"{report.late_completion_s:.2f} s",
-        f"one queue a level {than}{report.queue_per_level_completion_s:.1f} s",
+        f"{report['late_completion_s']:.2f} s",
+        f"one queue a level {than}{report['queue_per_level_completion_s']:.1f} s",
     )
     table.add_row(
         f"{QUOTA_TASK}'s part of its level",
-        f"{report.quota_share_before:.0%} → {report.quota_share_after:.0%}",
+        f"{report['quota_share_before']:.0%} → {report['quota_share_after']:.0%}",
         f"quota 1 → {NEW_QUOTA}: 50% → 75%",
     )
-    rate = f"webhook {report.rate_per_s:,.0f}/s"
-    table.add_row("pushes submitted", f"{report.submitted:,}", rate)
-    table.add_row("lost", str(report.lost), "0")
-    table.add_row("duplicates", str(report.duplicates), "0")
+    rate = f"webhook {report['rate_per_s']:,.0f}/s"
+    table.add_row("pushes submitted", f"{report['submitted']:,}", rate)
+    table.add_row("lost", str(report["lost"]), "0")
+    table.add_row("duplicates", str(report["duplicates"]), "0")
     console.print(table)
-    if report.plot:
-        console.print(f"share over time: {report.plot}", soft_wrap=True)
+    if report["plot"]:
+        console.print(f"share over time: {report['plot']}", soft_wrap=True)
     else:
         console.print("no plot: pip install 'pushlane[demo]' for matplotlib")
