@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pushlane.cli.completion import complete_delivery, complete_level
-from pushlane.cli.parsing import parse_dedupe, parse_delivery, parse_level, parse_on_unknown
-from pushlane.lanes.task import DeliveryMode
+from pushlane.cli.parsing import parse_level, parse_word
+from pushlane.lanes.task import DeliveryMode, OnUnknown
 from pushlane.producers.task_options import read_options, sink_names
 
 
@@ -163,8 +163,13 @@ class TaskFlags:
             "attribute": tuple(self.attribute or ()),
             "sink": sink_names(self.sink),
             "address": tuple(self.address or ()),
-            "dedupe": parse_dedupe(self.dedupe) if self.dedupe else "",
-            "delivery": parse_delivery(self.delivery),
-            "on_unknown": parse_on_unknown(self.on_unknown) if self.on_unknown else None,
+            "dedupe": parse_word(self.dedupe, "dedupe", ["recipient"]) if self.dedupe else "",
+            "delivery": DeliveryMode(parse_word(self.delivery, "delivery", tuple(DeliveryMode))),
+            "on_unknown": self._on_unknown(),
         }
         return read_options({**vars(self), **read}, now_ms)
+
+    def _on_unknown(self) -> OnUnknown | None:
+        if not self.on_unknown:
+            return None
+        return OnUnknown(parse_word(self.on_unknown, "on-unknown", tuple(OnUnknown)))
