@@ -1,4 +1,4 @@
-"""Processes one batch: from rows that Spark has read to a manifest that makes them count.
+"""Processes one batch: from a range of the log to a manifest that makes its receipts count.
 
 All files are written under the name of the next manifest, so that a batch that is repeated replaces
 what was left. The log is told last. Whatever kills the process, the next one begins at the
@@ -11,20 +11,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch_reading import BatchReading, read_batch
 from pushlane.pipeline.receipts.dedup import Numbers, Seen, find_new, seen_rows
+from pushlane.pipeline.receipts.job_context import JobContext
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sample_rate import BatchTimer, SamplingMode, choose_mode
-from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileCounts, SampledBatch, StoreWriter
 from pushlane.pipeline.store.layout import local_uri
 
@@ -44,20 +42,10 @@ class BatchDone:
 
 
 class Batches:
-    """Publishes batches one by one; not for several threads at once."""
+    """Publishes batches one by one, the first from `initial` if the store has none yet."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        writer: StoreWriter,
-        log: SyncReceiptLog,
-        settings: Settings,
-        initial: list[str],
-    ) -> None:
-        self._spark = spark
-        self._writer = writer
-        self._log = log
-        self._settings = settings
+    def __init__(self, job: JobContext, initial: list[str]) -> None:
+        self._spark, self._writer, self._log, self._settings = job
         self._initial = initial
         self._seen = Seen()
         self._pace = BatchTimer()
@@ -67,31 +55,23 @@ class Batches:
         """Return how far the store has read the log."""
         return self._writer.state.positions or self._initial
 
-    def process(self, rows: DataFrame) -> BatchDone | None:
-        """Publish the rows that were read; return None if the store had them already.
-
-        Raises:
-            PipelineFailed: it does not begin where the store ends.
-        """
+    def read_next(self, most_bodies: int) -> BatchDone | None:
+        """Publish what follows in the log; return None if nothing does."""
         started_s = time.monotonic()
-        kept = rows.coalesce(self._parallelism).persist(StorageLevel.MEMORY_AND_DISK)
+        end = self._log.advance(self.positions, most_bodies)
+        if end == self.positions:
+            return None
+        rows = read_range(self._spark, self._settings, self.positions, end)
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            reading = read_batch(kept, now_ms())
-            if reading.ends(self.positions):
-                self._log.commit(self.positions)
-                return None
-            if not reading.starts(self.positions):
-                raise PipelineFailed(
-                    "Spark's checkpoint goes on elsewhere than the store: run the command again, "
-                    "which then begins at the store's last manifest"
-                )
-            return self._publish(kept, reading, started_s)
+            return self._publish(kept, read_batch(kept, now_ms()), end, started_s)
         finally:
             kept.unpersist()
 
-    def _publish(self, rows: DataFrame, reading: BatchReading, started_s: float) -> BatchDone:
+    def _publish(
+        self, rows: DataFrame, reading: BatchReading, end: list[str], started_s: float
+    ) -> BatchDone:
         name = self._writer.begin()
-        end = reading.after(self.positions)
         lag = self._log.lag(end)
         mode = choose_mode(self._settings, reading.receipts, self._pace.since_last_s(), lag)
         found, whole = find_new(reading.dedup_keys, self._seen, self._writer.store.files("seen"))
@@ -127,19 +107,24 @@ class Batches:
         self, receipts: DataFrame, reading: BatchReading, mode: SamplingMode, name: str
     ) -> None:
         """Write the tables in parallel: each alone leaves the machine idle between its steps."""
-        write = BatchFiles(self._writer, name)
-        work: list[Callable[[], None]] = [
-            lambda: write.detail(tables.detail(receipts, mode.rate, name)),
-            lambda: write.table("minutes", tables.minutes(receipts)),
-            lambda: write.table("latency", tables.latency(receipts)),
-        ]
+        counted = {"minutes": tables.minutes, "latency": tables.latency}
         if reading.has_attributes:
-            work.append(lambda: write.table("attributes", tables.attributes(receipts)))
+            counted["attributes"] = tables.attributes
         if reading.has_events:
-            work.append(lambda: write.table("events", tables.events(receipts)))
-        with ThreadPoolExecutor(len(work), "receipts-table") as pool:
-            for done in [pool.submit(each) for each in work]:
+            counted["events"] = tables.events
+        with ThreadPoolExecutor(len(counted) + 1, "receipts-table") as pool:
+            detail = tables.detail(receipts, mode.rate, name)
+            work = [pool.submit(write_detail, self._writer, detail)]
+            for table, make in counted.items():
+                work.append(pool.submit(self._write_table, table, make, receipts, name))
+            for done in work:
                 done.result()
+
+    def _write_table(
+        self, table: str, make: Callable[[DataFrame], DataFrame], receipts: DataFrame, name: str
+    ) -> None:
+        folder = self._writer.generation.table(table) / f"batch={name}"
+        make(receipts).coalesce(1).write.mode("append").parquet(local_uri(folder))
 
     def _interval(self, reading: BatchReading, end: list[str], mode: SamplingMode) -> SampledBatch:
         return SampledBatch(
@@ -152,10 +137,6 @@ class Batches:
             why=mode.why,
         )
 
-    @property
-    def _parallelism(self) -> int:
-        return self._spark.sparkContext.defaultParallelism
-
 
 def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
     """Return the ids of rows to leave out as a DataFrame; None if there are none, as usual."""
@@ -164,20 +145,7 @@ def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
     return spark.createDataFrame(pa.table({"row_id": row_ids}))
 
 
-class BatchFiles:
-    """Writes Spark's tables under the name of a batch, in one or two files each."""
-
-    def __init__(self, writer: StoreWriter, name: str) -> None:
-        self._generation = writer.generation
-        self._name = name
-
-    def detail(self, rows: DataFrame) -> None:
-        writer = rows.write.mode("append").partitionBy("day", "hour", "batch")
-        writer.parquet(self._path(self._generation.table("detail")))
-
-    def table(self, table: str, rows: DataFrame) -> None:
-        folder = self._generation.table(table) / f"batch={self._name}"
-        rows.coalesce(1).write.mode("append").parquet(self._path(folder))
-
-    def _path(self, folder: Path) -> str:
-        return local_uri(folder)
+def write_detail(writer: StoreWriter, rows: DataFrame) -> None:
+    """Write detail rows into the folders that their columns `day`, `hour` and `batch` name."""
+    folder = local_uri(writer.generation.table("detail"))
+    rows.write.mode("append").partitionBy("day", "hour", "batch").parquet(folder)

@@ -1,12 +1,10 @@
-"""Collects from a batch how far it read, which rows are receipts, and which bodies are unusable.
+"""Collects from a batch which rows are receipts, and which bodies are unusable.
 
-Only narrow columns are collected on the driver. They are checked against the position where the
-store says that the batch must begin.
+Only narrow columns are collected on the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,7 +23,6 @@ _COLUMNS = (
     "responded_at_ms",
     "partition",
     "position",
-    "until",
     "bytes",
     "why",
 )
@@ -33,14 +30,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class BatchReading:
-    """A summary of all that a batch has read.
-
-    `dedup_keys` tell receipts apart; each of `ranges` is a partition, its start and its end.
-    """
+    """A summary of all that a batch has read; `dedup_keys` tell receipts apart."""
 
     dedup_keys: pa.Table
     quarantined: pa.Table
-    ranges: list[tuple[int, str, str]]
     bodies: int
     min_ms: int
     max_ms: int
@@ -50,22 +43,6 @@ class BatchReading:
     @property
     def receipts(self) -> int:
         return int(self.dedup_keys.num_rows)
-
-    def starts(self, positions: Sequence[str]) -> bool:
-        """Return True if the batch begins at these positions."""
-        return all(positions[partition] == start for partition, start, _ in self.ranges)
-
-    def ends(self, positions: Sequence[str]) -> bool:
-        """Return True if the batch ends at these positions.
-
-        Then the store has it already: Spark may repeat a batch, which is then empty.
-        """
-        return all(positions[partition] == end for partition, _, end in self.ranges)
-
-    def after(self, positions: Sequence[str]) -> list[str]:
-        """Return the positions once the batch is published."""
-        ends = {partition: end for partition, _, end in self.ranges}
-        return [ends.get(place, position) for place, position in enumerate(positions)]
 
 
 def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
@@ -80,18 +57,12 @@ def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
     return BatchReading(
         dedup_keys=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
         quarantined=_quarantine(bad, now_ms),
-        ranges=_ranges(marks),
         bodies=int(pc.sum(marks["bytes"]).as_py() or 0),
         min_ms=span["min"] or 0,
         max_ms=span["max"] or 0,
         has_events=bool(kinds & {DISPLAYED, CLICKED}),
         has_attributes=bool(pc.any(receipts["has_attributes"]).as_py()),
     )
-
-
-def _ranges(marks: pa.Table) -> list[tuple[int, str, str]]:
-    columns = (marks[name].to_pylist() for name in ("partition", "position", "until"))
-    return list(zip(*columns, strict=True))
 
 
 def _quarantine(bad: pa.Table, now_ms: int) -> pa.Table:

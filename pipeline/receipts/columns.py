@@ -1,7 +1,7 @@
 """Turns bodies of the log into Arrow columns, without touching any row in Python.
 
 Besides receipts there are two other kinds of rows: a body that cannot be used, and a mark at the
-end of each range that was read, which says how far it went.
+end of each range that was read, which says how many bodies that had.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ ROWS = pa.schema(
         *RECEIPT_COLUMNS,
         ("partition", pa.int32()),
         ("position", pa.string()),
-        ("until", pa.string()),
         ("bytes", pa.int32()),
         ("why", pa.string()),
     ]
@@ -47,13 +46,13 @@ ROWS = pa.schema(
 """The columns of a row; `row_id` orders the rows of a batch in the same way at each reading.
 
 Receipts of a push that differ in `kind` are counted apart. A quarantined body has `position` (the
-start of its range, and its place after it), `bytes` and `why`. A mark has the `position` and
-`until` of its range, and in `bytes` how many bodies that had.
+start of its range, and its place after it), `bytes` and `why`. A mark has in `bytes` how many
+bodies its range had.
 """
 
 
 def rows_of(
-    partition: int, start: str, end: str, pages: Iterable[Sequence[bytes]]
+    partition: int, start: str, pages: Iterable[Sequence[bytes]]
 ) -> Iterator[pa.RecordBatch]:
     """Yield all bodies of a range as rows, one batch a page, and then the mark at its end."""
     bodies = 0
@@ -63,7 +62,7 @@ def rows_of(
         bodies += len(page)
         row += batch.num_rows
         yield batch
-    yield _sparse(kind=MARK, partition=partition, position=start, until=end, bytes=bodies)
+    yield _sparse(kind=MARK, partition=partition, bytes=bodies)
 
 
 def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
@@ -155,7 +154,6 @@ def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
         pa.array(batch.trace_ids, pa.string()) if batch.trace_ids else _texts("", count),
         _attributes(batch.attributes, count),
         no_number,
-        absent,
         absent,
         no_number,
         absent,
