@@ -59,12 +59,11 @@ def count(engine: Engine, query: Query, limit: int) -> CountRows:
     Raises:
         CorruptStore: a file cannot be read.
     """
-    source = counted(engine, query)
-    found = engine.rows(_sql(query, source.sql, limit))
+    found = engine.rows(_sql(query, counted(engine, query), limit))
     width = len(query.by)
     rows = [_count(row[:width], row[width:-1]) for row in found]
-    estimated = source.reads_detail and any(row.plus_minus for row in rows)
-    return CountRows(query.by, rows, found[0][-1] if found else 0, estimated)
+    is_estimate = any(row.plus_minus for row in rows)
+    return CountRows(query.by, rows, found[0][-1] if found else 0, is_estimate)
 
 
 def _sql(query: Query, source: Sql, limit: int) -> Sql:

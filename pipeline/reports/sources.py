@@ -6,8 +6,6 @@ Each source has the same columns: minute_ms, task_id, app, level, sink, outcome,
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pushlane.lanes.push import Kind
 from pushlane.lanes.receipt import Event
 from pushlane.pipeline.reports import clauses
@@ -25,25 +23,17 @@ _OF_PUSH = ("task", "app", "level", "attribute")
 _WEIGHED = "sample_weight as n, sample_weight * (sample_weight - 1) as variance"
 
 
-class ReportSource(NamedTuple):
-    """A subquery, and whether it reads detail rows, which may be a sample."""
-
-    sql: Sql
-    reads_detail: bool
-
-
-def counted(engine: Engine, query: Query) -> ReportSource:
+def counted(engine: Engine, query: Query) -> Sql:
     """Return the source to count receipts and events in for this question."""
     if not query.attributes:
-        return ReportSource(Sql(_minutes(engine), bound(query)), reads_detail=False)
+        return Sql(_minutes(engine), bound(query))
     if not is_aggregated(engine, query):
-        return ReportSource(_in_detail(engine, query, finished=True), reads_detail=True)
+        return _in_detail(engine, query, finished=True)
     kept = Sql(_one_attribute(engine), bound(query))
     if not asks_events(query):
-        return ReportSource(kept, reads_detail=False)
+        return kept
     events = _in_detail(engine, query, finished=False)
-    text = f"{kept.text} union all {events.text}"
-    return ReportSource(Sql(text, {**kept.values, **events.values}), reads_detail=True)
+    return Sql(f"{kept.text} union all {events.text}", {**kept.values, **events.values})
 
 
 def detailed(engine: Engine, query: Query) -> str:
