@@ -17,7 +17,7 @@ from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
-from pushlane.pipeline.alerts.alert_store import AlertStore, StoredAlertState
+from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.firing import AlertMessage
 from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
@@ -36,57 +36,53 @@ class AlertCheck:
     problem: str = ""
 
 
-class AlertWatcher:
-    """Checks rules once per call.
+async def check_all(
+    store: AlertStore, root: Path, send: Send, lag: int | None, now_ms: int
+) -> list[AlertCheck]:
+    """Check every rule once; a rule that fails does not keep the others from being checked.
 
-    `send` posts a message and returns why it could not; `lag` returns how many bodies of the log
-    the store has not read.
+    `send` posts a message and returns why it could not; `lag` is how many bodies of the log the
+    store has not read.
     """
-
-    def __init__(
-        self, store: AlertStore, root: Path, send: Send, lag: Callable[[], Awaitable[int | None]]
-    ) -> None:
-        self._store = store
-        self._root = root
-        self._send = send
-        self._lag = lag
-
-    async def check_all(self, now_ms: int) -> list[AlertCheck]:
-        """Check every rule; a rule that fails does not keep the others from being checked."""
-        lag = await self._lag()
-        return [await self._check(rule, now_ms, lag) for rule in await self._store.rules()]
-
-    async def _check(self, rule: AlertRule, now_ms: int, lag: int | None) -> AlertCheck:
+    checks = []
+    for rule in await store.rules():
         try:
-            found = await asyncio.to_thread(measure, self._root, rule, now_ms, lag)
+            found = await asyncio.to_thread(measure, root, rule, now_ms, lag)
         except PushlaneError as error:
-            return AlertCheck(rule, {}, [], str(error))
-        known = await self._store.load_state(rule.name)
-        state = firing.next_state(rule, known.state, found, now_ms)
-        kept = await self._store.save_state(rule.name, state, known)
-        if kept is None:
-            return AlertCheck(rule, found, [], "another process looks after this alert as well")
-        messages, problem = await self._send_pending(rule, kept, now_ms)
-        return AlertCheck(rule, found, messages, problem)
-
-    async def _send_pending(
-        self, rule: AlertRule, known: StoredAlertState, now_ms: int
-    ) -> tuple[list[AlertMessage], str]:
+            checks.append(AlertCheck(rule, {}, [], str(error)))
+            continue
         told: list[AlertMessage] = []
-        for name, group in list(known.state.items()):
-            if group.pending is None:
-                continue
-            why = await self._send(rule.url, group.pending)
-            if why:
-                return told, f"the webhook on {rule.host} did not take it: {why}"
-            told.append(group.pending)
-            kept = await self._store.save_state(
-                rule.name, firing.after_delivery(known.state, name, now_ms), known
-            )
-            if kept is None:
-                return told, "another process looks after this alert as well"
-            known = kept
-        return told, ""
+        problem = await _announce(store, rule, found, send, now_ms, told)
+        checks.append(AlertCheck(rule, found, told, problem))
+    return checks
+
+
+async def _announce(
+    store: AlertStore,
+    rule: AlertRule,
+    found: dict[Key, Measured],
+    send: Send,
+    now_ms: int,
+    told: list[AlertMessage],
+) -> str:
+    """Store the next state and send its messages, each of which is added to `told` once it went.
+
+    Return why not all went, or an empty text.
+    """
+    known = await store.load_state(rule.name)
+    state = firing.next_state(rule, known.state, found, now_ms)
+    kept = await store.save_state(rule.name, state, known)
+    for name, group in state.items():
+        if kept is None:
+            break
+        if group.pending is None:
+            continue
+        if why := await send(rule.url, group.pending):
+            return f"the webhook on {rule.host} did not take it: {why}"
+        told.append(group.pending)
+        state = firing.after_delivery(kept.state, name, now_ms)
+        kept = await store.save_state(rule.name, state, kept)
+    return "" if kept is not None else "another process looks after this alert as well"
 
 
 async def serve(
@@ -106,16 +102,12 @@ async def serve(
         Unreachable: it does not answer the only look.
     """
     async with Webhook() as webhook:
-        watcher = AlertWatcher(
-            AlertStore(backend.documents),
-            root,
-            webhook.send,
-            lambda: lag_of(backend.receipts, root),
-        )
+        store = AlertStore(backend.documents)
         while True:
             problems = 0
             try:
-                looks = await watcher.check_all(now_ms())
+                lag = await lag_of(backend.receipts, root)
+                looks = await check_all(store, root, webhook.send, lag, now_ms())
                 on_looks(looks)
                 problems = sum(bool(look.problem) for look in looks)
             except Unreachable as error:
