@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -74,7 +75,8 @@ class Batches:
         name = self._writer.begin()
         lag = self._log.lag(end)
         mode = choose_mode(self._settings, reading.receipts, self._pace.since_last_s(), lag)
-        found, whole = find_new(reading.dedup_keys, self._seen, self._writer.store.files("seen"))
+        seen = partial(self._seen.of, files=self._writer.store.files("seen"))
+        found = find_new(reading.dedup_keys, seen)
         self._writer.write("seen", seen_rows(found.fresh), name)
         self._writer.write("quarantine", reading.quarantined, name)
         if found.fresh:
@@ -90,7 +92,7 @@ class Batches:
             counts=counts,
             intervals=[] if mode.is_full else [self._interval(reading, end, mode)],
         )
-        self._seen.add(whole)
+        self._seen.add(found.whole)
         self._log.commit(end)
         return BatchDone(
             self._writer.state.number,

@@ -19,7 +19,7 @@ from pushlane.pipeline.receipts import tables
 from pushlane.pipeline.receipts.batch import repeats_frame, write_detail
 from pushlane.pipeline.receipts.batch_reading import read_batch
 from pushlane.pipeline.receipts.compaction.run import Compacted, compact
-from pushlane.pipeline.receipts.dedup import ReplaySeen, find_new, seen_in
+from pushlane.pipeline.receipts.dedup import all_seen_but, find_new, seen_in
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
@@ -97,7 +97,7 @@ def _fill(job: JobContext, interval: SampledBatch) -> str:
         folder = writer.generation.folder
         seen = files_of_batch(store.entries("seen"), interval.batch)
         fresh = seen_in(str(folder / path) for path in seen)
-        found, _ = find_new(reading.dedup_keys, ReplaySeen(fresh), [])
+        found = find_new(reading.dedup_keys, all_seen_but(fresh))
         receipts = tables.new_receipts(kept, repeats_frame(job.spark, found.repeats))
         write_detail(writer, tables.detail(receipts, 1.0, name))
     finally:

@@ -26,12 +26,13 @@ from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.columns import dedup_keys_of
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.dedup import (
+    NO_BITS,
     Bits,
     DedupGroup,
-    Seen,
     add_bits,
     bitmaps,
     find_new,
+    nothing_seen,
     seen_in,
     seen_rows,
     without,
@@ -65,7 +66,6 @@ from pushlane.pipeline.store.writing import store_lock, written_file
 _BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
 _OF_EVENTS = ("task_id", "seq", "outcome")
-_NONE: Bits = np.empty(0, "uint8")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _first_state(
     files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
     number = old.state.number + 1
     counted = _counted_before(generation, files, {group.task_id for group in reread}, on_note)
-    reread = {g: without(bits, counted.get(g, _NONE)) for g, bits in reread.items()}
+    reread = {g: without(bits, counted.get(g, NO_BITS)) for g, bits in reread.items()}
     files["seen"] = _carried_seen(old, generation, reread, number)
     kept = {batch_of(path) for entries in files.values() for path in entries}
     return StoreState(
@@ -181,7 +181,7 @@ def _carried_seen(
 ) -> dict[str, FileEntry]:
     """Copy the seen bits, without those of receipts that will be read again."""
     kept = seen_in(old.files("seen"))
-    left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
+    left = {group: without(bits, again.get(group, NO_BITS)) for group, bits in kept.items()}
     rows = seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
@@ -219,8 +219,7 @@ def _counted_before(
 
 def _add_keys(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
     """Add the keys of these rows to the groups."""
-    found, _ = find_new(rows, Seen(), [])
-    add_bits(groups, found.fresh.items())
+    add_bits(groups, find_new(rows, nothing_seen).fresh.items())
 
 
 def _current_store(root: Path, on_note: Callable[[str], None]) -> Store | None:

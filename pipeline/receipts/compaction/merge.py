@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -82,18 +81,13 @@ def _hour() -> Column:
 _MOST_TASKS_NAMED = 1_000
 
 
-@dataclass(frozen=True)
-class Amendments:
-    """The files to write again with events, and the events that no row was found for."""
-
-    entries: list[FileEntry]
-    left: pa.Table
-
-
 def find_amendments(
     spark: SparkSession, store: Store, events: DataFrame, held: set[int]
-) -> Amendments:
-    """Find the detail files of pushes that have events; of the rows only task and seq are read."""
+) -> tuple[list[FileEntry], pa.Table]:
+    """Return the detail files of pushes that have events, and the events that no row was found for.
+
+    Of the rows only task and seq are read.
+    """
     entries = {
         each.path: each for each in store.entries("detail") if batch_of(each.path) not in held
     }
@@ -111,7 +105,7 @@ def find_amendments(
     named = (unquote(file) for file in files)
     folder = f"{store.generation.folder.resolve()}/"
     paths = (file.partition(folder)[2] for file in named)
-    return Amendments([entries[path] for path in paths], left.cast(EVENTS))
+    return [entries[path] for path in paths], left.cast(EVENTS)
 
 
 def _of_tasks(events: DataFrame) -> Column:

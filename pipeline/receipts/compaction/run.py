@@ -99,12 +99,12 @@ def _merge_detail(
     entries = {each.path: each for each in todo.detail}
     events = read_table(spark, store.generation, "events", _paths(waiting))
     if waiting:
-        found = find_amendments(spark, store, events, pending_batches(store))
+        amended, left = find_amendments(spark, store, events, pending_batches(store))
         gone = set(removed["detail"])
-        entries |= {each.path: each for each in found.entries if each.path not in gone}
-        if found.left.num_rows < sum(each.rows for each in waiting):
+        entries |= {each.path: each for each in amended if each.path not in gone}
+        if left.num_rows < sum(each.rows for each in waiting):
             removed["events"] += _paths(waiting)
-            writer.write("events", found.left, name)
+            writer.write("events", left, name)
     if entries:
         removed["detail"] += list(entries)
         rows = read_table(spark, store.generation, "detail", list(entries))
