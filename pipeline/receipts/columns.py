@@ -125,39 +125,23 @@ def _checked(body: bytes) -> ReceiptBatch:
 
 
 def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
+    """Return the receipts as rows; columns that need no work have the same name in both."""
     count = len(batch)
     task = pa.array(batch.task, pa.int32())
-    outcome = pa.array(batch.outcome, pa.string())
-    attempt = pa.array(batch.attempt, pa.int32())
-    absent = pa.nulls(count, pa.string())
-    no_number = pa.nulls(count, pa.int32())
-    columns = [
-        pa.array(np.zeros(count, "int64")),
-        _kinds(batch),
-        _labels([label.task_id for label in batch.tasks], task),
-        _labels([label.name for label in batch.tasks], task),
-        _labels([label.app for label in batch.tasks], task),
-        pa.array(batch.level, pa.string()),
-        pa.repeat(pa.scalar(batch.sink), count),
-        pa.array(batch.seq, pa.int64()),
-        outcome,
-        pa.array(batch.reason, pa.string()),
-        attempt,
-        pa.array(batch.recipient, pa.string()),
-        pa.array(batch.recipient_hash, pa.int64()),
-        pa.array(batch.quota, pa.int32()),
-        pa.array(batch.weight, pa.int32()),
-        pa.array(batch.submitted_at_ms, pa.int64()),
-        pa.array(batch.eligible_at_ms, pa.int64()),
-        pa.array(batch.dispatched_at_ms, pa.int64()),
-        pa.array(batch.responded_at_ms, pa.int64()),
-        pa.array(batch.trace_ids, pa.string()) if batch.trace_ids else _texts("", count),
-        _attributes(batch.attributes, count),
-        no_number,
-        absent,
-        no_number,
-        absent,
-    ]
+    worked = {
+        "row_id": pa.array(np.zeros(count, "int64")),
+        "kind": _kinds(batch),
+        "task_id": _labels([label.task_id for label in batch.tasks], task),
+        "task_name": _labels([label.name for label in batch.tasks], task),
+        "app": _labels([label.app for label in batch.tasks], task),
+        "sink": pa.repeat(pa.scalar(batch.sink), count),
+        "trace_id": pa.array(batch.trace_ids or [""] * count, pa.string()),
+        "attributes": _attributes(batch.attributes, count),
+    }
+    for name, kind in RECEIPT_COLUMNS:
+        if name not in worked:
+            worked[name] = pa.array(getattr(batch, name), kind)
+    columns = [worked[f.name] if f.name in worked else pa.nulls(count, f.type) for f in ROWS]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 
@@ -171,10 +155,6 @@ def _kinds(batch: ReceiptBatch) -> pa.Array:
 
 def _labels(texts: list[str], index: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string()).take(index)
-
-
-def _texts(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text), count)
 
 
 def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.Array:

@@ -16,8 +16,7 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts import tables
-from pushlane.pipeline.receipts.batch import repeats_frame, write_detail
-from pushlane.pipeline.receipts.batch_reading import read_batch
+from pushlane.pipeline.receipts.batch import read_batch, repeats_frame, write_detail
 from pushlane.pipeline.receipts.compaction.run import Compacted, compact
 from pushlane.pipeline.receipts.dedup import all_seen_but, find_new, seen_in
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pushlane.pipeline.reports import clauses
 from pushlane.pipeline.reports.dimensions import TIMES_MS
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.sources import bound, within
+from pushlane.pipeline.reports.sources import bound, where_clause, within
 
 TRIED = ("delivered", "retry", "dead")
 _MOST_STEPS = 120
@@ -56,7 +55,7 @@ def sent(engine: Engine, query: Query) -> list[SentByLevel]:
     Raises:
         CorruptStore: a file cannot be read.
     """
-    wanted = clauses.condition(query)
+    wanted = where_clause(query)
     tried = ", ".join(f"'{outcome}'" for outcome in TRIED)
     text = (
         "select minute_ms, level, task_id, sum(n), sum(weight * n) / sum(n), "

@@ -13,9 +13,8 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.alert_store import AlertStore
-from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.watch import check_all
+from pushlane.pipeline.alerts.watch import Webhook, check_all
 from pushlane.pipeline.store import CorruptStore, open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
