@@ -178,12 +178,6 @@ def united(one: Bits, other: Bits) -> Bits:
     return both
 
 
-def seqs_of(group: DedupGroup, bits: Bits) -> Numbers:
-    """Return the seqs whose bits are set."""
-    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-    return (places + (group.bucket << SEQ_BITS)).astype("int64")
-
-
 def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[DedupGroup], Numbers]:
     """Return the groups of a batch, and for each row in order its group and bit as one number."""
     encoded = rows["task_id"].combine_chunks().dictionary_encode()

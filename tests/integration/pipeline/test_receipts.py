@@ -78,7 +78,7 @@ def test_bodies_that_cannot_be_used_are_set_aside_and_counted(pipe):
     pipe.run()
 
     assert pipe.seqs("a") == [1]
-    assert pipe.snapshot.rows_quarantined == 2
+    assert pipe.snapshot.counts.quarantined == 2
     reasons = sorted(row["why"] for row in pipe.rows("quarantine"))
     assert [reason.split(";")[0] for reason in reasons] == [
         "11 bytes of the receipts log are no batch",
@@ -97,7 +97,7 @@ def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
             pipe.run()
 
     assert pipe.seqs("a") == [1]
-    assert pipe.snapshot.rows_quarantined == 0
+    assert pipe.snapshot.counts.quarantined == 0
     with SyncReceiptLog(pipe.settings) as log:
         assert log.lag(pipe.snapshot.positions) == 2
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushlane.pipeline.receipts.dedup import (
+    SEQ_BITS,
     DedupGroup,
     Seen,
     bitmaps,
     find_new,
     nothing_seen,
     seen_rows,
-    seqs_of,
 )
 
 
@@ -42,6 +43,11 @@ def taken(batches, seen=None):
         seen.add(result.whole)
         found.append(sorted(set(batch["row_id"].to_pylist()) - set(result.repeats.tolist())))
     return found
+
+
+def seqs_of(group, bits):
+    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+    return (places + (group.bucket << SEQ_BITS)).tolist()
 
 
 def test_of_a_batch_the_earliest_counts():
