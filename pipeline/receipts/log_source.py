@@ -12,29 +12,32 @@ from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts.columns import ROWS, rows_of
 from pushlane.pipeline.receipts.sync_log import log_of_process
 
-_RANGES = pa.schema([("partition", pa.int32()), ("start", pa.string()), ("end", pa.string())])
-
 
 def read_range(
     spark: SparkSession, settings: Settings, start: Sequence[str], end: Sequence[str]
 ) -> DataFrame:
-    """Return the rows between two positions, of which one must be behind the other.
+    """Return the rows between two positions; partitions of the log are read in parallel.
 
-    Partitions of the log are read in parallel. The settings travel to the workers in the function
-    that they run, so that no plan or log shows them.
+    The settings travel to the workers in the function that they run, so that no plan or log shows
+    them.
     """
     pairs = enumerate(zip(start, end, strict=True))
     ranges = [(place, *pair) for place, pair in pairs if pair[0] != pair[1]]
-    columns = [pa.array(values) for values in zip(*ranges, strict=True)]
-    table = pa.table(columns, names=_RANGES.names).cast(_RANGES)
-    return spark.createDataFrame(table).mapInArrow(_reader(settings), from_arrow_schema(ROWS))
+    tasks = max(1, min(len(ranges), spark.sparkContext.defaultParallelism))
+    places = spark.range(0, len(ranges), 1, tasks)
+    return places.mapInArrow(_reader(settings, ranges), from_arrow_schema(ROWS))
 
 
-def _reader(settings: Settings) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reader(
+    settings: Settings, ranges: Sequence[tuple[int, str, str]]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that reads the ranges at the given places; it runs in a worker."""
+
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log = log_of_process(settings)
         for batch in batches:
-            for partition, start, end in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            for place in batch.column("id").to_pylist():
+                partition, start, end = ranges[place]
                 yield from rows_of(partition, start, log.read(partition, start, end))
 
     return read

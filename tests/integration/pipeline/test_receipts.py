@@ -11,6 +11,7 @@ from pushlane.lanes.errors import ReceiptsGone
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import batch as batch_module
 from pushlane.pipeline.receipts import maintenance
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
 from tests.integration.pipeline.receipts_support import Pipe
@@ -213,3 +214,14 @@ def test_a_sample_stays_one_when_the_log_keeps_its_receipts_no_more(spark, tmp_p
     assert pipe.counted() == {("a", "delivered"): 3_000}
     assert pipe.snapshot.intervals[0].state == "gone"
     assert "the log keeps its receipts no more" in pipe.notes[-1]
+
+
+def test_partitions_of_the_log_are_read_in_parallel(spark, tmp_path):
+    pipe = Pipe(spark, tmp_path, receipts_partitions=2)
+    pipe.append(*(body("a", [seq]) for seq in range(1, 40)))
+    with SyncReceiptLog(pipe.settings) as log_:
+        start, end = log_.first(), log_.advance(log_.first())
+    rows = read_range(spark, pipe.settings, start, end)
+
+    assert rows.rdd.getNumPartitions() == 2
+    assert rows.where("seq is not null").count() == 39
