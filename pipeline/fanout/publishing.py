@@ -51,7 +51,8 @@ def publish_part(
 ) -> None:
     """Publish one part from the seq on at which it starts, and return when it is durable."""
     part, start = work
-    rest = (one for one in bundles_of(frozen, task_id, head, part) if one.last_seq >= start)
+    bundles = bundles_of(frozen, task_id, head, part)
+    rest = (one for one in bundles if one.last_seq - one.pushes >= start - 1)
     asyncio.run(PartWriter(settings, task_id, collapses, frozen.progress).run(rest))
 
 
