@@ -353,9 +353,10 @@ async def test_what_is_left_out_is_counted_in_the_last_stage_which_counts_nothin
     gone.write_text("recipient\nuser-1\n")
     request = asked(people(tmp_path), exclude=(str(gone),))
     wanted = request.spec.request(0, "k")
-    plan = freeze_module._plan_freeze(spark, request, wanted, new_task(wanted, embedded))
+    task = new_task(wanted, embedded)
+    _, packed, _ = freeze_module._plan_freeze(spark, request, wanted, task)
 
-    shown = plan.packed._jdf.queryExecution().executedPlan().toString()
+    shown = packed._jdf.queryExecution().executedPlan().toString()
     last_stage, _, before = shown.partition("Exchange hashpartitioning")
     assert all(name in last_stage for name in ("excluded", "duplicates", "bad"))
     assert "nameless" in before
