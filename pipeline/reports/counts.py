@@ -1,4 +1,4 @@
-"""Counts receipts and events in any breakdown.
+"""Counts receipts, events and recipients in any breakdown.
 
 A breakdown by outcome has one number a row; any other has a number for each outcome. Counts from a
 sample of detail rows are estimates, each with the half-width of its 95 % interval.
@@ -7,14 +7,27 @@ sample of detail rows are estimates, each with the half-width of its 95 % interv
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from pushlane.pipeline.reports import clauses
+from datasketches import hll_sketch, hll_union
+
 from pushlane.pipeline.reports.dimensions import Dimension
-from pushlane.pipeline.reports.engine import Engine, Sql
+from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import Query
-from pushlane.pipeline.reports.sources import OUTCOMES, counted
+from pushlane.pipeline.reports.sources import (
+    NO_EVENT,
+    OUTCOMES,
+    bound,
+    counted,
+    finished_rows,
+    key_columns,
+    where_clause,
+    with_minute,
+    within,
+)
+from pushlane.pipeline.store.schema import SKETCH_LG_K
 
 _NORMAL_95 = 1.96
 Key = tuple[Any, ...]
@@ -59,20 +72,19 @@ def count(engine: Engine, query: Query, limit: int) -> CountRows:
     Raises:
         CorruptStore: a file cannot be read.
     """
-    source = counted(engine, query)
-    found = engine.rows(_sql(query, source.sql, limit))
+    found = engine.rows(_sql(query, counted(engine, query), limit))
     width = len(query.by)
     rows = [_count(row[:width], row[width:-1]) for row in found]
-    estimated = source.reads_detail and any(row.plus_minus for row in rows)
-    return CountRows(query.by, rows, found[0][-1] if found else 0, estimated)
+    is_estimate = any(row.plus_minus for row in rows)
+    return CountRows(query.by, rows, found[0][-1] if found else 0, is_estimate)
 
 
 def _sql(query: Query, source: Sql, limit: int) -> Sql:
-    wanted = clauses.condition(query)
+    wanted = where_clause(query)
     outcomes = [
         f"coalesce(sum(n) filter (outcome = '{outcome}'), 0) as {outcome}" for outcome in OUTCOMES
     ]
-    columns = [*clauses.keys(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
+    columns = [*key_columns(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
     grouped = ", ".join(f"d{place}" for place in range(len(query.by)))
     text = (
         f"select *, count(*) over () from (select {', '.join(columns)} from ({source.text}) "
@@ -94,3 +106,42 @@ def _count(key: Key, found: tuple[Any, ...]) -> Count:
     numbers = {name: round(value) for name, value in zip(OUTCOMES, outcomes, strict=True)}
     by_outcome = {name: number for name, number in numbers.items() if number}
     return Count(key, round(n), by_outcome, math.ceil(_NORMAL_95 * math.sqrt(variance)))
+
+
+_PAGE = 10_000
+
+
+def recipients(engine: Engine, query: Query) -> dict[Key, int]:
+    """Return the number of distinct recipients for each row of the answer.
+
+    Sketches of each minute and key are united, so that a recipient counts once; the estimate is
+    within 3.3 % in 95 of 100 cases. With attributes there are no sketches: then the recipients of
+    detail rows are counted, and a sample shows only some of them.
+
+    Raises:
+        CorruptStore: a file cannot be read.
+    """
+    return _in_detail(engine, query) if query.attributes else _in_sketches(engine, query)
+
+
+def _in_sketches(engine: Engine, query: Query) -> dict[Key, int]:
+    wanted = where_clause(query)
+    columns = ", ".join([*key_columns(query), "recipients"])
+    text = (
+        f"select {columns} from {engine.table(COUNTED)} "
+        f"where {within('minute_ms')} and {wanted.text} and {NO_EVENT}"
+    )
+    unions: dict[Key, hll_union] = defaultdict(lambda: hll_union(SKETCH_LG_K))
+    for page in engine.pages(Sql(text, {**bound(query), **wanted.values}), _PAGE):
+        for *key, sketch in page:
+            unions[tuple(key)].update(hll_sketch.deserialize(sketch))
+    return {key: round(union.get_estimate()) for key, union in unions.items()}
+
+
+def _in_detail(engine: Engine, query: Query) -> dict[Key, int]:
+    wanted = where_clause(query)
+    columns = ", ".join([*key_columns(query), "count(distinct recipient_hash)"])
+    rows = with_minute(query, finished_rows(engine))
+    text = f"select {columns} from ({rows}) where {wanted.text} group by all"
+    found = engine.rows(Sql(text, {**bound(query), **wanted.values}))
+    return {tuple(key): n for *key, n in found}

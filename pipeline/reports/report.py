@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pushlane.pipeline.reports import caveats, clauses, shares, tasks
+from pushlane.pipeline.reports import caveats, shares, tasks
 from pushlane.pipeline.reports.conditions import Condition
-from pushlane.pipeline.reports.counts import Count, CountRows, count
+from pushlane.pipeline.reports.counts import Count, CountRows, count, recipients
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.latency import Lateness, lateness
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.shares import Share
-from pushlane.pipeline.reports.sources import within
+from pushlane.pipeline.reports.sources import where_clause, within
 from pushlane.pipeline.store import Store
 
 MOST_REASONS = 12
@@ -98,7 +97,7 @@ def build_report(
 def extent(engine: Engine, query: Query) -> Period | None:
     """Return the period from the first to the last minute with receipts; None if there are none."""
     kept = tuple(each for each in query.where if not each.dimension.attribute)
-    wanted = clauses.condition(Query(query.period, (), kept))
+    wanted = where_clause(Query(query.period, (), kept))
     text = (
         f"select min(minute_ms), max(minute_ms) from {engine.table(COUNTED)} "
         f"where {within('minute_ms')} and {wanted.text}"

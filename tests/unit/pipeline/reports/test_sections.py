@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports import caveats, query_runner, shares
+from pushlane.pipeline.reports.counts import recipients
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.latency import QUANTILES, lateness, middle_ms, quantiles
 from pushlane.pipeline.reports.query import Period
 from pushlane.pipeline.reports.query_runner import AnswerOptions
-from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.report import funnel
 from pushlane.pipeline.reports.rows import last_rows
 from pushlane.pipeline.reports.shares import SentByLevel
