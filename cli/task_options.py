@@ -150,6 +150,13 @@ class TaskFlags:
             "(repeatable).",
         ),
     ] = None
+    payload: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="JSON with what is sent as it is, by sink or under *; {field} names a column.",
+        ),
+    ] = ""
 
     def read(self, now_ms: int) -> dict[str, Any]:
         """Return the fields of TaskOptions that the flags stand for.

@@ -17,6 +17,7 @@ from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, On
 from pushlane.lanes.zones import find_zone
 from pushlane.producers.addresses import address_columns
 from pushlane.producers.labels import check_names
+from pushlane.producers.payloads import check_payload
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.times import LAST_MS
 
@@ -40,6 +41,7 @@ def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: in
     check_names(options.attributes)
     _validate_sinks(options.sink)
     address_columns(options)
+    check_payload(options)
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     _validate_times(options, now_ms)
