@@ -13,9 +13,11 @@ from pushlane.lanes.ports import Sink
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import masked
 
-_KINDS = ("null", "log", "webhook", "webhook+h2c")
+_KINDS = ("null", "log", "webhook", "webhook+h2c", "on")
 _FUNCTION = re.compile(r"[\w.]+")
-_FORMS = "null, log:PATH, webhook:URL, webhook+h2c:URL or package.module:callable"
+_FORMS = (
+    "null, log:PATH, webhook:URL, webhook+h2c:URL, package.module:callable or on:package.module"
+)
 
 
 def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool = False) -> Sink:
@@ -43,6 +45,10 @@ def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool =
 
         only_http2 = kind == "webhook+h2c"
         return WebhookSink(target, slots, timeout_s, retry_timeouts, only_http2=only_http2)
+    if kind == "on" and _FUNCTION.fullmatch(target):
+        from pushlane.dispatcher.sinks.by_type import TypeSink, load_marked
+
+        return TypeSink(load_marked(target), slots, timeout_s, retry_timeouts)
     if kind not in _KINDS and _FUNCTION.fullmatch(target):
         from pushlane.dispatcher.sinks.processor import ProcessorSink, load
 
