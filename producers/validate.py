@@ -18,10 +18,10 @@ from pushlane.lanes.zones import find_zone
 from pushlane.producers.addresses import address_columns
 from pushlane.producers.labels import check_names
 from pushlane.producers.payloads import check_payload
+from pushlane.producers.request import LONGEST_LABEL
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.times import LAST_MS
 
-_LONGEST_LABEL = 200
 _MOST_SINKS = 8
 LONGEST_RETENTION_S = 366 * 86_400
 
@@ -52,8 +52,8 @@ def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: in
 
 def _validate_label(what: str, text: str) -> None:
     """Refuse long labels and control characters, since terminals and tables show them."""
-    if len(text) > _LONGEST_LABEL:
-        raise BadInput(f"{what} has {len(text)} characters; use at most {_LONGEST_LABEL}")
+    if len(text) > LONGEST_LABEL:
+        raise BadInput(f"{what} has {len(text)} characters; use at most {LONGEST_LABEL}")
     if not text.isprintable() or text != text.strip():
         raise BadInput(
             f"{what} {text[:40]!r} holds control characters, or begins or ends with a space; "
