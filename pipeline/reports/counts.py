@@ -7,27 +7,18 @@ sample of detail rows are estimates, each with the half-width of its 95 % interv
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from datasketches import hll_sketch, hll_union
-
 from pushlane.pipeline.reports.dimensions import Dimension
-from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
+from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Query
 from pushlane.pipeline.reports.sources import (
-    NO_EVENT,
     OUTCOMES,
-    bound,
     counted,
-    finished_rows,
     key_columns,
     where_clause,
-    with_minute,
-    within,
 )
-from pushlane.pipeline.store.schema import SKETCH_LG_K
 
 _NORMAL_95 = 1.96
 Key = tuple[Any, ...]
@@ -106,42 +97,3 @@ def _count(key: Key, found: tuple[Any, ...]) -> Count:
     numbers = {name: round(value) for name, value in zip(OUTCOMES, outcomes, strict=True)}
     by_outcome = {name: number for name, number in numbers.items() if number}
     return Count(key, round(n), by_outcome, math.ceil(_NORMAL_95 * math.sqrt(variance)))
-
-
-_PAGE = 10_000
-
-
-def recipients(engine: Engine, query: Query) -> dict[Key, int]:
-    """Return the number of distinct recipients for each row of the answer.
-
-    Sketches of each minute and key are united, so that a recipient counts once; the estimate is
-    within 3.3 % in 95 of 100 cases. With attributes there are no sketches: then the recipients of
-    detail rows are counted, and a sample shows only some of them.
-
-    Raises:
-        CorruptStore: a file cannot be read.
-    """
-    return _in_detail(engine, query) if query.attributes else _in_sketches(engine, query)
-
-
-def _in_sketches(engine: Engine, query: Query) -> dict[Key, int]:
-    wanted = where_clause(query)
-    columns = ", ".join([*key_columns(query), "recipients"])
-    text = (
-        f"select {columns} from {engine.table(COUNTED)} "
-        f"where {within('minute_ms')} and {wanted.text} and {NO_EVENT}"
-    )
-    unions: dict[Key, hll_union] = defaultdict(lambda: hll_union(SKETCH_LG_K))
-    for page in engine.pages(Sql(text, {**bound(query), **wanted.values}), _PAGE):
-        for *key, sketch in page:
-            unions[tuple(key)].update(hll_sketch.deserialize(sketch))
-    return {key: round(union.get_estimate()) for key, union in unions.items()}
-
-
-def _in_detail(engine: Engine, query: Query) -> dict[Key, int]:
-    wanted = where_clause(query)
-    columns = ", ".join([*key_columns(query), "count(distinct recipient_hash)"])
-    rows = with_minute(query, finished_rows(engine))
-    text = f"select {columns} from ({rows}) where {wanted.text} group by all"
-    found = engine.rows(Sql(text, {**bound(query), **wanted.values}))
-    return {tuple(key): n for *key, n in found}

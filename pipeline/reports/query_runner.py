@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from pushlane.pipeline.reports import caveats, tasks
-from pushlane.pipeline.reports.counts import CountRows, count, recipients
+from pushlane.pipeline.reports.counts import CountRows, count
 from pushlane.pipeline.reports.engine import Engine, FilesMoved
 from pushlane.pipeline.reports.latency import lateness
 from pushlane.pipeline.reports.query import Period, Query
+from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.report import Report, build_report
 from pushlane.pipeline.reports.rows import ReceiptRows, last_rows
 from pushlane.pipeline.reports.table import Table, table

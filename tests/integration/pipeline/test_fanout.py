@@ -451,13 +451,16 @@ async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path)
     assert shown[0]["7"][-2:] == ({"text": 'quo"te', "yes": "true", "fraction": "1.0"}, "-5")
 
 
-async def test_addresses_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path) -> None:
+async def test_addresses_and_payloads_are_those_of_a_submit_of_the_same_rows(
+    embedded, tmp_path
+) -> None:
     path = tmp_path / "people.parquet"
     subscriptions = [{"endpoint": "https://x/1", "keys": {"auth": "a"}}, None]
     pq.write_table(
         pa.table({"recipient": ["a", "b"], "web": subscriptions, "phone": [None, "39"]}), path
     )
     options = {"sink": ("web", "sms"), "address": ("web=web", "sms=phone")}
+    options["payload"] = {"sms": {"to": "+{phone}"}, "*": {"sub": "{web}", "n": 1}}
 
     made = await run(embedded, asked(path, spec=spec(**options)))
 
@@ -465,11 +468,12 @@ async def test_addresses_are_those_of_a_submit_of_the_same_rows(embedded, tmp_pa
         plain = SubmitRequest(source=path, level=Level.HIGH, **options)
         submitted = await submit(backend, embedded, plain)
     fanned, sent = [
-        {push.recipient: push.addresses for push in await on_lane(embedded, task)}
+        {push.recipient: (push.addresses, push.payloads) for push in await on_lane(embedded, task)}
         for task in (made.task, submitted.task)
     ]
     assert fanned == sent
-    assert sent["b"] == {"web": "", "sms": "39"}
+    assert sent["b"][0] == {"web": "", "sms": "39"}
+    assert sent["a"][1] == {"sms": {"to": "+"}, "": {"sub": subscriptions[0], "n": 1}}
     assert made.task.sinks == ("web", "sms")
 
 
