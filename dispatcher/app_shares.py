@@ -34,7 +34,7 @@ class AppShares:
         _set(self._quotas, app, quota)
 
     def set_part(self, app: str, part: float | None) -> None:
-        _set(self._parts, app, None if part is None else max(1, round(part * WHOLE)))
+        _set(self._parts, app, None if part is None else min(max(1, round(part * WHOLE)), WHOLE))
 
 
 def _set(values: dict[str, int], app: str, value: int | None) -> None:

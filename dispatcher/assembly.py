@@ -23,6 +23,7 @@ from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
@@ -70,6 +71,8 @@ class LaneParts:
         self.manager = LaneManager(tasks, ring, self.opener, settings.prefetch, wake, clock_ms)
         self.lookups = TaskLookups(tasks, ring, wake)
         self.follower = RegistryFollower(backend, tasks, self.scheduler, self.manager, wake)
+        self.limits = LimitsFollower(backend.documents)
+        self.limits.add_listener(AppLimits(self.scheduler))
         tasks.add_listener(self.manager)
         tasks.add_listener(self.completion)
         self.delay_limit = DelayLimit(

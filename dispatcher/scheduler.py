@@ -71,6 +71,9 @@ class Scheduler(Generic[LaneT]):
         entry = self._entries.pop(lane)
         entry.level.forget(entry)
 
+    def app_quota(self, app: str) -> int:
+        return self._apps.quota(app)
+
     def set_app_quota(self, app: str, quota: int | None) -> None:
         """Set how many pushes an app sends in its turn, at once; None is as for every app, `*`."""
         self._apps.set_quota(app, quota)

@@ -118,6 +118,10 @@ class Dispatcher:
         """Return the quota in force for a lane that this process knows."""
         return self._lanes.scheduler.quota(self._ring.lanes[lane])
 
+    def app_quota(self, app: str) -> int:
+        """Return the quota in force for an app."""
+        return self._lanes.scheduler.app_quota(app)
+
     def weights(self) -> dict[Level, int]:
         """Return the level weights in force."""
         return self._lanes.scheduler.weights()
@@ -151,6 +155,7 @@ class Dispatcher:
         lanes, delivery = self._lanes, self._delivery
         yield "loop", self._loop.run()
         yield "registry", lanes.follower.run()
+        yield "limits", lanes.limits.run()
         yield "starts", lanes.manager.run_starts()
         yield "openers", lanes.opener.run()
         yield "look-ups", lanes.lookups.run()
