@@ -64,7 +64,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(one, name="task")
     for command in (pause, resume, cancel, promote, demote):
         app.command()(with_flags(command))
-    app.command(context_settings=_NEGATIVES)(with_flags(quota))
     app.command(context_settings=_NEGATIVES)(with_flags(levels))
 
 
@@ -126,16 +125,6 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     print_fields(view.as_fields())
     for line in (*resting_text(processes), *slow_text(processes, view.task.lane)):
         note(line)
-
-
-def quota(
-    flags: Flags,
-    task: TaskId,
-    pushes: Annotated[int, typer.Argument(metavar="N", help="Pushes a turn, from 1.")],
-) -> None:
-    """Change how many pushes a task sends in its turn, from now on."""
-    changed = _change(flags, task, task_transitions.set_quota(pushes))
-    note(f"task {changed.id} sends {changed.quota} in its turn")
 
 
 def levels(
