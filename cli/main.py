@@ -21,8 +21,9 @@ _COMMANDS = {
     "fanout": ("fanout",),
     "tasks": (
         *("tasks", "task", "pause", "resume", "cancel"),
-        *("promote", "demote", "quota", "levels"),
+        *("promote", "demote", "levels"),
     ),
+    "quota": ("quota",),
     "forget": ("forget",),
     "pool": ("pool",),
     "replay": ("replay", "clone"),

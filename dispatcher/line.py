@@ -30,6 +30,7 @@ from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
@@ -73,6 +74,7 @@ class Shared:
         self.tasks = KnownTasks(backend)
         self.completion = Completion(backend.registry, self.tasks)
         self.pauses = PauseRequests(backend, self.tasks)
+        self.limits = LimitsFollower(backend.documents)
 
 
 class Line:
@@ -97,6 +99,7 @@ class Line:
         backend, tasks, settings = shared.backend, shared.tasks, self._settings
         wake, clock_ms = self.wake, shared.clocks.now_ms
         self.scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
+        shared.limits.add_listener(AppLimits(self.scheduler))
         self.ring = ring = LaneRing(self.scheduler, wake, clock_ms)
         self.receipts = Receipts(
             backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
