@@ -1,0 +1,95 @@
+"""Frequency caps: how many pushes a recipient gets from an app in a day, by level and in all.
+
+Pure. A day is the calendar day in the push's zone, else in its task's, else in UTC; pushes of all
+zones with the same date count together. An app without a cap of its own has that of `app/*`, each
+such app by itself: apps that are to share a cap have to be one app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from pushlane.lanes.limits import EVERY_APP, Limits
+from pushlane.lanes.task import Level
+from pushlane.lanes.zones import known_zone
+
+NO_CAP = 2**31 - 1
+ALL_LEVELS = "all"
+
+_DAY_MS = 86_400_000
+_UNIX_DAY = datetime(1970, 1, 1).toordinal()
+_OVER_AFTER_MS = 36 * 3_600_000
+"""From the beginning of a date in UTC until it has ended everywhere, at UTC-12."""
+_MOST_ZONES = 1_024
+
+
+class Cap(NamedTuple):
+    """At most so many pushes of one level, and of all levels, to a recipient in a day."""
+
+    of_level: int = NO_CAP
+    in_all: int = NO_CAP
+
+
+class CapDay(NamedTuple):
+    """A cap, with the level it is asked for and the day, in days since 1970."""
+
+    day: int
+    level: Level
+    cap: Cap
+
+    @property
+    def over_at_ms(self) -> int:
+        """The Unix time in milliseconds at which the date has ended in every zone."""
+        return self.day * _DAY_MS + _OVER_AFTER_MS
+
+
+class FrequencyCaps:
+    """The caps that are set, by app and level."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._apps = {
+            subject.name: limit.recipient_a_day
+            for subject, limit in limits.items()
+            if subject.kind == "app" and limit.recipient_a_day
+        }
+        self._every = self._apps.pop(EVERY_APP, {})
+
+    @property
+    def is_none(self) -> bool:
+        return not (self._apps or self._every)
+
+    def of(self, app: str, level: Level) -> Cap | None:
+        """Return what holds for an app's pushes of a level; None when nothing does."""
+        given = self._apps.get(app, self._every)
+        if level not in given and ALL_LEVELS not in given:
+            return None
+        return Cap(given.get(level, NO_CAP), given.get(ALL_LEVELS, NO_CAP))
+
+
+class Calendar:
+    """Tells the date in a zone, in days since 1970; looks into a zone's rules once a day."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def day(self, zone: str) -> int:
+        """Return today's date in a zone: in UTC for one that this machine does not know."""
+        now_ms = self._clock_ms()
+        day, ends_ms = self._known.get(zone, (0, 0))
+        if now_ms >= ends_ms:
+            if len(self._known) >= _MOST_ZONES:
+                self._known.clear()
+            day, ends_ms = self._known[zone] = _looked_up(zone, now_ms)
+        return day
+
+
+def _looked_up(zone: str, now_ms: int) -> tuple[int, int]:
+    """Return the date in a zone, and the Unix time in milliseconds at which it ends."""
+    rules = (known_zone(zone) if zone else None) or UTC
+    wall = datetime.fromtimestamp(now_ms / 1000, rules)
+    morrow = wall.date() + timedelta(days=1)
+    end = datetime(morrow.year, morrow.month, morrow.day, tzinfo=rules)
+    return wall.toordinal() - _UNIX_DAY, round(end.timestamp() * 1000)
