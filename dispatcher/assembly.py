@@ -14,6 +14,7 @@ from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.delay_limit import DelayLimit
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
+from pushlane.dispatcher.guards.contact_guard import ContactGuard
 from pushlane.dispatcher.guards.guard import Guard, Guards
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.guards.poison_guard import PoisonGuard
@@ -35,6 +36,7 @@ from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
 
@@ -100,7 +102,10 @@ class DeliveryParts:
         self.poison_guard = (
             PoisonGuard(backend.ledger, settings, outcomes, stats) if sink.hosts_code else None
         )
-        self.guards = _guards(self.poison_guard, lanes, backend, settings)
+        self.contact_guard = ContactGuard(
+            backend, DEFAULT_SINK, settings, outcomes, lanes.settler, stats, clock_ms
+        )
+        self.guards = _guards(self.poison_guard, self.contact_guard, lanes, backend, settings)
         self.shares = Shares(lanes.scheduler, slots)
         self.pool = DeliveryPool(
             sink,
@@ -131,11 +136,16 @@ def _key_order(
 
 
 def _guards(
-    poison_guard: PoisonGuard | None, lanes: LaneParts, backend: Backend, settings: Settings
+    poison_guard: PoisonGuard | None,
+    contact_guard: ContactGuard,
+    lanes: LaneParts,
+    backend: Backend,
+    settings: Settings,
 ) -> Guards:
     common = (settings, lanes.outcomes, lanes.settler, lanes.stats)
     guards: list[Guard] = [
         RecipientGuard(backend.recipient_windows, *common),
+        contact_guard,
         ClaimGuard(backend.ledger, *common),
     ]
     return Guards(guards if poison_guard is None else [poison_guard, *guards])

@@ -1,0 +1,215 @@
+"""Drops pushes whose recipient must not be sent to, or has had enough for today.
+
+That is suppression and frequency caps. Both are asked in one call for many pushes, after what their
+recipient has had already is sorted out, so that no duplicate takes a place. While nothing is
+suppressed and no cap is set, no push gets here. A push that is counted keeps its place whatever
+becomes of it, unless it dies and surely has not arrived: then it gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from pushlane.dispatcher.guards.store_guard import StoreGuard
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.settlement.outcomes import Outcomes
+from pushlane.dispatcher.settlement.settler import Settler
+from pushlane.dispatcher.stats import CAPPED, SUPPRESSED, Stats
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.frequency_caps import Calendar, CapDay, FrequencyCaps
+from pushlane.lanes.limits import Limits, read_limits
+from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
+from pushlane.lanes.recipient_hash import Hasher, kept_hasher
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
+
+_AGAIN_S = 1.0
+_LOOK_S = 0.5
+
+
+class ContactGuard(StoreGuard):
+    """The guard of recipients who are suppressed or capped, at one sink."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        sink: str,
+        settings: Settings,
+        outcomes: Outcomes,
+        settler: Settler,
+        stats: Stats,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(settings, outcomes, stats, repeat_s=_AGAIN_S)
+        self._backend = backend
+        self._sink = sink
+        self._sink_scope = SuppressionScope("sink", sink)
+        self._settler = settler
+        self._stats = stats
+        self._calendar = Calendar(clock_ms)
+        self._hasher: Hasher | None = None
+        self._caps: FrequencyCaps | None = None
+        self._scopes: Mapping[SuppressionScope, int] | None = None
+        self._is_idle = False
+        self._checks = self._batched(self._check)
+        self._returns = self._batched(self._give_back)
+
+    def on_limits(self, limits: Limits) -> None:
+        """Go by these limits from now on."""
+        self._caps = FrequencyCaps(limits)
+        self._look()
+
+    def applies(self, job: Job) -> bool:
+        return not self._is_idle and self._concerns(job)
+
+    async def run(self) -> None:
+        await asyncio.gather(self._follow(), super().run())
+
+    async def _admit(self, jobs: list[Job]) -> list[Job]:
+        reasons = await self._checks.ask(jobs)
+        if not any(reasons):
+            return jobs
+        for job, reason in zip(jobs, reasons, strict=True):
+            if reason:
+                self._drop(job, reason)
+        return [job for job, reason in zip(jobs, reasons, strict=True) if not reason]
+
+    async def conclude(
+        self, jobs: Sequence[Job], outcomes: Sequence[Outcome | None]
+    ) -> list[Outcome | None]:
+        """Give back the places of pushes that are dead and have not arrived."""
+        freed = [
+            job
+            for job, outcome in zip(jobs, outcomes, strict=True)
+            if outcome is not DELIVERED and job.counted and _has_not_arrived(outcome)
+        ]
+        if freed:
+            await self._returns.ask(freed)
+        return list(outcomes)
+
+    def _concerns(self, job: Job) -> bool:
+        caps, scopes = self._caps, self._scopes
+        if caps is None or scopes is None:  # nobody has answered yet
+            return True
+        if EVERYWHERE in scopes or self._sink_scope in scopes:
+            return True
+        app = job.task.app
+        return SuppressionScope("app", app) in scopes or caps.of(app, job.lane.level) is not None
+
+    async def _follow(self) -> None:
+        """Look up every moment whether anything is suppressed, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self._store.ask(self._read_scopes, 0)
+
+    async def _read_scopes(self) -> None:
+        self._scopes = await self._backend.suppressions.counts()
+        self._look()
+
+    def _look(self) -> None:
+        self._is_idle = not self._scopes and self._scopes is not None and _is_none(self._caps)
+
+    async def _learn(self) -> Hasher:
+        """Read what is not known yet: limits and scopes may be told only after the first push."""
+        if self._scopes is None:
+            await self._read_scopes()
+        if self._caps is None:
+            self.on_limits(await read_limits(self._backend.documents))
+        if self._hasher is None:
+            self._hasher = await kept_hasher(self._backend.documents)
+        return self._hasher
+
+    async def _check(self, jobs: list[Job]) -> list[str]:
+        """Return for each push why it is dropped, an empty text for those that may go."""
+        hasher = await self._learn()
+        hashes = hasher.hashes([job.push.recipient for job in jobs])
+        reasons = await self._suppressed(jobs, hashes, hasher) if self._scopes else {}
+        capped = await self._capped(
+            [pair for pair in zip(jobs, hashes, strict=True) if id(pair[0]) not in reasons], hasher
+        )
+        if not reasons and not capped:
+            return [""] * len(jobs)
+        reasons |= dict.fromkeys(capped, CAPPED)
+        return [reasons.get(id(job), "") for job in jobs]
+
+    async def _suppressed(
+        self, jobs: list[Job], hashes: list[int], hasher: Hasher
+    ) -> dict[int, str]:
+        """Return the ids of jobs that must not go, each with the reason."""
+        asked = self._asked(jobs, hashes, hasher)
+        questions = {scope: [one for one, _ in some] for scope, some in asked.items()}
+        found = await self._backend.suppressions.find(questions)
+        return {
+            id(job): SUPPRESSED
+            for scope, hits in found.items()
+            if hits
+            for one, job in asked[scope]
+            if one in hits
+        }
+
+    def _asked(
+        self, jobs: list[Job], hashes: list[int], hasher: Hasher
+    ) -> dict[SuppressionScope, list[tuple[int, Job]]]:
+        """Return by scope what may be suppressed there: only scopes that have any."""
+        scopes = self._scopes or {}
+        asked: dict[SuppressionScope, list[tuple[int, Job]]] = defaultdict(list)
+        pairs = list(zip(hashes, jobs, strict=True))
+        if EVERYWHERE in scopes:
+            asked[EVERYWHERE] = pairs
+        if self._sink_scope in scopes:
+            addresses = hasher.hashes([job.push.address(self._sink) for job in jobs])
+            asked[self._sink_scope] = list(zip(addresses, jobs, strict=True))
+        for one, job in pairs:
+            own = SuppressionScope("app", job.task.app)
+            if own in scopes:
+                asked[own].append((one, job))
+        return asked
+
+    async def _capped(self, pairs: list[tuple[Job, int]], hasher: Hasher) -> list[int]:
+        """Count pushes against their caps; return the ids of jobs for which there is no room."""
+        groups: dict[CapDay, dict[str, int]] = defaultdict(dict)
+        owners: dict[str, Job] = {}
+        for job, one in pairs:
+            cap = self._caps.of(job.task.app, job.lane.level) if self._caps else None
+            if cap is None:
+                continue
+            zone = job.push.zone or job.task.zone
+            on = CapDay(self._calendar.day(zone), job.lane.level, cap)
+            key = one ^ self._app_hash(job.task.app, hasher)
+            groups[on][job.push.push_id] = key
+            owners[job.push.push_id] = job
+            job.counted = on, key
+        refused = await asyncio.gather(
+            *(self._backend.recipient_windows.count(on, keys) for on, keys in groups.items())
+        )
+        return [id(owners[token]) for tokens in refused for token in tokens]
+
+    def _app_hash(self, app: str, hasher: Hasher) -> int:
+        return hasher.hashes([f"app:{app}"])[0]
+
+    async def _give_back(self, jobs: list[Job]) -> list[None]:
+        groups: dict[CapDay, dict[str, int]] = defaultdict(dict)
+        for job in jobs:
+            if job.counted:
+                on, key = job.counted
+                groups[on][job.push.push_id] = key
+        for on, keys in groups.items():
+            await self._backend.recipient_windows.uncount(on, keys)
+        return [None] * len(jobs)
+
+    def _drop(self, job: Job, reason: str) -> None:
+        self._stats.dropped[reason] += 1
+        self._stats.outcomes[job.lane.level, Kind.DROPPED] += 1
+        self._settler.finish(job, Kind.DROPPED, reason)
+
+
+def _is_none(caps: FrequencyCaps | None) -> bool:
+    return caps is not None and caps.is_none
+
+
+def _has_not_arrived(outcome: Outcome | None) -> bool:
+    return (
+        outcome is not None and outcome.kind is Kind.DEAD and outcome.arrival is not Arrival.UNKNOWN
+    )
