@@ -32,6 +32,7 @@ _COMMANDS = {
     ),
     "forget": ("forget",),
     "pool": ("pool",),
+    "suppress": ("suppress",),
     "replay": ("replay", "clone"),
     "dead": ("dead",),
     "spool": ("spool",),

@@ -64,7 +64,7 @@ class Encoder:
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
             recipient = values[0]
             if recipient.__class__ is not str:
-                recipient = _recipient_text(recipient)
+                recipient = recipient_text(recipient)
             recipient = recipient.strip()
             if not recipient:
                 return no_recipient
@@ -157,7 +157,7 @@ def _oversized(size: int) -> BadRow:
     )
 
 
-def _recipient_text(value: Any) -> str:
+def recipient_text(value: Any) -> str:
     """Return a whole number, such as a phone number, as text; empty for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
