@@ -60,6 +60,10 @@ class FrequencyCaps:
     def is_none(self) -> bool:
         return not (self._apps or self._every)
 
+    def has(self, app: str) -> bool:
+        """Return whether any cap holds for an app."""
+        return bool(self._apps.get(app, self._every))
+
     def of(self, app: str, level: Level) -> Cap | None:
         """Return what holds for an app's pushes of a level; None when nothing does."""
         given = self._apps.get(app, self._every)

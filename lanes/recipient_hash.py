@@ -30,11 +30,12 @@ class Hasher:
 
     def hashes(self, recipients: Sequence[str]) -> list[int]:
         copy = self._start.copy
-        digests = []
+        digests: list[bytes] = []
+        add = digests.append
         for recipient in recipients:
             state = copy()
             state.update(recipient.encode())
-            digests.append(state.digest())
+            add(state.digest())
         return array("q", b"".join(digests)).tolist()
 
 

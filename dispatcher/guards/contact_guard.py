@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pushlane.dispatcher.guards.store_guard import StoreGuard
 from pushlane.dispatcher.job import Job
@@ -24,6 +24,9 @@ from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
+from pushlane.lanes.task import Task
+
+_CapPlace = tuple[CapDay, int]
 
 _AGAIN_S = 1.0
 _LOOK_S = 0.5
@@ -53,6 +56,7 @@ class ContactGuard(StoreGuard):
         self._caps: FrequencyCaps | None = None
         self._scopes: Mapping[SuppressionScope, int] | None = None
         self._is_idle = False
+        self._concerned: dict[str, bool] = {}
         self._checks = self._batched(self._check)
         self._returns = self._batched(self._give_back)
 
@@ -62,7 +66,11 @@ class ContactGuard(StoreGuard):
         self._look()
 
     def applies(self, job: Job) -> bool:
-        return not self._is_idle and self._concerns(job)
+        if self._is_idle:
+            return False
+        app = job.task.app
+        concerned = self._concerned.get(app)
+        return self._learn_of(app) if concerned is None else concerned
 
     async def run(self) -> None:
         await asyncio.gather(self._follow(), super().run())
@@ -89,14 +97,18 @@ class ContactGuard(StoreGuard):
             await self._returns.ask(freed)
         return list(outcomes)
 
-    def _concerns(self, job: Job) -> bool:
+    def _learn_of(self, app: str) -> bool:
+        """Tell whether pushes of an app have to be asked about, and remember it."""
         caps, scopes = self._caps, self._scopes
         if caps is None or scopes is None:  # nobody has answered yet
             return True
-        if EVERYWHERE in scopes or self._sink_scope in scopes:
-            return True
-        app = job.task.app
-        return SuppressionScope("app", app) in scopes or caps.of(app, job.lane.level) is not None
+        concerned = self._concerned[app] = (
+            EVERYWHERE in scopes
+            or self._sink_scope in scopes
+            or SuppressionScope("app", app) in scopes
+            or caps.has(app)
+        )
+        return concerned
 
     async def _follow(self) -> None:
         """Look up every moment whether anything is suppressed, until cancelled."""
@@ -109,6 +121,7 @@ class ContactGuard(StoreGuard):
         self._look()
 
     def _look(self) -> None:
+        self._concerned = {}
         self._is_idle = not self._scopes and self._scopes is not None and _is_none(self._caps)
 
     async def _learn(self) -> Hasher:
@@ -126,9 +139,10 @@ class ContactGuard(StoreGuard):
         hasher = await self._learn()
         hashes = hasher.hashes([job.push.recipient for job in jobs])
         reasons = await self._suppressed(jobs, hashes, hasher) if self._scopes else {}
-        capped = await self._capped(
-            [pair for pair in zip(jobs, hashes, strict=True) if id(pair[0]) not in reasons], hasher
-        )
+        pairs: Iterable[tuple[Job, int]] = zip(jobs, hashes, strict=True)
+        if reasons:
+            pairs = [pair for pair in pairs if id(pair[0]) not in reasons]
+        capped = [] if _is_none(self._caps) else await self._capped(pairs, hasher)
         if not reasons and not capped:
             return [""] * len(jobs)
         reasons |= dict.fromkeys(capped, CAPPED)
@@ -167,27 +181,37 @@ class ContactGuard(StoreGuard):
                 asked[own].append((one, job))
         return asked
 
-    async def _capped(self, pairs: list[tuple[Job, int]], hasher: Hasher) -> list[int]:
+    async def _capped(self, pairs: Iterable[tuple[Job, int]], hasher: Hasher) -> list[int]:
         """Count pushes against their caps; return the ids of jobs for which there is no room."""
-        groups: dict[CapDay, dict[str, int]] = defaultdict(dict)
-        owners: dict[str, Job] = {}
+        places: dict[tuple[int, str], _CapPlace | None] = {}
+        groups: dict[CapDay, dict[str, Job]] = defaultdict(dict)
         for job, one in pairs:
-            cap = self._caps.of(job.task.app, job.lane.level) if self._caps else None
-            if cap is None:
-                continue
-            zone = job.push.zone or job.task.zone
-            on = CapDay(self._calendar.day(zone), job.lane.level, cap)
-            key = one ^ self._app_hash(job.task.app, hasher)
-            groups[on][job.push.push_id] = key
-            owners[job.push.push_id] = job
-            job.counted = on, key
-        refused = await asyncio.gather(
-            *(self._backend.recipient_windows.count(on, keys) for on, keys in groups.items())
-        )
-        return [id(owners[token]) for tokens in refused for token in tokens]
+            push, task = job.push, job.task
+            kind = id(task), push.zone
+            if kind in places:
+                place = places[kind]
+            else:
+                place = places[kind] = self._place(task, push.zone or task.zone, hasher)
+            if place is not None:
+                on, salt = place
+                job.counted = on, one ^ salt
+                groups[on][f"{push.task_id}-{push.seq}"] = job
+        refused = [await self._count(on, jobs) for on, jobs in groups.items()]
+        return [id(job) for jobs in refused for job in jobs]
 
-    def _app_hash(self, app: str, hasher: Hasher) -> int:
-        return hasher.hashes([f"app:{app}"])[0]
+    def _place(self, task: Task, zone: str, hasher: Hasher) -> _CapPlace | None:
+        """Return today's cap of a task, and what makes its app's keys; None without a cap."""
+        cap = self._caps.of(task.app, task.level) if self._caps else None
+        if cap is None:
+            return None
+        on = CapDay(self._calendar.day(zone), task.level, cap)
+        return on, hasher.hashes([f"app:{task.app}"])[0]
+
+    async def _count(self, on: CapDay, jobs: dict[str, Job]) -> list[Job]:
+        """Return those for which there is no room on the day."""
+        keys = {token: job.counted[1] for token, job in jobs.items() if job.counted}
+        refused = await self._backend.recipient_windows.count(on, keys)
+        return [jobs[token] for token in refused]
 
     async def _give_back(self, jobs: list[Job]) -> list[None]:
         groups: dict[CapDay, dict[str, int]] = defaultdict(dict)

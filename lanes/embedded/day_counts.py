@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.frequency_caps import CapDay
 
-# Nearly always nothing was counted with any of the keys, and there is nothing more to ask.
+# Nearly always nothing was counted with any of the keys, and there is nothing more to ask. In the
+# form of an upsert this would take twice as long: SQLite would prepare to undo it.
 _COUNT_NEW = """
-INSERT INTO counted (day, key, tokens)
-SELECT :day, value, given.key || ':' || :level || ' ' FROM json_each(:keys) AS given WHERE true
-ON CONFLICT DO NOTHING
+INSERT OR IGNORE INTO counted (day, key, tokens)
+SELECT :day, value, given.key || ':' || :level || ' ' FROM json_each(:keys) AS given
 """
 
 _COUNT = """
