@@ -10,6 +10,8 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.frequency_caps import CapDay
 
@@ -62,13 +64,14 @@ class EmbeddedDayCounts:
     def __init__(self, database: Database, clock_ms: Callable[[], int]) -> None:
         self._database = database
         self._clock_ms = clock_ms
+        self._swept_before = 0
 
     async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
         values = self._values(on, keys)
         most = min(on.cap)
 
         def job(connection: sqlite3.Connection) -> list[str]:
-            connection.execute(_SWEEP, values)
+            self._sweep(connection, len(keys))
             if connection.execute(_COUNT_NEW, values).rowcount == len(keys):
                 return []
             connection.execute(_COUNT, values)
@@ -91,11 +94,17 @@ class EmbeddedDayCounts:
 
     def _values(self, on: CapDay, keys: Mapping[str, int]) -> dict[str, str | int]:
         return {
-            "keys": json.dumps(keys),
-            "size": len(keys),
+            "keys": msgspec.json.encode(keys).decode(),
             "day": on.day,
             "level": on.level[0],
             "of_level": on.cap.of_level,
             "in_all": on.cap.in_all,
-            "oldest": self._clock_ms() // 86_400_000 - _LIVE_DAYS,
         }
+
+    def _sweep(self, connection: sqlite3.Connection, size: int) -> None:
+        """Delete some rows of days that are over, until none is left of them."""
+        oldest = self._clock_ms() // 86_400_000 - _LIVE_DAYS
+        if oldest == self._swept_before:
+            return
+        if not connection.execute(_SWEEP, {"oldest": oldest, "size": size}).rowcount:
+            self._swept_before = oldest
