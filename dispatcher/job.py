@@ -7,8 +7,8 @@ import msgspec
 from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
-from pushlane.lanes.frequency_caps import CapDay
 from pushlane.lanes.push import Push
+from pushlane.lanes.recipient_window import CapDay
 from pushlane.lanes.task import DeliveryMode, Task
 
 

@@ -9,40 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from pushlane.lanes.limits import EVERY_APP, Limits
+from pushlane.lanes.recipient_window import NO_CAP, Cap
 from pushlane.lanes.task import Level
 from pushlane.lanes.zones import known_zone
 
-NO_CAP = 2**31 - 1
 ALL_LEVELS = "all"
 
-_DAY_MS = 86_400_000
 _UNIX_DAY = datetime(1970, 1, 1).toordinal()
-_OVER_AFTER_MS = 36 * 3_600_000
-"""From the beginning of a date in UTC until it has ended everywhere, at UTC-12."""
 _MOST_ZONES = 1_024
-
-
-class Cap(NamedTuple):
-    """At most so many pushes of one level, and of all levels, to a recipient in a day."""
-
-    of_level: int = NO_CAP
-    in_all: int = NO_CAP
-
-
-class CapDay(NamedTuple):
-    """A cap, with the level it is asked for and the day, in days since 1970."""
-
-    day: int
-    level: Level
-    cap: Cap
-
-    @property
-    def over_at_ms(self) -> int:
-        """The Unix time in milliseconds at which the date has ended in every zone."""
-        return self.day * _DAY_MS + _OVER_AFTER_MS
 
 
 class FrequencyCaps:

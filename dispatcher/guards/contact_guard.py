@@ -18,10 +18,11 @@ from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import CAPPED, SUPPRESSED, Stats
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.frequency_caps import Calendar, CapDay, FrequencyCaps
+from pushlane.lanes.frequency_caps import Calendar, FrequencyCaps
 from pushlane.lanes.limits import Limits, read_limits
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
+from pushlane.lanes.recipient_window import CapDay
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.lanes.task import Task

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from pushlane.lanes.embedded.database import Database
-from pushlane.lanes.frequency_caps import CapDay
+from pushlane.lanes.recipient_window import CapDay
 
 # Nearly always nothing was counted with any of the keys, and there is nothing more to ask. In the
 # form of an upsert this would take twice as long: SQLite would prepare to undo it.

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.day_counts import EmbeddedDayCounts
-from pushlane.lanes.frequency_caps import CapDay
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import CapDay, Mark
 from pushlane.lanes.task_transitions import now_ms
 
 _FIRST = """

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from pushlane.lanes.frequency_caps import CapDay
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import CapDay, Mark
 
 
 class RecipientTurn(StrEnum):

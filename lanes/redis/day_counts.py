@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pushlane.lanes.frequency_caps import CapDay
+from pushlane.lanes.recipient_window import CapDay
 from pushlane.lanes.redis.client import RedisClient, words
 from pushlane.lanes.redis.keys import Keys
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pushlane.lanes.frequency_caps import CapDay
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import CapDay, Mark
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.day_counts import RedisDayCounts
 from pushlane.lanes.redis.keys import Keys

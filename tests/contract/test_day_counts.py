@@ -7,7 +7,7 @@ from time import time
 
 import pytest
 
-from pushlane.lanes.frequency_caps import NO_CAP, Cap, CapDay
+from pushlane.lanes.recipient_window import NO_CAP, Cap, CapDay
 from pushlane.lanes.task import Level
 
 TODAY = int(time()) // 86_400
