@@ -26,6 +26,7 @@ _COMMANDS = {
     "quota": ("quota",),
     "forget": ("forget",),
     "pool": ("pool",),
+    "suppress": ("suppress",),
     "replay": ("replay", "clone"),
     "dead": ("dead",),
     "spool": ("spool",),

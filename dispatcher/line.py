@@ -21,6 +21,7 @@ from pushlane.dispatcher.breaker import Breaker, Restraint
 from pushlane.dispatcher.delay_limit import DelayLimit
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
+from pushlane.dispatcher.guards.contact_guard import ContactGuard
 from pushlane.dispatcher.guards.guard import Guard, Guards
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.guards.poison_guard import PoisonGuard
@@ -147,7 +148,7 @@ class Line:
             if sink.hosts_code
             else None
         )
-        self.guards = self._make_guards(shared.backend)
+        self.guards = self._make_guards(shared)
         self.shares = Shares(self.scheduler, settings.slots)
         self.pool = DeliveryPool(
             sink,
@@ -161,10 +162,16 @@ class Line:
             sink_name=self.name,
         )
 
-    def _make_guards(self, backend: Backend) -> Guards:
+    def _make_guards(self, shared: Shared) -> Guards:
+        backend = shared.backend
         common = (self._settings, self.outcomes, self.settler, self.stats)
+        self.contact_guard = contact_guard = ContactGuard(
+            backend, self.name, *common, shared.clocks.now_ms
+        )
+        shared.limits.add_listener(contact_guard)
         guards: list[Guard] = [
             RecipientGuard(backend.recipient_windows, *common),
+            contact_guard,
             ClaimGuard(backend.ledger, *common),
         ]
         return Guards(guards if self.poison_guard is None else [self.poison_guard, *guards])

@@ -50,13 +50,17 @@ class SubmitRequest(TaskOptions):
 
 
 class SubmitStage(StrEnum):
-    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them."""
+    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them.
+
+    A list of suppressions is read in the same way.
+    """
 
     READING = "reading"
     CHECKING = "checking"
     FREEZING = "freezing"
     PUBLISHING = "publishing"
     SEALING = "sealing"
+    SUPPRESSING = "suppressing"
 
 
 @dataclass(frozen=True)
