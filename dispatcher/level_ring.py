@@ -261,8 +261,7 @@ class LevelRing(Ring["LaneEntry[LaneT] | AppEntry[LaneT]"], Generic[LaneT]):
                 app.parked = app.queued = False
                 if app.ready:
                     self.waiting -= 1
-                    self.newcomer_was_last = False
-                    return self.start_turn(app)
+                    return self.next_turn(app)
                 continue
             top = self.next_turn()
             if not isinstance(top, AppEntry) or not top.cost:

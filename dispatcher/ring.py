@@ -90,25 +90,24 @@ class Ring(Generic[EntryT]):
         if self.turn is entry:
             self.turn = None
 
-    def next_turn(self) -> EntryT:
-        """Start the turn of the one that is next; one is ready."""
-        if self.newcomers:
-            self.newcomer_was_last = self._has_newcomer() and not self._old_one_is_due()
-        else:
+    def next_turn(self, entry: EntryT | None = None) -> EntryT:
+        """Start the turn of the one that is next, or of an entry that stands in no queue.
+
+        One is ready.
+        """
+        if entry is not None:
             self.newcomer_was_last = False
-        if self.newcomer_was_last:
+        elif self.newcomers and self._is_newcomers_turn():
+            self.newcomer_was_last = True
             entry = self.newcomers.popleft()
         else:
+            self.newcomer_was_last = False
             while not (self.order and self.order[0].ready):
                 self._pass_over()
             if self.left == 0:
                 self._end_round(self.round + 1)
             self.left -= 1
             entry = self.order.popleft()
-        return self.start_turn(entry)
-
-    def start_turn(self, entry: EntryT) -> EntryT:
-        """Give it the turn; it stands in no queue any more."""
         entry.due = self.round + entry.rounds
         self.turns += 1
         entry.queued = False
@@ -148,6 +147,9 @@ class Ring(Generic[EntryT]):
         if self.calendar:
             self.order.extend(self.calendar.pop(following, ()))
         self.left = len(self.order)
+
+    def _is_newcomers_turn(self) -> bool:
+        return self._has_newcomer() and not self._old_one_is_due()
 
     def _old_one_is_due(self) -> bool:
         """Whether, after a newcomer's turn, another waits for longer than the next newcomer."""
