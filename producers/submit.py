@@ -48,7 +48,7 @@ async def submit(
         TaskConflict: the key belongs to other content, or a submit of it is under way.
         Unreachable: a service does not answer at the start.
     """
-    request = request.named()
+    request = request.complete()
     new_task(request, settings)  # refuses a bad option before anything is read
     tell = on_progress or (lambda progress: None)
     async with as_file(request, tell) as file:
