@@ -26,6 +26,7 @@ from pushlane.lanes.ports import (
     Fence,
     Lease,
     Ledger,
+    Limiter,
     Presence,
     ReceiptLog,
     RecipientWindows,
@@ -51,6 +52,7 @@ class Backend:
     documents: DocumentStore
     receipts: ReceiptLog
     presence: Presence
+    limiter: Limiter
 
     async def add(self, task: Task, settings: Settings) -> Task:
         """Keep a new task, as `Registry.add` does, with the size of its bundles.

@@ -183,12 +183,37 @@ CREATE TABLE IF NOT EXISTS beats (
     owner TEXT PRIMARY KEY,
     at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rates (
+    subject TEXT PRIMARY KEY,
+    tokens  REAL NOT NULL,  -- how many there were then; below 0 is a debt
+    at_ms   INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS places (  -- of in-flight caps
+    subject  TEXT NOT NULL,
+    holder   TEXT NOT NULL,
+    held     INTEGER NOT NULL,
+    wanted   INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL,  -- when it last had any
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (subject, holder)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tallies (
+    subject TEXT NOT NULL,
+    what    TEXT NOT NULL,
+    day     TEXT NOT NULL,
+    holder  TEXT NOT NULL,  -- empty: all those who are gone
+    amount  REAL NOT NULL,
+    at_ms   INTEGER NOT NULL,
+    PRIMARY KEY (subject, what, day, holder)
+) WITHOUT ROWID;
 """
 _UNNOTED = """
 SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?))
 AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
 """
-_ADDED_TABLES = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "beats"})
+_ADDED_TABLES = frozenset(
+    {"shelf", "presence", "ended", "fading", "forgotten", "beats", "rates", "places", "tallies"}
+)
 
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:

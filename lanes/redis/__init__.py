@@ -16,6 +16,7 @@ from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
+from pushlane.lanes.redis.limiter import RedisLimiter
 from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
@@ -25,6 +26,7 @@ __all__ = [
     "RedisDocuments",
     "RedisLease",
     "RedisLedger",
+    "RedisLimiter",
     "RedisPorts",
     "RedisPresence",
     "RedisRecipientWindows",
@@ -42,6 +44,7 @@ class RedisPorts(NamedTuple):
     recipient_windows: RedisRecipientWindows
     documents: RedisDocuments
     presence: RedisPresence
+    limiter: RedisLimiter
 
 
 @asynccontextmanager
@@ -74,6 +77,7 @@ async def connect_redis(
             RedisRecipientWindows(client, keys, recipient_window_s),
             RedisDocuments(client, keys, journal),
             RedisPresence(client, keys),
+            RedisLimiter(client, keys),
         )
     finally:
         await registry.close()

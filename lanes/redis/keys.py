@@ -55,6 +55,18 @@ class Keys:
         """Return the key of a mark's token and, during a turn, when that ends and whose it is."""
         return f"{self._base}mark:{key}"
 
+    def rate(self, subject: str) -> str:
+        """Return the key of the tokens that a subject's rate has left, and since when."""
+        return f"{self._base}rate:{subject}"
+
+    def places(self, subject: str) -> str:
+        """Return the key of the hash of who holds how many places, wants how many, and when."""
+        return f"{self._base}places:{subject}"
+
+    def tallies(self, subject: str) -> str:
+        """Return the key of the hash of who was allotted how much of a subject's totals."""
+        return f"{self._base}tallies:{subject}"
+
     def process(self, process_id: str) -> str:
         """Return the key of the description that a process gives of itself."""
         return f"{self._base}process:{process_id}"
