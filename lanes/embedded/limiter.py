@@ -123,12 +123,12 @@ class EmbeddedLimiter:
             known: dict[str, dict[str, Holding]] = defaultdict(dict)
             for subject, name, *rest in _one(connection, _PLACES, (subjects, now)):
                 known[subject][name] = Holding(*rest)
-            mine = [_held(ask, known[ask.subject], holder, now) for ask in asks]
-            rows = [(ask.subject, *one) for ask, one in zip(asks, mine, strict=True)]
+            pairs = [_held(ask, known[ask.subject], holder, now) for ask in asks]
+            rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
             until_ms = now + max(1, round(ttl_s * 1000))
             values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
             connection.execute(_SET_PLACES, values)
-            return [one.held for one in mine]
+            return [places for places, _ in pairs]
 
         return await self._database.write(job)
 
@@ -203,15 +203,21 @@ def _leased(
     return TokenGrant(granted, 0.0), (tokens - granted, now)
 
 
-def _held(ask: PlaceAsk, known: Mapping[str, Holding], holder: str, now: int) -> Holding:
-    """Return what a holder has from now on: what the others have and are due is not to be had."""
+def _held(
+    ask: PlaceAsk, known: Mapping[str, Holding], holder: str, now: int
+) -> tuple[int, Holding]:
+    """Return how many places a holder may fill, and what it holds from now on.
+
+    What the others have, and what is due to them, is not to be had.
+    """
     before = known.get(holder, Holding(0, 0, now))
     since_ms = now if before.held else before.since_ms
     others = [one for name, one in known.items() if name != holder]
     share = ask.cap // (1 + sum(one.wanted > 0 for one in others))
     taken = sum(max(one.held, _due(one, share, since_ms)) for one in others)
-    held = max(ask.in_use, min(ask.wanted, ask.cap - taken), 0)
-    return Holding(held, ask.wanted, now if held else since_ms)
+    places = max(0, min(ask.wanted, ask.cap - taken))
+    held = max(ask.in_use, places)
+    return places, Holding(held, ask.wanted, now if held else since_ms)
 
 
 def _due(other: Holding, share: int, since_ms: int) -> int:

@@ -41,8 +41,8 @@ class TokenReturn(NamedTuple):
 class PlaceAsk(NamedTuple):
     """A wish for places under a subject's in-flight cap, `wanted` in all.
 
-    `in_use` is how many pushes of this holder are in flight now: so many places it keeps in any
-    case, since they cannot be called back.
+    `in_use` is how many pushes of this holder are in flight now: so many are counted as its own in
+    any case, since they cannot be called back.
     """
 
     subject: str
@@ -105,10 +105,12 @@ class Limiter(Protocol):
     async def hold_places(
         self, asks: Sequence[PlaceAsk], holder: str, ttl_s: float
     ) -> Sequence[int]:
-        """Return how many places the holder has from now on, for `ttl_s`; harmless when repeated.
+        """Return how many places the holder may fill from now on, for `ttl_s`.
 
-        Fewer than it has may be wanted, which gives the others back. Holders who all want more
-        than there is get about the same, and one that has none comes before who has any.
+        These may be fewer than it had, or even uses: then it fills none until enough have landed,
+        so that holders who all want more than there is come to have about the same. One that has
+        none comes before who has any. Fewer than it has may be wanted, which gives the others back.
+        Harmless when repeated.
         """
 
     async def lease_totals(self, asks: Sequence[TotalAsk]) -> Sequence[float]:

@@ -95,13 +95,14 @@ for at, key in ipairs(KEYS) do
     if share == 0 and one[1] == 0 and one[2] > 0 and one[3] < since_ms then due = 1 end
     taken = taken + math.max(one[1], due)
   end
-  local held = math.max(in_use, math.min(wanted, cap - taken), 0)
+  local places = math.max(0, math.min(wanted, cap - taken))
+  local held = math.max(in_use, places)
   if held > 0 then since_ms = now_ms end
   redis.call('HSET', key, me,
     string.format('%.0f %.0f %.0f %.0f', held, wanted, since_ms, now_ms + ttl_ms))
   local left_ms = redis.call('PTTL', key)
   if left_ms < ttl_ms then redis.call('PEXPIRE', key, ttl_ms) end
-  answers[at] = held
+  answers[at] = places
 end
 return answers
 """
