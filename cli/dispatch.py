@@ -5,9 +5,11 @@ Adds to the library's Dispatcher what a program needs: signals, logs, a metrics 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
@@ -16,12 +18,14 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 
 from pushlane.cli.flags import Flags, with_flags
 from pushlane.cli.logs import set_up_logs
+from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
 from pushlane.cli.workers import WorkerPool, run_workers
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.sinks import open_sink
+from pushlane.dispatcher.sinks.named import NamedSink, open_sinks
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
 
 log = logging.getLogger("pushlane.dispatch")
@@ -43,6 +47,12 @@ def dispatch(
         str | None,
         typer.Option(
             metavar="SINK", help="null, log:PATH, webhook:URL or package.module:callable."
+        ),
+    ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…", help="Serve these sinks of the settings only, and read their lanes."
         ),
     ] = None,
     slots: Annotated[
@@ -78,51 +88,67 @@ def dispatch(
     settings = chosen.settings()
     set_up_logs(settings.log_format)
     if workers > 1:
-        pool = WorkerPool(workers, chosen.given, metrics_host, metrics_port, drain, retry_timeouts)
+        pool = WorkerPool(
+            workers, chosen.given, serve, metrics_host, metrics_port, drain, retry_timeouts
+        )
         raise typer.Exit(run_workers(pool))
     registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
-    uvloop.run(_dispatch(settings, registry, drain, retry_timeouts, with_parent))
+    sinks = open_sinks(settings, parse_names(serve), retry_timeouts=retry_timeouts)
+    uvloop.run(_dispatch(settings, sinks, registry, drain, with_parent))
 
 
 async def _dispatch(
     settings: Settings,
+    sinks: Mapping[str, Sink],
     registry: CollectorRegistry | None,
     drain: bool,
-    retry_timeouts: bool,
     with_parent: bool,
 ) -> None:
-    sink = open_sink(
-        settings.sink,
-        slots=settings.slots,
-        timeout_s=settings.sink_timeout_s,
-        retry_timeouts=retry_timeouts,
-    )
     try:
         async with connect(settings) as backend:
-            dispatcher = Dispatcher(backend, sink, settings, drain=drain, registry=registry)
+            dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=registry)
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, _REPEATED)
             stop_on_signals(stop, left=_REPEATED)
             if with_parent:
                 stop_with_stdin(stop)
             gc.freeze()
-            if sink.name == "webhook":
+            if any(_is_http(settings, name, sink) for name, sink in sinks.items()):
                 sys.setswitchinterval(_HTTP_SWITCH_S)
-            log.info(
-                "dispatching to %s, %d slots",
-                sink.name,
-                settings.slots,
-                extra={"action": "started"},
-            )
-            await dispatcher.run()
+            for name, sink in sinks.items():
+                log.info(
+                    "dispatching to %s, %d slots",
+                    sink.name,
+                    settings.of_sink(name).slots,
+                    extra={"action": "started"},
+                )
+            watching = [
+                asyncio.create_task(one.watch(dispatcher.try_again)) for one in _named(sinks)
+            ]
+            try:
+                await dispatcher.run()
+            finally:
+                for watch in watching:
+                    watch.cancel()
     finally:
-        await sink.close()
+        for sink in sinks.values():
+            await sink.close()
     log.info("%s", _summary(dispatcher), extra={"action": "stopped"})
+
+
+def _is_http(settings: Settings, name: str, sink: Sink) -> bool:
+    own = settings.sinks.get(name)
+    return (sink.name if own is None else own.kind) == "webhook"
+
+
+def _named(sinks: Mapping[str, Sink]) -> list[NamedSink]:
+    return [sink for sink in sinks.values() if isinstance(sink, NamedSink)]
 
 
 def _summary(dispatcher: Dispatcher) -> str:
     counts: dict[str, int] = {}
-    for (_, kind), count in dispatcher.stats.outcomes.items():
-        counts[kind] = counts.get(kind, 0) + count
+    for stats in dispatcher.stats_by_sink().values():
+        for (_, kind), count in stats.outcomes.items():
+            counts[kind] = counts.get(kind, 0) + count
     return ", ".join(f"{kind} {count}" for kind, count in counts.items())
 
 

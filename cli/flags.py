@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -19,6 +20,10 @@ from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+ConfigFlag = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="PATH", help="File of settings, instead of pushlane.toml."),
+]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 
 
@@ -53,6 +58,8 @@ def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[...
     @functools.wraps(command)
     def run(**given: Any) -> None:
         debug = given.pop("debug")
+        if config := given.pop("config"):
+            os.environ[settings.CONFIG_VARIABLE] = str(config.absolute())
         flags = Flags({name: given.pop(name) for name in _BACKEND})
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
@@ -101,5 +108,6 @@ def _parameters() -> list[inspect.Parameter]:
     keyword = inspect.Parameter.KEYWORD_ONLY
     return [
         *(inspect.Parameter(n, keyword, default=None, annotation=o) for n, o in _BACKEND.items()),
+        inspect.Parameter("config", keyword, default=None, annotation=ConfigFlag),
         inspect.Parameter("debug", keyword, default=False, annotation=DebugFlag),
     ]

@@ -36,6 +36,7 @@ _COMMANDS = {
     "dead": ("dead",),
     "spool": ("spool",),
     "dispatch": ("dispatch",),
+    "sinks": ("sinks",),
     "processes": ("processes", "formats"),
     "pipeline": ("pipeline",),
     "receipts": ("receipts",),

@@ -48,6 +48,11 @@ def parse_dedupe(word: str) -> Literal["recipient"]:
     return "recipient"
 
 
+def parse_names(given: str | None) -> tuple[str, ...]:
+    """Return the names in a text like `a,b`, each once."""
+    return tuple(dict.fromkeys(filter(None, (part.strip() for part in (given or "").split(",")))))
+
+
 def parse_pairs(given: Sequence[str], flag: str) -> dict[str, str]:
     """Return the pairs. Raises BadInput for a text that is not NAME=VALUE, without its value."""
     pairs = [text.partition("=") for text in given]

@@ -31,6 +31,7 @@ class WorkerPool:
 
     count: int
     settings: Mapping[str, Any]
+    serve: str | None
     metrics_host: str
     metrics_port: int | None
     drain: bool
@@ -42,6 +43,8 @@ class WorkerPool:
         if self.metrics_port is not None:
             port = str(self.metrics_port + index)
             command += ["--metrics-host", self.metrics_host, "--metrics-port", port]
+        if self.serve:
+            command += ["--serve", self.serve]
         if self.drain:
             command.append("--drain")
         if self.retry_timeouts:

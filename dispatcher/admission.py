@@ -16,11 +16,12 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.settlement.deferral import due_ms, hop_s
+from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.push import Kind, Push
+from pushlane.lanes.push import Kind, Outcome, Push
 from pushlane.lanes.task import State, Task
 from pushlane.lanes.task_transitions import now_ms
 
@@ -30,15 +31,19 @@ class Admission:
 
     def __init__(
         self,
+        sink: str,
         tasks: KnownTasks,
         lookups: TaskLookups,
         ring: LaneRing,
         settler: Settler,
+        outcomes: Outcomes,
         key_order: KeyOrder,
         receipts: Receipts,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
+        self._sink = sink
+        self._outcomes = outcomes
         self._tasks = tasks
         self._lookups = lookups
         self._ring = ring
@@ -73,7 +78,12 @@ class Admission:
         if is_over:  # in its turn: what comes after it waits for that, too
             self._finish(Job(lane, taken, push, task), Kind.EXPIRED)
             return None
-        return Job(lane, taken, push, task)
+        job = Job(lane, taken, push, task)
+        if push.addresses is not None and not push.address(self._sink):
+            lacking = Outcome.dead(f"no address for sink {self._sink}")
+            self._outcomes.settle(job, self._outcomes.passed_on(job, lacking))
+            return None
+        return job
 
     def _set_aside(self, lane: OpenLane, taken: Held) -> None:
         """Bury a push that cannot be read, unless it is only this version that cannot."""
@@ -111,9 +121,9 @@ class Admission:
             self._finish(Job(lane, taken, push, task), kind, reason)
         elif self._is_past(task.expires_at_ms):
             self._finish(Job(lane, taken, push, task), Kind.EXPIRED)
-        elif task.lane != lane.name:
+        elif task.lane_at(self._sink) != lane.name:
             self._stats.forwarded += 1
-            self._settler.move(lane, taken, push, task.lane, taken.body)
+            self._settler.move(lane, taken, push, task.lane_at(self._sink), taken.body)
         elif task.state is State.PAUSED:
             self._ring.hold(lane, taken)
         else:

@@ -26,6 +26,10 @@ left, would open it for ever.
 *Probing.* One push every 3.4 to 4 s, so that probes are under 0.3/s and a sink is in use again
 within 5 s of its return, however long it was away. A Retry-After makes it longer, up to 60 s. The
 first that gets through opens up: as many in flight as doubles with each round of successes.
+
+A sink that refuses our credentials three times with no success between is held: it rests with that
+reason, is probed once a minute or when it is told to, and no push loses an attempt however long
+that takes.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
 PROBE_EVERY_S = (3.4, 4.0)
 LONGEST_REST_S = 60.0
+HOLD_PROBE_S = 60.0
 TRICKLE_EVERY_S = 0.25
 QUIET_S = 2.0
 RISE_S = 5.0
@@ -60,6 +65,7 @@ _SPARE = 100  # losses by chance that do not throttle, beside what is in flight
 _ROW = 20  # failures that open; one that is surely about the sink counts for two of them
 _SUCCESS_OUTWEIGHS = 9  # failures: under a tenth of success they add up
 _TRIED = 20
+_BAD_CREDENTIALS = 3
 _ENOUGH = 2  # of those tried: a tenth
 _LATELY_S = 0.5
 _ROUNDING = 1e-6
@@ -158,6 +164,7 @@ class Breaker:
         self._balance = self._most
         self._throttled_since_s: float | None = None
         self._doubt = 0
+        self._bad_credentials = 0
         self._failures = FailureShare()
         self._finals = FailureShare()
         self._storm: set[str] = set()
@@ -231,6 +238,11 @@ class Breaker:
         is_next = self._is_paced and int(self._balance) > self._in_flight
         return self._went_at_s + (self._gap_s if is_next else TRICKLE_EVERY_S)
 
+    def try_again(self, now_s: float) -> None:
+        """Let the next probe go at once, if it rests."""
+        self._asked_until_s = -math.inf
+        self._probe_at_s = now_s
+
     def choose(self, candidates: Sequence[Flight]) -> int:
         """Return the index of the one to try, while few may go.
 
@@ -288,7 +300,7 @@ class Breaker:
                 sign = self._on_failure(now_s, sign, flight, outcome)
         is_troubled = not (self.holds(leave) and self.is_closed)
         is_rising = self.holds(leave) and self._phase is _Phase.RISING
-        if self._is_free(now_s, sign, flight, is_troubled, is_rising):
+        if outcome.holds or self._is_free(now_s, sign, flight, is_troubled, is_rising):
             return self._wait_s(now_s, flight, outcome, is_troubled)
         if outcome.kind is not Kind.RETRY:
             self._refused.pop(flight.push_id, None)
@@ -311,6 +323,7 @@ class Breaker:
         self._in_flight -= count
         self._heard_at_s = now_s
         self._has_succeeded = True
+        self._bad_credentials = 0
         self._answers += count
         if now_s >= self._paced_at_s + _LATELY_S:
             self._pace(now_s)
@@ -355,6 +368,7 @@ class Breaker:
         self._failures.add(False)
         if sign is Sign.SUCCESS:
             self._has_succeeded = True
+            self._bad_credentials = 0
             self._finals.add(False)
             self._storm.clear()
         if self._phase is _Phase.OPEN:
@@ -373,6 +387,8 @@ class Breaker:
         """Returns the sign as it is to be taken."""
         if not self.is_closed:
             self._rotation.add(flight)
+        if outcome.holds:
+            return self._on_bad_credentials(now_s, sign, outcome)
         if sign is Sign.REFUSED:
             self._heed(now_s, outcome.after_s)
         if self._phase is _Phase.OPEN:
@@ -393,6 +409,22 @@ class Breaker:
                 self._open(now_s)
         elif self._doubt >= max(_ROW, 2 * self._failures.row):
             self._suspect(now_s, sign, outcome)
+        return sign
+
+    def _on_bad_credentials(self, now_s: float, sign: Sign, outcome: Outcome) -> Sign:
+        """Hold the sink until somebody mends them; one refusal alone may be about its push."""
+        self._bad_credentials += 1
+        if self._bad_credentials < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
+            return sign
+        self._cause = "it refuses our credentials"
+        if self._quotes and outcome.reason:
+            self._cause = f"{self._cause}: {outcome.reason}"
+        if self._phase is not _Phase.OPEN:
+            if self.is_closed:
+                self._down_since_s = now_s
+            self._open(now_s)
+        self._is_probing = False
+        self._probe_at_s = now_s + HOLD_PROBE_S * (1 + self._chance() / 10)
         return sign
 
     def _on_failed_probe(self, now_s: float, sign: Sign) -> Sign:

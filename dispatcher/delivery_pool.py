@@ -142,8 +142,11 @@ class DeliveryPool:
         """Settle what landed. Guards see a wait as a retry; one that they forbid is settled."""
         final: Sequence[Outcome | None] = outcomes
         if waits_s:
-            pairs = zip(outcomes, waits_s, strict=True)
-            final = [outcome if wait_s is None else again(outcome) for outcome, wait_s in pairs]
+            passed_on = self._outcomes.passed_on
+            final = [
+                passed_on(job, outcome) if wait_s is None else again(outcome)
+                for job, outcome, wait_s in zip(jobs, outcomes, waits_s, strict=True)
+            ]
         if guards:
             final = await concluded(guards, jobs, final)
         at_ms = now_ms()

@@ -14,7 +14,7 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.reader_opener import ReaderOpener
 from pushlane.dispatcher.start_timer import StartTimer
-from pushlane.lanes.naming import is_later, is_pool, own_lane, pool_lanes
+from pushlane.lanes.naming import is_later, is_pool, lane_at, own_lane, pool_lanes, pool_sink
 from pushlane.lanes.ports import Broker
 from pushlane.lanes.task import Level, State, Task
 from pushlane.lanes.task_transitions import now_ms
@@ -25,10 +25,14 @@ _SHARED = 2  # as if bundles were so small: many tasks that share a lane have on
 
 
 class LaneManager:
-    """Listens to tasks and keeps their lanes. `prefetch` is how many pushes of one are at hand."""
+    """Listens to tasks and keeps their lanes at one sink.
+
+    `prefetch` is how many pushes of one are at hand.
+    """
 
     def __init__(
         self,
+        sink: str,
         tasks: KnownTasks,
         ring: LaneRing,
         opener: ReaderOpener,
@@ -36,6 +40,7 @@ class LaneManager:
         wake: Callable[[], None],
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
+        self._sink = sink
         self._tasks = tasks
         self._ring = ring
         self._opener = opener
@@ -45,27 +50,33 @@ class LaneManager:
 
     def open_pool(self, count: int) -> None:
         """Read every lane that low tasks share, with its later lane."""
-        for name in pool_lanes(count):
+        for name in pool_lanes(count, self._sink):
             self._open_pool_lane(name)
 
     async def open_old_pool(self, broker: Broker) -> None:
         """Read the lanes of when the pool was larger: something may be left on them."""
         for name in await broker.lanes():
-            if is_pool(name) and not is_later(name):
+            if is_pool(name) and not is_later(name) and pool_sink(name) == self._sink:
                 self._open_pool_lane(name)
 
     def on_task(self, task: Task) -> None:
         if task.state.is_terminal:
-            self._ring.retire(own_lane(task.id))
-            return
-        for name in (task.first_lane, task.lane):  # our settings may have a smaller pool
-            if is_pool(name):
-                self._open_pool_lane(name)
-        if not task.pooled and task.state is not State.SUBMITTED:
-            self._place(task)
+            self._retire(task.id)
+        elif self._sink in task.reached:
+            self._place(task, task.lane_at(self._sink), has_later=True)
+        elif self._sink == task.chain[0]:
+            for name in (task.first_lane, task.lane):  # our settings may have a smaller pool
+                if is_pool(name):
+                    self._open_pool_lane(name)
+            if not task.pooled and task.state is not State.SUBMITTED:
+                self._place(task, task.lane, has_later=task.has_later)
 
     def on_unread(self, task_id: str) -> None:
+        self._retire(task_id)
+
+    def _retire(self, task_id: str) -> None:
         self._ring.retire(own_lane(task_id))
+        self._ring.retire(lane_at(task_id, self._sink))
 
     def read_again(self) -> None:
         """Read the lanes that were left to others for long enough."""
@@ -81,19 +92,19 @@ class LaneManager:
     def _start(self, task_id: str) -> None:
         if task := self._tasks.active.get(task_id):
             log.info("task %s starts", task_id, extra={"action": "task_started"})
-            self._place(task)
+            self.on_task(task)
             self._wake()
 
-    def _place(self, task: Task) -> None:
-        """Open a task's own lane, unless it is open, and let it move unless it has to wait."""
-        is_home = task.lane == (task.first_lane or task.lane)
-        lane = self._ring.lanes.get(task.lane)
+    def _place(self, task: Task, name: str, *, has_later: bool) -> None:
+        """Open a lane that a task has alone, unless it is open; let it move unless it must wait."""
+        is_home = name == (task.first_lane or task.lane)
+        lane = self._ring.lanes.get(name)
         if lane is None:
-            lane = self._open(task.lane, task.level, task.quota, task.bundle if is_home else 1)
+            lane = self._open(name, task.level, task.quota, task.bundle if is_home else 1)
         total = (task.total or 0) if is_home else 0
         held = self._start_timer.waits(task) or task.state is State.PAUSED
         self._ring.update(lane, task, total, held=held)  # first: a reader opens by its level
-        if task.has_later and not lane.later.wanted:
+        if has_later and not lane.later.wanted:
             self._opener.open(lane, lane.later)
 
     def _open_pool_lane(self, name: str) -> None:

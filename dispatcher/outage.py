@@ -121,6 +121,10 @@ class Outage:
             times_s.append(wake_at_s)
         return max(_SOONEST_S, min(times_s) - now_s) if times_s else None
 
+    def try_again(self) -> None:
+        """Try a sink that rests at once."""
+        self._breaker.try_again(self._clock_s())
+
     def choose(self, jobs: Sequence[Job]) -> Job:
         """Choose the one to try; the others go back to their lanes."""
         chosen = jobs[self._breaker.choose([job.flight() for job in jobs])]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from pushlane.dispatcher.backoff import Backoff, for_each, raise_first, whenever
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -24,6 +26,16 @@ _LOOKUPS = 16
 _APPLIED_AT_ONCE = 100
 
 
+class FollowingLine(Protocol):
+    """A sink's part of the dispatcher, as far as changes in the registry concern it."""
+
+    scheduler: Scheduler[OpenLane]
+    manager: LaneManager
+
+    def wake(self) -> None:
+        """Look at once at what may go."""
+
+
 class RegistryFollower:
     """Applies what changes in the registry: tasks, level weights, what is forgotten there."""
 
@@ -31,22 +43,19 @@ class RegistryFollower:
         self,
         backend: Backend,
         tasks: KnownTasks,
-        scheduler: Scheduler[OpenLane],
-        lanes: LaneManager,
-        wake: Callable[[], None],
+        lines: Sequence[FollowingLine],
     ) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._scheduler = scheduler
-        self._lanes = lanes
-        self._wake = wake
+        self._lines = lines
         self._version = 0
 
     async def run(self) -> None:
         """Apply changes, for ever."""
         self._version = 0
         broker = self._backend.broker
-        await Backoff(log, "the broker").until_done(lambda: self._lanes.open_old_pool(broker))
+        for line in self._lines:
+            await Backoff(log, "the broker").until_done(partial(line.manager.open_old_pool, broker))
         backoff = Backoff(log, "the registry")
         while True:
             changes = await backoff.until_done(self._changes)
@@ -58,8 +67,9 @@ class RegistryFollower:
         return await self._backend.registry.changes(self._version, timeout_s=1.0)
 
     async def _apply(self, changes: Changes) -> None:
-        if changes.weights.by_level() != self._scheduler.weights():
-            self._scheduler.set_weights(changes.weights)
+        for line in self._lines:
+            if changes.weights.by_level() != line.scheduler.weights():
+                line.scheduler.set_weights(changes.weights)
         for some in paged(changes.tasks, _APPLIED_AT_ONCE):
             for task in some:
                 self._tasks.apply(task)
@@ -68,8 +78,9 @@ class RegistryFollower:
             self._tasks.leave(task_id)
         for task_id in changes.forgotten:
             self._tasks.forget(task_id)
-        self._lanes.read_again()
-        self._wake()
+        for line in self._lines:
+            line.manager.read_again()
+            line.wake()
 
 
 class TaskLookups:

@@ -12,25 +12,27 @@ import os
 import secrets
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
-from heapq import nlargest
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from pushlane.dispatcher.assembly import DeliveryParts, LaneParts
 from pushlane.dispatcher.breaker import Restraint
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
-from pushlane.dispatcher.stats import Gauges, StatsCollector
+from pushlane.dispatcher.registry_follower import RegistryFollower
+from pushlane.dispatcher.stats import Stats, StatsCollector
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.naming import DEAD_LANE
+from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import Process, Resting, SlowLane
+from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task
@@ -40,14 +42,15 @@ from pushlane.lanes.version import VERSION
 log = logging.getLogger("pushlane.dispatcher")
 
 _CANCEL_AGAIN_S = 0.5
-_SETTLE_S = 1.5
+_CONCLUDE_S = 1.5
 _RELEASE_S = 0.75
-_MOST_SLOW = 50
 
 
 class Dispatcher:
-    """Drains the backend's lanes into a sink.
+    """Drains the backend's lanes into a sink, or into several, each under its name.
 
+    One sink alone is the sink `default`. With several, each has the settings of its name
+    (`Settings.of_sink`) and is served by a line of its own; lanes of other sinks are not read.
     With `drain`, `run` returns when no task is left that could move now (those that are paused or
     start later do not count). `registry` is where Prometheus metrics are shown, None for nowhere.
     `clock_ms` tells the time as Unix milliseconds, and `clock_s` to the breaker in seconds since
@@ -57,7 +60,7 @@ class Dispatcher:
     def __init__(
         self,
         backend: Backend,
-        sink: Sink,
+        sink: Sink | Mapping[str, Sink],
         settings: Settings,
         *,
         drain: bool = False,
@@ -65,62 +68,84 @@ class Dispatcher:
         clock_ms: Callable[[], int] = now_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        lanes = LaneParts(backend, sink, settings, clock_ms)
-        delivery = DeliveryParts(lanes, backend, sink, settings, clock_ms, clock_s, drain=drain)
-        self.stats = lanes.stats
+        sinks = sink if isinstance(sink, Mapping) else {DEFAULT_SINK: sink}
         self._backend = backend
         self._settings = settings
-        self._lanes = lanes
-        self._delivery = delivery
-        self._tasks = lanes.tasks
-        self._ring = lanes.ring
-        self._settler = lanes.settler
-        self._loop = delivery.loop
+        self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s))
+        self._lines = [
+            Line(shared, name, one, settings.of_sink(name), drain=drain)
+            for name, one in sinks.items()
+        ]
+        self._follower = RegistryFollower(backend, shared.tasks, self._lines)
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
-        self._sink_name = sink.name
         self._janitor = Janitor(backend, self._id, settings)
         self._announcer = PresenceAnnouncer(backend, self._as_process)
-        self._drain_watch = _DrainWatch(lanes.tasks, clock_ms) if drain else None
-        lanes.tasks.add_listener(self._janitor)
-        if self._drain_watch is not None:
-            lanes.tasks.add_listener(self._drain_watch)
+        self._drain_watch = _DrainWatch(shared.tasks, set(sinks), clock_ms) if drain else None
+        for listener in (shared.completion, self._janitor, self._drain_watch):
+            if listener is not None:
+                shared.tasks.add_listener(listener)
         if registry is not None:
-            registry.register(StatsCollector(self.stats, self._gauges(), sink.name))
+            for line in self._lines:
+                gauges = line.gauges(self._backlog)
+                registry.register(StatsCollector(line.stats, gauges, line.title))
+
+    @property
+    def stats(self) -> Stats:
+        """The counts of the only sink, or of the first of several."""
+        return self._lines[0].stats
+
+    def stats_by_sink(self) -> dict[str, Stats]:
+        """Return the counts of each sink since the start, by its name."""
+        return {line.name: line.stats for line in self._lines}
 
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
-        self._loop.stop()
+        for line in self._lines:
+            line.loop.stop()
 
     def wake(self) -> None:
         """Look at once at what may go."""
-        self._lanes.awake.set()
+        for line in self._lines:
+            line.wake()
+
+    def try_again(self, sink: str) -> None:
+        """Try a sink that rests at once: what it was refused for may have been mended."""
+        for line in self._lines:
+            if line.name == sink:
+                line.outage.try_again()
 
     def resting(self) -> list[Restraint]:
         """List what gets fewer pushes than there are, since it fails."""
-        return self._delivery.outage.resting(now_ms())
+        return [one for line in self._lines for one in line.resting()]
 
     def reads(self, lane: str) -> bool:
         """Tell whether this process has the lane open."""
-        known = self._ring.lanes.get(lane)
-        return known is not None and known.main.reader is not None
+        ring = self._ring_of(lane)
+        return ring is not None and ring.lanes[lane].main.reader is not None
 
     def lanes(self) -> list[str]:
         """List the lanes that this process serves, the shared ones included."""
-        return list(self._ring.lanes)
+        return [name for line in self._lines for name in line.ring.lanes]
 
     def is_fed(self, lane: str) -> bool:
         """Tell whether this process has something of the lane at hand."""
-        known = self._ring.lanes.get(lane)
-        return known is not None and known.fed
+        ring = self._ring_of(lane)
+        return ring is not None and ring.lanes[lane].fed
 
     def quota(self, lane: str) -> int:
         """Return the quota in force for a lane that this process knows."""
-        return self._lanes.scheduler.quota(self._ring.lanes[lane])
+        for line in self._lines:
+            if known := line.ring.lanes.get(lane):
+                return line.scheduler.quota(known)
+        raise KeyError(lane)
 
     def weights(self) -> dict[Level, int]:
         """Return the level weights in force."""
-        return self._lanes.scheduler.weights()
+        return self._lines[0].scheduler.weights()
+
+    def _ring_of(self, lane: str) -> LaneRing | None:
+        return next((line.ring for line in self._lines if lane in line.ring.lanes), None)
 
     async def run(self) -> None:
         """Dispatch until `stop`, or with `drain` until nothing is left.
@@ -136,83 +161,59 @@ class Dispatcher:
         await self._announcer.enter()
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
-        self._lanes.manager.open_pool(pool)
+        for line in self._lines:
+            line.manager.open_pool(pool)
         work = [_supervised(name, part) for name, part in self._side_tasks()]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-            self._loop.stop()
-            await self._settle_all()
+            self.stop()
+            await asyncio.gather(*(line.settle_all() for line in self._lines))
+            await self._conclude()
         finally:
             await _end(work)
             await self._let_go()
         _raise_first(work)
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        lanes, delivery = self._lanes, self._delivery
-        yield "loop", self._loop.run()
-        yield "registry", lanes.follower.run()
-        yield "starts", lanes.manager.run_starts()
-        yield "openers", lanes.opener.run()
-        yield "look-ups", lanes.lookups.run()
-        yield "pauses", lanes.pauses.run()
-        yield "intake", lanes.intake.run(self._ring.lanes.values)
-        yield "guards", delivery.guards.run()
-        yield "republish", self._settler.run_moves()
-        yield "settle", self._settler.run_ends(delivery.key_order.settled)
-        yield "key order", delivery.key_order.run()
-        yield "completion", lanes.completion.run()
-        yield "delay limit", lanes.delay_limit.run()
+        yield "registry", self._follower.run()
+        yield "pauses", self._shared.pauses.run()
+        yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
         yield "presence", self._announcer.run()
         if self._drain_watch is not None:
             yield "drain", self._stop_when_drained(self._drain_watch)
+        for line in self._lines:
+            of_sink = f" of sink {line.name}" if len(self._lines) > 1 else ""
+            for name, part in line.side_tasks():
+                yield name + of_sink, part
 
     async def _stop_when_drained(self, drain_watch: _DrainWatch) -> None:
         await drain_watch.wait()
-        self._loop.stop()
+        self.stop()
 
-    async def _settle_all(self) -> None:
-        """Let what is in flight land and its outcomes become durable, as far as time allows."""
-        timeout_s = self._settings.drain_timeout_s
-        until_s = time.monotonic() + timeout_s
-        late = await self._delivery.pool.landed(timeout_s)
-        if late:
-            log.warning(
-                "%d deliveries did not end in %g s: they will be repeated",
-                late,
-                timeout_s,
-                extra={"action": "drain_late"},
-            )
-        try:
-            async with asyncio.timeout(max(_SETTLE_S, until_s - time.monotonic())):
-                await self._settler.drain()
-                await self._lanes.completion.conclude()
-        except TimeoutError:
-            log.warning(
-                "%d outcomes are not acked: their pushes will be repeated",
-                self._settler.unsettled,
-                extra={"action": "drain_unsettled"},
-            )
+    async def _conclude(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONCLUDE_S):
+                await self._shared.completion.conclude()
 
     async def _let_go(self) -> None:
         """Give up what is in flight; others may have the lanes and the janitor's lease at once."""
-        closing = (
-            ("what is in flight", self._delivery.pool.give_up),
-            ("the lanes", self._ring.close),
-            ("the janitor's lease and what it says of itself", self._resign),
-        )
-        for what, close in closing:
+        lines = self._lines
+        for what, closing in (
+            ("what is in flight", [line.pool.give_up for line in lines]),
+            ("the lanes", [line.ring.close for line in lines]),
+            ("the janitor's lease and what it says of itself", [self._resign]),
+        ):
             try:
                 async with asyncio.timeout(_RELEASE_S):
-                    await close()
+                    await asyncio.gather(*(close() for close in closing))
             except (TimeoutError, PushlaneError):
                 log.warning("%s: left to run out", what, extra={"action": "left_behind"})
 
     async def _resign(self) -> None:
         await self._announcer.close()
         await self._janitor.close()
-        if self._delivery.poison_guard is not None:
-            await self._delivery.poison_guard.close()
+        await asyncio.gather(*(line.close_guards() for line in self._lines))
 
     def _as_process(self) -> Process:
         return Process(
@@ -221,51 +222,29 @@ class Dispatcher:
             pid=os.getpid(),
             version=VERSION,
             format=FORMAT,
-            lanes=len(self._ring.lanes),
-            sinks=(self._sink_name,),
+            lanes=sum(len(line.ring.lanes) for line in self._lines),
+            sinks=tuple(line.title for line in self._lines),
+            serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
-            resting=tuple(self._said_resting()),
-            slow=tuple(self._said_slow()),
+            resting=tuple(one for line in self._lines for one in line.described_resting()),
+            slow=tuple(one for line in self._lines for one in line.described_slow()),
         )
 
-    def _said_resting(self) -> Iterator[Resting]:
-        for one in self.resting():
-            what = f"{one.scope} {self._sink_name} ({one.state})"
-            yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
-
-    def _said_slow(self) -> Iterator[SlowLane]:
-        now_s, now = time.monotonic(), now_ms()
-        slow = nlargest(_MOST_SLOW, self._delivery.shares.slow(), key=lambda one: one.times)
-        for lane, times, since_s in slow:
-            yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
-
-    def _gauges(self) -> Gauges:
-        return Gauges(
-            in_flight=lambda: self._delivery.pool.in_flight,
-            unsettled=lambda: self._settler.unsettled,
-            receipts_waiting=lambda: self._lanes.receipts.waiting,
-            parked=lambda: self._delivery.key_order.parked,
-            lanes_open=lambda: len(self._ring.lanes),
-            lanes_full=self._lanes.delay_limit.full,
-            refused=lambda: self._delivery.outage.waiting,
-            resting=self.resting,
-            backlog=self._backlog,
-            weights=self.weights,
-        )
-
-    def _backlog(self) -> dict[Level, int]:
+    def _backlog(self, sink: str) -> dict[Level, int]:
         waiting = dict.fromkeys(Level, 0)
-        for task in self._tasks.active.values():
-            finished = self._lanes.completion.finished.get(task.id, 0)
-            waiting[task.level] += max(0, (task.total or 0) - finished)
+        for task in self._shared.tasks.active.values():
+            if task.chain[0] == sink:
+                finished = self._shared.completion.finished.get(task.id, 0)
+                waiting[task.level] += max(0, (task.total or 0) - finished)
         return waiting
 
 
 class _DrainWatch:
-    """Tells when no task is left that could move now."""
+    """Tells when no task is left that could move now to one of these sinks."""
 
-    def __init__(self, tasks: KnownTasks, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, tasks: KnownTasks, sinks: set[str], clock_ms: Callable[[], int]) -> None:
         self._tasks = tasks
+        self._sinks = sinks
         self._clock_ms = clock_ms
         self._changed = asyncio.Event()
 
@@ -283,7 +262,9 @@ class _DrainWatch:
             self._changed.clear()
 
     def _can_move(self, task: Task) -> bool:
-        return task.state is not State.PAUSED and not task.is_scheduled(self._clock_ms())
+        if task.state is State.PAUSED or task.is_scheduled(self._clock_ms()):
+            return False
+        return not self._sinks.isdisjoint((task.chain[0], *task.reached))
 
 
 def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

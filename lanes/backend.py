@@ -18,7 +18,14 @@ from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import format_to_write
-from pushlane.lanes.naming import dead_lane, later_lane, own_lane, pool_lanes, spread_over
+from pushlane.lanes.naming import (
+    dead_lane,
+    lane_at,
+    later_lane,
+    own_lane,
+    pool_lanes,
+    spread_over,
+)
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import (
     Broker,
@@ -110,6 +117,20 @@ class Backend:
             await self.broker.drop_lane(lane)
         return task
 
+    async def reach(self, task_id: str, sink: str) -> Task:
+        """Open a task's lane at a later sink of its chain. A task that has ended gets none."""
+        task = await self.registry.get(task_id)
+        if task.state.is_terminal or sink in task.reached:
+            return task
+        lane = lane_at(task.id, sink)
+        for name in (later_lane(lane), lane):
+            await self.broker.open_lane(name)
+        task = await self.registry.change(task.id, task_transitions.reached(sink))
+        if task.state.is_terminal:  # it ended meanwhile, and its lanes may be dropped already
+            for name in (later_lane(lane), lane):
+                await self.broker.drop_lane(name)
+        return task
+
     async def forget(self, task: Task, fence: Fence | None = None) -> bool:
         """Remove a task that has ended, with the lanes that are its alone.
 
@@ -120,9 +141,8 @@ class Backend:
             InvalidChange: it has not ended.
         """
         task_transitions.check_forgettable(task)
-        lane = own_lane(task.id)
         own = [] if task.pooled else [dead_lane(task.id)]
-        lanes = own if task.lane_dropped else [*own, later_lane(lane), lane]
+        lanes = own if task.lane_dropped else [*own, *reversed(task.own_lanes())]
         for name in lanes:
             if not await self.broker.drop_lane(name):
                 return False

@@ -34,6 +34,11 @@ def lane_at(task_id: str, sink: str) -> str:
     return f"{_TASK}{task_id}.{sink}"
 
 
+def is_chained(lane: str) -> bool:
+    """Tell a task's lane at a later sink of its chain."""
+    return lane.startswith(_TASK) and "." in lane
+
+
 def pool_lanes(count: int, sink: str = DEFAULT_SINK) -> list[str]:
     """Return all lanes that low tasks of a sink share."""
     return [_pool_of(sink) + str(index) for index in range(count)]

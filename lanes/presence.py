@@ -34,7 +34,8 @@ class SlowLane(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One live process. `format` is the highest format of messages that it reads.
 
-    `lanes` is how many lanes it reads, `sinks` the names of its sinks, `slow` the slowest of its
+    `lanes` is how many lanes it reads, `sinks` the names of its sinks, with `default` by its kind,
+    and `serves` the names that tasks know them by, `slow` the slowest of its
     lanes that count as slow.
     """
 
@@ -45,6 +46,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
     lanes: int = 0
     sinks: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
     started_at_ms: int = 0
     resting: tuple[Resting, ...] = ()
     slow: tuple[SlowLane, ...] = ()

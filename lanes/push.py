@@ -202,7 +202,9 @@ class Outcome(msgspec.Struct, frozen=True):
     `pause_task` asks for the whole task to be paused for `reason`: the push goes back to its lane
     and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat a push that
     arrived. `scope` is the thing that the outcome is about; None when the sink cannot tell whether
-    the push or the sink itself is at fault.
+    the push or the sink itself is at fault. `holds` says that the sink refuses our credentials: it
+    rests until they are mended. `goes_to` is set by the dispatcher alone: the sink that a dead push
+    goes on to.
     """
 
     kind: Kind
@@ -211,6 +213,8 @@ class Outcome(msgspec.Struct, frozen=True):
     pause_task: bool = False
     arrival: Arrival = Arrival.FAILED
     scope: Scope | None = None
+    holds: bool = False
+    goes_to: str = ""
 
     @staticmethod
     def delivered() -> Outcome:
@@ -236,6 +240,14 @@ class Outcome(msgspec.Struct, frozen=True):
         `scope` cannot take any push now, for `after_s` if known.
         """
         return Outcome(Kind.RETRY, reason, after_s, arrival=arrival, scope=scope)
+
+    @staticmethod
+    def refused(reason: str) -> Outcome:
+        """Return the outcome of a push that was refused as our credentials are bad.
+
+        The sink is held for `reason`, and tried again slowly; no push loses an attempt.
+        """
+        return Outcome(Kind.RETRY, reason, arrival=Arrival.REFUSED, scope=Scope.SINK, holds=True)
 
     @staticmethod
     def pause(reason: str, *, arrival: Arrival = Arrival.REFUSED) -> Outcome:

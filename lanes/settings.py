@@ -19,12 +19,17 @@ from msgspec.structs import fields, force_setattr, replace
 
 from pushlane.lanes.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.secret import Secret
+from pushlane.lanes.sink_settings import SinkSettings, read_sinks
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_ATTEMPTS
 from pushlane.lanes.urls import masked
 
 CONFIG_FILE = "pushlane.toml"
+CONFIG_VARIABLE = "PUSHLANE_CONFIG"
+"""The variable that names another file of settings; `--config` sets it."""
+
 _TASKS_KEPT_S = 7_776_000.0
 _NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
 _MAY_BE_SECRET = ("pulsar_token", "receipts_key", "sink")
@@ -132,6 +137,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Days that counts are kept by hour; then by day, for good."""
     log_format: Literal["text", "json"] = "text"
     """How log lines look."""
+    sinks: dict[str, SinkSettings] = {}
+    """Sinks with names, each a table `[sinks.NAME]`: docs/sinks.md."""
 
     def __post_init__(self) -> None:
         """Convert each value to its type; an unset `task_retention_s` covers all that needs a task.
@@ -162,6 +169,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """True when the store is a folder on this machine that nobody has made yet."""
         return self.capabilities.is_local and not self.data_dir.is_dir()
 
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The sinks that a dispatcher serves unless told otherwise.
+
+        The sink `default` is one of them unless there are named ones and nobody said what it is.
+        """
+        names = tuple(self.sinks)
+        return names if names and self.sink == "null" else (DEFAULT_SINK, *names)
+
+    def of_sink(self, name: str) -> Settings:
+        """Return the settings as they hold for this sink: its own go over the others."""
+        own = self.sinks.get(name)
+        return self if own is None else self.but(**own.overrides())
+
     def but(self, **changes: Any) -> Settings:
         """Return the same settings with some values changed."""
         return replace(self, **changes)
@@ -172,10 +193,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def as_environment(self) -> dict[str, str]:
         """Return the variables that give another process the same settings, secrets included."""
         return {
-            f"PUSHLANE_{name.upper()}": value.reveal() if isinstance(value, Secret) else str(value)
+            f"PUSHLANE_{name.upper()}": _as_text(value)
             for name, value in self.items()
             if value is not None
         }
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Secret):
+        return value.reveal()
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
 
 
 _FIELDS = {field.name: field for field in fields(Settings)}
@@ -220,7 +247,8 @@ def origins(settings: Settings, flags: Mapping[str, Any] | None = None) -> dict[
 def _given(flags: Mapping[str, Any] | None) -> dict[str, _Given]:
     """Collect the given values: a flag goes over the environment, and that over the file."""
     variables = {f"PUSHLANE_{name.upper()}": name for name in NAMES}
-    found = {name: _Given(value, CONFIG_FILE) for name, value in _in_file().items()}
+    file = Path(os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE).name
+    found = {name: _Given(value, file) for name, value in _in_file().items()}
     for variable, value in os.environ.items():
         if name := variables.get(variable.upper()):
             found[name] = _Given(value, variable.upper())
@@ -230,14 +258,18 @@ def _given(flags: Mapping[str, Any] | None) -> dict[str, _Given]:
 
 
 def _in_file() -> dict[str, Any]:
+    named = os.environ.get(CONFIG_VARIABLE)
+    path = Path(named or CONFIG_FILE)
     try:
-        with Path(CONFIG_FILE).open("rb") as file:
+        with path.open("rb") as file:
             found = tomllib.load(file)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if named:
+            raise BadInput(f"there is no file of settings {named}") from error
         return {}
     except (OSError, ValueError) as error:
-        raise BadInput(f"{CONFIG_FILE} cannot be read: {error}") from error
-    _refuse_unknown(found, CONFIG_FILE)
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    _refuse_unknown(found, path.name)
     return found
 
 
@@ -252,6 +284,8 @@ def _refuse_unknown(names: Iterable[str], where: str) -> None:
 
 def _converted(name: str, given: _Given) -> Any:
     kind = _FIELDS[name].type
+    if name == "sinks":
+        return read_sinks(given.value, given.origin)
     try:
         parsed = _parsed(given.value, kind)
         if isinstance(parsed, float) and not math.isfinite(parsed):

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.naming import DEFAULT_SINK, is_pool
-from pushlane.lanes.push import Kind
+from pushlane.lanes.naming import DEFAULT_SINK, is_pool, lane_at, later_lane, own_lane
+from pushlane.lanes.push import Kind, Push
 
 MAX_WEIGHT = 1000
 MAX_QUOTA = 10_000
@@ -114,7 +114,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `bundle` is how many pushes a message of it has at most: 1 where older processes are to read
     them, 0 when an older version began it.
     `sinks` names where its pushes go: first to the first; what cannot be delivered there goes on to
-    the next for which it has an address. Without any it is the sink `default`.
+    the next for which it has an address. Without any it is the sink `default`. `reached` names
+    those behind the first that pushes have gone on to: their lanes are open.
     `version` grows with every change. `format` is that of the stored task, `unknown` what a newer
     version has stored with it (`lanes.task_bytes`): never shown.
     """
@@ -149,6 +150,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stalled_at_ms: int = 0
     lane_dropped: bool = False
     sinks: tuple[str, ...] = ()
+    reached: tuple[str, ...] = ()
     version: int = 0
     format: int = 1
     unknown: bytes | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="")
@@ -161,6 +163,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def chain(self) -> tuple[str, ...]:
         """The names of its sinks, in the order in which its pushes try them."""
         return self.sinks or (DEFAULT_SINK,)
+
+    def lane_at(self, sink: str) -> str:
+        """Return the lane of its pushes at a sink of its chain."""
+        return self.lane if sink == self.chain[0] else lane_at(self.id, sink)
+
+    def next_sink(self, sink: str, push: Push) -> str:
+        """Return where a push goes on that this sink could not deliver; empty if nowhere."""
+        if len(self.sinks) < 2 or sink not in self.sinks:
+            return ""
+        later = self.sinks[self.sinks.index(sink) + 1 :]
+        return next((name for name in later if push.address(name)), "")
+
+    def own_lanes(self) -> list[str]:
+        """Return all lanes that only this task has, wherever its pushes may be."""
+        lanes = [own_lane(self.id), *(lane_at(self.id, sink) for sink in self.reached)]
+        return [name for lane in lanes for name in (lane, later_lane(lane))]
 
     @property
     def is_half_made(self) -> bool:

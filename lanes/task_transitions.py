@@ -135,6 +135,17 @@ def later_opened(task: Task) -> Task:
     return task if task.state.is_terminal else replace(task, has_later=True)
 
 
+def reached(sink: str) -> Edit:
+    """Let dispatchers of a later sink of its chain read its lane there, which is open."""
+
+    def edit(task: Task) -> Task:
+        if task.state.is_terminal or sink in task.reached:
+            return task
+        return replace(task, reached=(*task.reached, sink))
+
+    return edit
+
+
 def lane_reopened(task: Task) -> Task:
     if task.state.is_terminal:
         return task

@@ -1,25 +1,37 @@
 """The first pass over the rows makes every one into a push as it will be, and counts them.
 
 Publishes nothing. So a file with a bad row is refused whole, and the total is known from the start.
+A second pass gives the same pushes in the same chunks, unless the file has changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+
+import msgspec
+from msgspec.structs import replace
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.chunks import chunk_size, chunks
-from pushlane.producers.encoder import Encoder, shown_columns
-from pushlane.producers.input import InputFile, OnProgress
+from pushlane.producers.encoder import Encoder, EncodeRow, shown_columns
+from pushlane.producers.input import OnProgress, as_file
 from pushlane.producers.prefetch import prefetched
-from pushlane.producers.rejects import RejectsFile, Stop
+from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
-from pushlane.producers.rows import RowSource
-from pushlane.producers.task_builder import describe, hash_file
+from pushlane.producers.rows import BadRow, RowSource, Wanted
+from pushlane.producers.sources import open_source
+from pushlane.producers.task_builder import describe
+
+_BLOCK_BYTES = 1 << 22
+
+OnBad = Callable[[int, BadRow], None]
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,7 @@ class CheckedRows:
     `rejects` is None when no row was bad.
     """
 
-    file: InputFile
+    path: Path
     signature: tuple[int, int, int]
     source: RowSource
     encoder: Encoder
@@ -37,55 +49,164 @@ class CheckedRows:
     rejected: int
     rejects: Path | None
 
+    def chunks(self, task: Task, size: int) -> Generator[list[bytes], None, None]:
+        """Yield the pushes for the task again. Raises BadInput when the file cannot be read."""
+        encode_row = self.encoder.for_task(task)
+        return _chunks(self.source, self.encoder.wanted, encode_row, size, lambda *_: None)
 
-async def check_rows(
-    request: SubmitRequest, file: InputFile, source: RowSource, task: Task, tell: OnProgress
-) -> CheckedRows:
-    """Count the rows that can be used, and list the others or stop at the first of them.
+    def refuse_changed(self, read: int, advice: str = "") -> None:
+        """Raises BadInput when what was `read` of the file are not the rows that were checked."""
+        if _signature(self.path) != self.signature or read != self.accepted:
+            raise BadInput(f"{self.source.name} changed while it was submitted{advice}")
+
+
+@asynccontextmanager
+async def checked_rows(
+    request: SubmitRequest, settings: Settings, task: Task, tell: OnProgress
+) -> AsyncIterator[tuple[Task, CheckedRows]]:
+    """Give the rows of a request, checked, and the task with their fingerprint if it has a key.
+
+    Rows that cannot be used are listed, or stop it all at the first of them.
 
     Raises:
-        BadInput: a column that is not there, a bad row not to be skipped, or no good row.
+        BadInput: a file or column that is not there, a bad row not to be skipped, or no good row.
     """
-    signature = file.signature()
+    async with as_file(request, tell) as (path, kind, name):
+        source = await asyncio.to_thread(open_source, path, kind, name)
+        rows = await _checked(request, path, source, task, tell)
+        if request.key:
+            task = replace(task, fingerprint=await _fingerprint(request, settings, path))
+        yield task, rows
+
+
+async def _checked(
+    request: SubmitRequest, path: Path, source: RowSource, task: Task, tell: OnProgress
+) -> CheckedRows:
+    signature = _signature(path)
     encoder = Encoder(request, source)
-    bad = _policy(request, source)
+    rejects = RejectsFile(_rejects_path(request), source.unit)
+    on_bad = rejects.add if request.bad_rows == "skip" else _stop(source)
     accepted = 0
     try:
-        passes = chunks(source, encoder.wanted, encoder.for_task(task), chunk_size(1), bad.add)
+        passes = _chunks(source, encoder.wanted, encoder.for_task(task), chunk_size(1), on_bad)
         async with prefetched(passes) as checked:
             async for chunk in checked:
                 accepted += len(chunk)
                 tell(SubmitProgress(SubmitStage.CHECKING, accepted))
     finally:
-        bad.close()
+        rejects.close()
+    listed = rejects.path if rejects.count else None
     if accepted == 0:
-        raise _nothing_left(source, bad)
-    return CheckedRows(file, signature, source, encoder, accepted, bad.count, bad.path)
+        raise _nothing_left(source, listed)
+    return CheckedRows(path, signature, source, encoder, accepted, rejects.count, listed)
 
 
-async def fingerprint(request: SubmitRequest, settings: Settings, file: InputFile) -> str:
+def _chunks(
+    source: RowSource, wanted: Wanted, encode_row: EncodeRow, size: int, on_bad: OnBad
+) -> Generator[list[bytes], None, None]:
+    """Yield encoded rows, numbered from 1; bad ones go to `on_bad` and take no number."""
+    chunk: list[bytes] = []
+    seq = 1
+    try:
+        for number, values in source.rows(wanted):
+            packed = values if isinstance(values, BadRow) else encode_row(seq, values)
+            if isinstance(packed, BadRow):
+                on_bad(number, packed)
+                continue
+            chunk.append(packed)
+            seq += 1
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except OSError as error:
+        raise BadInput(f"{source.name} cannot be read on: {error.strerror or error}") from error
+    if chunk:
+        yield chunk
+
+
+def _signature(path: Path) -> tuple[int, int, int]:
+    """Return numbers that change when the file does."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+async def _fingerprint(request: SubmitRequest, settings: Settings, path: Path) -> str:
     """Return a hash of all that a repeat of the same submit must have in common."""
     digest = hashlib.sha256(describe(request, settings))
-    async with prefetched(hash_file(digest, file.path)) as blocks:
+
+    def add_file() -> Generator[None, None, None]:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+                yield
+
+    async with prefetched(add_file()) as blocks:
         async for _ in blocks:
             pass
     return digest.hexdigest()
 
 
-def _policy(request: SubmitRequest, source: RowSource) -> Stop | RejectsFile:
-    if request.bad_rows == "stop":
-        is_varying = source.columns and not source.fixed
-        hint = f" (the first row has: {shown_columns(source)})" if is_varying else ""
-        return Stop(source, hint)
+def _stop(source: RowSource) -> OnBad:
+    """Return what refuses the file at its first bad row."""
+    is_varying = source.columns and not source.fixed
+    hint = f" (the first row has: {shown_columns(source)})" if is_varying else ""
+
+    def stop(number: int, bad: BadRow) -> None:
+        place = f":{number}" if source.unit == "line" else f", row {number},"
+        raise bad.error(
+            f"{source.name}{place} {bad.reason}{hint}. Nothing was published; correct the row, or "
+            "leave bad rows out with --bad-rows skip"
+        )
+
+    return stop
+
+
+class RejectsFile:
+    """Lists bad rows as JSON lines: number and reason, never what the row holds.
+
+    The file is made with the first of them.
+    """
+
+    def __init__(self, path: Path, unit: str) -> None:
+        self.path = path
+        self.count = 0
+        self._unit = unit
+        self._file: IO[bytes] | None = None
+
+    def add(self, number: int, bad: BadRow) -> None:
+        line = msgspec.json.encode({self._unit: number, "reason": bad.reason})
+        try:
+            if self._file is None:
+                self._file = self.path.open("wb")
+            self._file.write(line + b"\n")
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self.count += 1
+
+    def close(self) -> None:
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> BadInput:
+        return BadInput(
+            f"bad rows cannot be listed in {self.path}: {error.strerror or error}; "
+            "give another file with --rejects"
+        )
+
+
+def _rejects_path(request: SubmitRequest) -> Path:
     given = request.source
     name = str(given) if isinstance(given, Path) and given != Path("-") else "pushlane-submit"
-    return RejectsFile(source, request.rejects or Path(f"{name}.rejects.jsonl"))
+    return request.rejects or Path(f"{name}.rejects.jsonl")
 
 
-def _nothing_left(source: RowSource, bad: Stop | RejectsFile) -> BadInput:
-    if bad.count == 0:
+def _nothing_left(source: RowSource, rejects: Path | None) -> BadInput:
+    if rejects is None:
         return BadInput(f"{source.name} has no rows: there is nothing to submit")
     return BadInput(
-        f"no row of {source.name} can be used; {bad.path} says why of each. "
+        f"no row of {source.name} can be used; {rejects} says why of each. "
         f"Its columns are: {shown_columns(source)}"
     )

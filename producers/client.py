@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
+from typing import Any
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
@@ -40,14 +40,9 @@ class Client:
         self._backend = await self._exits.enter_async_context(connect(self._settings))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         self._backend = None
-        await self._exits.__aexit__(kind, error, trace)
+        await self._exits.__aexit__(*error)
 
     async def submit(
         self, request: SubmitRequest, on_progress: OnProgress | None = None

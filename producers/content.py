@@ -6,7 +6,9 @@ What a dispatcher could not read is refused here, before it takes a seq.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec.structs import replace
 
 from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
@@ -15,49 +17,40 @@ from pushlane.producers.labels import checked
 from pushlane.producers.outbox.buffer import Encode
 
 
-class Content(NamedTuple):
-    """The fields of a push as an application gives them; an expiry of 0 ms means never."""
-
-    recipient: str
-    title: str
-    body: str
-    data: Mapping[str, Any] | None
-    expires_at_ms: int
-    attributes: Mapping[str, str] | None = None
-    trace_id: str = ""
-
-
-def encoder(task_id: str, content: Content) -> Encode:
+def encoder(
+    task_id: str,
+    recipient: str,
+    title: str,
+    body: str,
+    data: Mapping[str, Any] | None,
+    expires_at_ms: int,
+    attributes: Mapping[str, str] | None,
+    trace_id: str,
+) -> Encode:
     """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
+
+    An expiry of 0 ms means never.
 
     Raises:
         BadInput: there is no recipient, data that is no mapping, or labels out of bounds.
     """
-    if not isinstance(content.recipient, str) or not content.recipient.strip():
+    if not isinstance(recipient, str) or not recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
-    if not isinstance(content.data, Mapping | None):
-        raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
-    recipient, submitted_at_ms = content.recipient.strip(), now_ms()
-    data = dict(content.data) if content.data is not None else None
-    labels = checked(content.attributes, content.trace_id)
-
-    def encode_push(seq: int) -> bytes:
-        return _encoded(
-            Push(
-                task_id,
-                seq,
-                recipient,
-                content.title,
-                content.body,
-                data,
-                content.expires_at_ms,
-                submitted_at_ms,
-                attributes=labels.attributes,
-                trace_id=labels.trace_id,
-            )
-        )
-
-    return encode_push
+    if not isinstance(data, Mapping | None):
+        raise BadInput(f"the data of a push is a {type(data).__name__}, not a mapping")
+    push = Push(
+        task_id,
+        1,
+        recipient.strip(),
+        title,
+        body,
+        dict(data) if data is not None else None,
+        expires_at_ms,
+        now_ms(),
+        attributes=checked(attributes, trace_id),
+        trace_id=trace_id,
+    )
+    return lambda seq: _encoded(replace(push, seq=seq))
 
 
 def _encoded(push: Push) -> bytes:

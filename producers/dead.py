@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,6 +50,11 @@ class Selection:
     died_before_ms: int = 0
     died_after_ms: int = 0
     limit: int = 0
+
+    @property
+    def most(self) -> int:
+        """How many pushes may be chosen."""
+        return self.limit or sys.maxsize
 
     def takes(self, dead: DeadPush) -> bool:
         return (
@@ -93,25 +98,24 @@ class FoundDead:
     cut: list[str] = field(default_factory=list)
 
 
-class DeadLane:
-    """One dead-letter lane that is being looked through."""
+class DeadLane(Browser):
+    """A look through one dead-letter lane; what is not removed is there as before in the end."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self.name = browser.lane
-        self.remove = browser.remove
-        self._has_told = False
+    _has_told = False
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether the lane may have more pushes than could be looked at."""
-        return self._browser.is_full
-
-    async def pages(self, selection: Selection) -> AsyncIterator[list[DeadLetter]]:
+    async def pages(
+        self, selection: Selection, most: int = sys.maxsize
+    ) -> AsyncIterator[list[DeadLetter]]:
         """Yield the selected pushes page by page, oldest first, as far as they can be looked at."""
-        while page := await self._browser.page():
+        while most > 0 and (page := await self.page()):
             letters = [DeadLetter(taken, dead) for taken in page if (dead := self._read(taken))]
-            yield [letter for letter in letters if selection.takes(letter.dead)]
+            chosen = [letter for letter in letters if selection.takes(letter.dead)][:most]
+            most -= len(chosen)
+            yield chosen
+
+    async def remove_letters(self, letters: Iterable[DeadLetter]) -> None:
+        """Take these off the lane for good."""
+        await self.remove([letter.taken for letter in letters])
 
     def _read(self, taken: Taken) -> DeadPush | None:
         """Return the dead push; None for an unknown format, of which every message stays."""
@@ -121,7 +125,7 @@ class DeadLane:
             return DeadPush("", 0, 0, f"malformed: {error}", 0, taken.body)
         except UnknownFormat as error:
             if not self._has_told:
-                log.warning("lane %s: %s", self.name, error, extra={"action": "format_unknown"})
+                log.warning("lane %s: %s", self.lane, error, extra={"action": "format_unknown"})
             self._has_told = True
             return None
 
@@ -156,47 +160,32 @@ class DeadLetters:
         names = await self._backend.broker.lanes()
         return [name for name in names if is_dead(name) and selection.takes_lane(name)]
 
-    @asynccontextmanager
-    async def look(self, lane: str) -> AsyncIterator[DeadLane]:
-        """Look through one lane; in the end, what is not removed is there as before."""
-        async with Browser(self._backend.broker, lane, self._most_held) as browser:
-            yield DeadLane(browser)
+    def look(self, lane: str) -> DeadLane:
+        """Return a look through one lane, to be entered."""
+        return DeadLane(self._backend.broker, lane, self._most_held)
 
     async def _find(self, selection: Selection) -> FoundDead:
         found = FoundDead()
-        for lane in await self.lanes(selection):
-            if selection.limit and len(found.letters) >= selection.limit:
+        for name in await self.lanes(selection):
+            if len(found.letters) >= selection.most:
                 break
             with suppress(UnknownLane):  # dropped meanwhile with its task
-                await self._add(found, lane, selection)
-        if selection.limit:
-            del found.letters[selection.limit :]
+                await self._add(found, name, selection)
         return found
 
     async def _add(self, found: FoundDead, name: str, selection: Selection) -> None:
         async with self.look(name) as lane:
-            async for letters in lane.pages(selection):
+            async for letters in lane.pages(selection, selection.most - len(found.letters)):
                 found.letters += letters
-                if selection.limit and len(found.letters) >= selection.limit:
-                    return
-            if lane.is_cut:
+            if lane.is_full and len(found.letters) < selection.most:
                 found.cut.append(name)
 
     async def _purge(self, selection: Selection) -> int:
         purged = 0
         for name in await self.lanes(selection):
-            most = selection.limit - purged if selection.limit else sys.maxsize
             with suppress(UnknownLane):  # dropped meanwhile with its task
-                purged += await self._purge_lane(name, selection, most)
-        return purged
-
-    async def _purge_lane(self, name: str, selection: Selection, most: int) -> int:
-        purged = 0
-        async with self.look(name) as lane:
-            async for letters in lane.pages(selection):
-                if purged >= most:
-                    break
-                taken = [letter.taken for letter in letters[: most - purged]]
-                await lane.remove(taken)
-                purged += len(taken)
+                async with self.look(name) as lane:
+                    async for letters in lane.pages(selection, selection.most - purged):
+                        await lane.remove_letters(letters)
+                        purged += len(letters)
         return purged

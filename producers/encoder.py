@@ -65,32 +65,34 @@ class Encoder:
             recipient = values[0]
             if recipient.__class__ is not str:
                 recipient = _recipient_text(recipient)
-            recipient = recipient.strip()
-            if not recipient:
+            if not (recipient := recipient.strip()):
                 return no_recipient
             if isinstance(times := times_of(values) if times_of else _NO_TIMES, BadRow):
                 return times
+            not_before_ms, own_expiry_ms, zone = times
             if isinstance(labels := labels_of(values) if labels_of else _NO_LABELS, BadRow):
                 return labels
+            attributes, trace_id = labels
             try:
                 key = key_of(values)
-                push = Push(
-                    task_id,
-                    seq,
-                    recipient,
-                    title(values),
-                    body(values),
-                    data_of(values),
-                    times.expires_at_ms or expires_at_ms,
-                    submitted_at_ms,
-                    after_seq=last.of(key) if key else 0,
-                    collapse=collapse(values),
-                    not_before_ms=times.not_before_ms,
-                    zone=times.zone,
-                    attributes=labels.attributes,
-                    trace_id=labels.trace_id,
+                packed = encode(
+                    Push(
+                        task_id,
+                        seq,
+                        recipient,
+                        title(values),
+                        body(values),
+                        data_of(values),
+                        own_expiry_ms or expires_at_ms,
+                        submitted_at_ms,
+                        after_seq=last.of(key) if key else 0,
+                        collapse=collapse(values),
+                        not_before_ms=not_before_ms,
+                        zone=zone,
+                        attributes=attributes,
+                        trace_id=trace_id,
+                    )
                 )
-                packed = encode(push)
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
@@ -141,8 +143,8 @@ def shown_columns(source: RowSource) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-_NO_TIMES = RowTimes()
-_NO_LABELS = Labels()
+_NO_TIMES: RowTimes = (0, 0, "")
+_NO_LABELS: Labels = (None, "")
 _NOT_ENCODABLE = BadRow("holds text that is not UTF-8, or a value that a push cannot carry")
 
 

@@ -6,7 +6,7 @@ They become columns of its receipts. A reason names what is wrong, never what a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.push import (
@@ -19,11 +19,8 @@ from pushlane.producers.rows import BadRow
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import text_of
 
-
-class Labels(NamedTuple):
-    attributes: dict[str, str] | None = None
-    trace_id: str = ""
-
+Labels = tuple[dict[str, str] | None, str]
+"""The attributes of a push, if any, and its trace id."""
 
 Read = Callable[[Sequence[Any]], Labels | BadRow]
 
@@ -41,13 +38,13 @@ def read_labels(options: TaskOptions, names: Sequence[str]) -> Read | None:
         wrong = _wrong(attributes, trace_id)
         if wrong:
             return BadRow(f"has {wrong}")
-        return Labels({name: text for name, text in attributes.items() if text} or None, trace_id)
+        return {name: text for name, text in attributes.items() if text} or None, trace_id
 
     return read
 
 
-def checked(attributes: Mapping[str, str] | None, trace_id: str) -> Labels:
-    """Return the labels that an application gave with a push.
+def checked(attributes: Mapping[str, str] | None, trace_id: str) -> dict[str, str] | None:
+    """Return the attributes that an application gave with a push, if any, and check its trace id.
 
     Raises:
         BadInput: not texts, too many of them, or too long.
@@ -60,7 +57,7 @@ def checked(attributes: Mapping[str, str] | None, trace_id: str) -> Labels:
     check_names(tuple(found))
     if wrong := _wrong(found, trace_id):
         raise BadInput(f"a push has {wrong}")
-    return Labels(found or None, trace_id)
+    return found or None
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -62,7 +62,9 @@ class LeaseGuard:
                 renewing.result()
             return await working
         finally:
-            await _stop(working, renewing)
+            for task in (working, renewing):
+                task.cancel()
+            await asyncio.gather(working, renewing, return_exceptions=True)
             if not self._lapses:
                 with suppress(Unreachable):  # it ends by itself
                     await self._lease.release(self._name, self._holder)
@@ -83,9 +85,3 @@ class LeaseGuard:
             with suppress(Unreachable):  # tried again; a lease that ends meanwhile shows then
                 if await self._lease.acquire(self._name, self._holder, TTL_S) is None:
                     raise TaskConflict(self._busy)
-
-
-async def _stop(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,21 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace as with_other
+from dataclasses import replace
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.errors import TaskConflict
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.check import CheckedRows, check_rows, fingerprint
-from pushlane.producers.chunks import chunks
-from pushlane.producers.input import OnProgress, as_file
-from pushlane.producers.outbox.folder import Header, SpoolFolder
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.check import CheckedRows, checked_rows
+from pushlane.producers.input import OnProgress
+from pushlane.producers.outbox.folder import SpoolFolder
+from pushlane.producers.outbox.store import Batch, Header
 from pushlane.producers.request import SubmitRequest, SubmitResult
-from pushlane.producers.sources import open_source
 from pushlane.producers.task_builder import new_task
 
 
@@ -36,42 +32,35 @@ async def submit_offline(
         TaskConflict: the spool is in use, or has the key with other content.
         StorageFull: the spool has no room for it.
     """
-    task = new_task(request, settings)
+    made = new_task(request, settings)
     with closing(SpoolFolder(spool)) as folder:
-        async with as_file(request, tell) as file:
-            source = await asyncio.to_thread(open_source, file.path, file.format, file.name)
-            rows = await check_rows(request, file, source, task, tell)
-            if request.key:
-                task = replace(task, fingerprint=await fingerprint(request, settings, file))
+        async with checked_rows(request, settings, made, tell) as (task, rows):
             result = SubmitResult(task, 0, rows.rejected, rows.rejects, spooled=rows.accepted)
             if found := _earlier(folder, task):
-                return with_other(result, task=found, resumed=True)
-            await asyncio.to_thread(_write, folder, settings.batch, task, rows)
+                return replace(result, task=found, resumed=True)
+            header = Header(task, settings.batch, is_sealed=True, collapses=rows.encoder.collapses)
+            batches = _batches(settings.batch, task, rows)
+            await asyncio.to_thread(folder.begin, header, batches)
             return result
 
 
 def _earlier(folder: SpoolFolder, task: Task) -> Task | None:
     """Return the task that the spool already has of the same key."""
-    for stream in folder.streams:
-        if task.key and stream.task.key == task.key:
-            if stream.task.fingerprint != task.fingerprint:
+    for spool in folder.spools:
+        earlier = spool.header.task
+        if task.key and earlier.key == task.key:
+            if earlier.fingerprint != task.fingerprint:
                 raise TaskConflict(
                     f"the spool has key {task.key!r} with other rows or options, as task "
-                    f"{stream.task.id}; choose another key"
+                    f"{earlier.id}; choose another key"
                 )
-            return stream.task
+            return earlier
     return None
 
 
-def _write(folder: SpoolFolder, batch: int, task: Task, rows: CheckedRows) -> None:
-    header = Header(task, batch, is_sealed=True, collapses=rows.encoder.collapses)
-    folder.begin(header, _batches(batch, task, rows))
-
-
 def _batches(size: int, task: Task, rows: CheckedRows) -> Iterator[Batch]:
-    encode_row, seq = rows.encoder.for_task(task), 1
-    for chunk in chunks(rows.source, rows.encoder.wanted, encode_row, size, lambda _, bad: None):
+    seq = 1
+    for chunk in rows.chunks(task, size):
         yield Batch(seq, chunk)
         seq += len(chunk)
-    if rows.file.signature() != rows.signature or seq - 1 != rows.accepted:
-        raise BadInput(f"{rows.file.name} changed while it was submitted; submit it again")
+    rows.refuse_changed(seq - 1, "; submit it again")

@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,13 +19,13 @@ from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
-from pushlane.producers.content import Content, encoder
+from pushlane.producers.content import encoder
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import Encode
-from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder, Stream
+from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
-from pushlane.producers.outbox.store import MemoryStore
+from pushlane.producers.outbox.store import BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import TaskOptions
 
@@ -71,7 +70,7 @@ class Producer:
         )
         self._new_task()  # refuses a bad option at once
         self._folder: SpoolFolder | None = None
-        self._stream: Stream | None = None
+        self._store: BatchStore | None = None
         self._background: OutboxThread | None = None
         self._first_seq = 1
         self._pid = 0
@@ -85,9 +84,9 @@ class Producer:
         """
         if self._background:
             raise PushlaneError("the producer is open already; make another one")
-        self._stream = self._spooled() if self._spool else self._in_memory()
-        self._first_seq = self._stream.store.next_seq
-        self._background = OutboxThread(self._settings, self._options, self._stream, self._folder)
+        self._store = self._spooled(self._spool) if self._spool else MemoryStore(self._header())
+        self._first_seq = self._store.next_seq
+        self._background = OutboxThread(self._settings, self._options, self._store, self._folder)
         self._pid = os.getpid()
         self._background.start()
         return self
@@ -114,8 +113,10 @@ class Producer:
             BadInput: no recipient, data that cannot travel, or over the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
-        return self._put(encoder(self.task_id, content), self._options.max_block_s)
+        encode = encoder(
+            self.task_id, recipient, title, body, data, expires_at_ms, attributes, trace_id
+        )
+        return self._put(encode, self._options.max_block_s)
 
     async def apush(
         self,
@@ -129,8 +130,9 @@ class Producer:
         trace_id: str = "",
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
-        content = Content(recipient, title, body, data, expires_at_ms, attributes, trace_id)
-        encode = encoder(self.task_id, content)
+        encode = encoder(
+            self.task_id, recipient, title, body, data, expires_at_ms, attributes, trace_id
+        )
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)
@@ -157,19 +159,20 @@ class Producer:
         Raises:
             Unreachable: pushes were left that no spool holds: they are lost. Says how many.
         """
-        background, stream = self._background, self._stream
-        if background is None or stream is None:
+        background, store = self._background, self._store
+        if background is None or store is None:
             return
         self._background = None
         background.buffer.refuse(PushlaneError("the producer is closed"))
-        self._seal(stream, seal)
+        if seal or (seal is None and not self._folder):
+            store.seal()
         background.close(timeout_s)
         self._refuse_lost(background)
 
     def stats(self) -> ProducerStats:
         """Return its counts as they are now. This is cheap, and any thread may call it."""
         background, buffer = self._running, self._running.buffer
-        streams = list(self._folder.streams) if self._folder else []
+        spools = list(self._folder.spools) if self._folder else []
         return ProducerStats(
             task_id=self.task_id,
             accepted=buffer.last_seq - self._first_seq + 1,
@@ -178,7 +181,7 @@ class Producer:
             failed_sends=background.failed_sends,
             buffered=buffer.count,
             buffered_bytes=buffer.bytes,
-            spooled=sum(stream.spool.waiting for stream in streams),
+            spooled=sum(spool.waiting for spool in spools),
             spooled_bytes=self._folder.bytes if self._folder else 0,
             lost=self._folder.lost if self._folder else 0,
             corrupt=tuple(self._folder.corrupt) if self._folder else (),
@@ -193,30 +196,20 @@ class Producer:
     @property
     def task_id(self) -> str:
         """The id of the task that its pushes go to."""
-        if self._stream is None:
+        if self._store is None:
             raise PushlaneError(_NOT_OPEN)
-        return self._stream.task.id
+        return self._store.header.task.id
 
     def __enter__(self) -> Producer:
         return self.open()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Producer:
         return await asyncio.to_thread(self.open)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
 
     @property
@@ -236,37 +229,21 @@ class Producer:
     def _new_task(self) -> Task:
         return replace(new_task(self._task_options, self._settings), is_fed=True)
 
-    def _in_memory(self) -> Stream:
-        return Stream(Header(self._new_task(), self._batch), MemoryStore())
+    def _header(self) -> Header:
+        return Header(self._new_task(), self._options.max_batch or self._settings.batch)
 
-    @property
-    def _batch(self) -> int:
-        return self._options.max_batch or self._settings.batch
-
-    def _spooled(self) -> Stream:
-        assert self._spool is not None
-        self._folder = folder = SpoolFolder(self._spool, self._options.max_spool_bytes)
-        found = None
-        for stream in folder.streams:
-            if self._goes_on(stream) and found is None:
-                found = stream
-            elif not stream.header.is_sealed:
-                folder.seal(stream)
-        return found or folder.begin(Header(self._new_task(), self._batch))
-
-    def _goes_on(self, stream: SpooledStream) -> bool:
-        """Return whether the stream is open, and was begun with the same options."""
-        return not stream.header.is_sealed and (
-            _options_of(stream.task) == _options_of(self._new_task())
-            and stream.header.batch == self._batch
-        )
-
-    def _seal(self, stream: Stream, seal: bool | None) -> None:
-        if self._folder:
-            if seal:
-                self._folder.seal(stream)
-        elif seal is not False:
-            stream.header = replace(stream.header, is_sealed=True)
+    def _spooled(self, path: Path) -> BatchStore:
+        """Return the spool to go on with, which is begun if there is none of these options."""
+        self._folder = folder = SpoolFolder(path, self._options.max_spool_bytes)
+        header, found = self._header(), None
+        for spool in folder.spools:
+            if spool.header.is_sealed:
+                continue
+            if found is None and _options_of(spool.header) == _options_of(header):
+                found = spool
+            else:
+                spool.seal()
+        return found or folder.begin(header)
 
     def _refuse_lost(self, background: OutboxThread) -> None:
         lost = background.buffer.count
@@ -290,5 +267,6 @@ def _level(word: Level | str) -> Level:
         ) from error
 
 
-def _options_of(task: Task) -> tuple[object, ...]:
-    return (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown)
+def _options_of(header: Header) -> tuple[object, ...]:
+    task, batch = header.task, header.batch
+    return (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, batch)

@@ -19,7 +19,13 @@ from pushlane.lanes.push import decode
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.task import Task
 
+_CHUNK_ROWS = 4_096
 _SUBMIT_AGAIN = "to send the rest, submit it under a new key"
+
+
+def chunk_size(batch: int) -> int:
+    """Return how many pushes to publish at a time: about 4,096, rounded down to whole bundles."""
+    return max(1, _CHUNK_ROWS // batch) * batch
 
 
 class Ended(TaskConflict):

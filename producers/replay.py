@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -24,13 +24,13 @@ from pushlane.lanes.push import Push, decode, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task, new_task_id
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.chunks import chunk_size
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
-from pushlane.producers.publish import Publication
+from pushlane.producers.publish import Publication, chunk_size
 from pushlane.producers.retry import until_reachable
 
-Result = TypeVar("Result")
 Begun = Callable[[Task], None]
+
+_AGAIN = "run the same command again for a new one"
 
 
 def _untold(new: Task) -> None:
@@ -100,123 +100,117 @@ async def replay(
     Raises:
         InvalidChange: part of it is no longer retained (says what is), or there was nothing.
     """
-    return await _Replay(backend, settings, begun, sleep).run(task_id, since_ms)
+    old = await backend.registry.get(task_id)
+    await _refuse_untold(backend, old, since_ms)
+    new = await backend.add(heir(old, reason=f"replay of {old.id}", expires_at_ms=0), settings)
+    begun(new)
+    publication = Publication(backend, new, collapses=True, advice=_AGAIN)
+    retried = partial(until_reachable, tell=lambda note: None, sleep=sleep)
+
+    async def publish() -> ReplayedTask:
+        await retried(publication.open)
+        async for bodies in _chunks(backend, old, new, since_ms, chunk_size(settings.batch)):
+            await retried(partial(publication.publish, bodies, f"submit-{new.id}"))
+        total = publication.published
+        return ReplayedTask(await retried(partial(publication.seal, total)), total)
+
+    busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
+    guard = LeaseGuard(backend.lease, submit_lease(new.id), busy, sleep)
+    return await guard.run(publish, lambda: None)
 
 
-_AGAIN = "run the same command again for a new one"
-
-
-class _Replay:
-    def __init__(self, backend: Backend, settings: Settings, begun: Begun, sleep: Sleep) -> None:
-        self._backend = backend
-        self._settings = settings
-        self._begun = begun
-        self._sleep = sleep
-
-    async def run(self, task_id: str, since_ms: int) -> ReplayedTask:
-        old = await self._backend.registry.get(task_id)
-        await self._refuse_untold(old, since_ms)
-        new = await self._backend.add(_heir(old), self._settings)
-        self._begun(new)
-        busy = f"the replay into task {new.id} is under way elsewhere; wait for its end"
-        guard = LeaseGuard(self._backend.lease, submit_lease(new.id), busy, self._sleep)
-        return await guard.run(lambda: self._publish(old, new, since_ms), lambda: None)
-
-    async def _refuse_untold(self, old: Task, since_ms: int) -> None:
-        """Refuse unless all of it is retained, since a replay would not show what it lacks."""
-        retained_ms = await self._backend.broker.retained_since_ms(_home(old))
-        if retained_ms is None:
-            raise InvalidChange(_nothing_retained(old))
-        seqs, wanted = Seqs(), Seqs()
-        async for push in self._pushes(old, 0):
-            seqs.add(push.seq)
-        if old.total is not None and seqs.count < old.total and since_ms < retained_ms:
+async def _refuse_untold(backend: Backend, old: Task, since_ms: int) -> None:
+    """Refuse unless all of it is retained, since a replay would not show what it lacks."""
+    retained_ms = await backend.broker.retained_since_ms(_home(old))
+    if retained_ms is None:
+        raise InvalidChange(_nothing_retained(old))
+    if old.total is not None and since_ms < retained_ms:
+        count = await _count(backend, old, 0)
+        if count < old.total:
             raise InvalidChange(
-                f"task {old.id} has {seqs.count:,} of its {old.total:,} pushes retained, those "
+                f"task {old.id} has {count:,} of its {old.total:,} pushes retained, those "
                 f"published since {_time_text(retained_ms)}; replay from then on, or "
                 "submit the file again"
             )
-        async for push in self._pushes(old, since_ms):
-            wanted.add(push.seq)
-        if not wanted.count:
-            raise InvalidChange(
-                f"task {old.id} has published nothing since {_time_text(since_ms)}; it was "
-                f"submitted at {_time_text(old.created_at_ms)}: give an earlier time"
-            )
+    if not await _count(backend, old, since_ms):
+        raise InvalidChange(
+            f"task {old.id} has published nothing since {_time_text(since_ms)}; it was "
+            f"submitted at {_time_text(old.created_at_ms)}: give an earlier time"
+        )
 
-    async def _publish(self, old: Task, new: Task, since_ms: int) -> ReplayedTask:
-        publication = Publication(self._backend, new, collapses=True, advice=_AGAIN)
-        await self._retried(publication.open)
-        published = 0
-        async for pushes in self._chunks(old, new, since_ms):
-            bodies = list(map(encode, pushes))
-            await self._retried(partial(publication.publish, bodies, f"submit-{new.id}"))
-            published += len(pushes)
-        return ReplayedTask(await self._retried(partial(publication.seal, published)), published)
 
-    async def _chunks(self, old: Task, new: Task, since_ms: int) -> AsyncIterator[list[Push]]:
-        """Yield whole bundles, so that a chunk that is sent again has the same ones."""
-        seqs = Seqs()
-        chunk: list[Push] = []
-        size = chunk_size(self._settings.batch)
-        async for push in self._pushes(old, since_ms):
-            seq = seqs.add(push.seq)
-            if seq is not None:
-                chunk.append(_again(push, seq, seqs.of(push.after_seq), old, new))
-            if len(chunk) == size:
-                yield chunk
-                chunk = []
-        if chunk:
+async def _count(backend: Backend, task: Task, since_ms: int) -> int:
+    """Return how many pushes of the task are retained, each counted once."""
+    seqs = Seqs()
+    async for push in _pushes(backend, task, since_ms):
+        seqs.add(push.seq)
+    return seqs.count
+
+
+async def _chunks(
+    backend: Backend, old: Task, new: Task, since_ms: int, size: int
+) -> AsyncIterator[list[bytes]]:
+    """Yield whole bundles, so that a chunk that is sent again has the same ones."""
+    seqs = Seqs()
+    chunk: list[bytes] = []
+    async for push in _pushes(backend, old, since_ms):
+        seq = seqs.add(push.seq)
+        if seq is not None:
+            # An expiry that was the old task's does not hold for the new one, which has none.
+            own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
+            times = {"expires_at_ms": own_expiry, "not_before_ms": 0}
+            again = first_attempt(push, new, seq, seqs.of(push.after_seq), **times)
+            chunk.append(encode(again))
+        if len(chunk) == size:
             yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
-    async def _pushes(self, old: Task, since_ms: int) -> AsyncIterator[Push]:
-        """Yield the task's pushes out of its first lane, which may have those of others too."""
-        async for messages in self._backend.broker.replay(_home(old), since_ms):
-            for body in (body for message in messages for body in bodies_of(message)):
-                try:
-                    push = decode(body)
-                except MalformedPush:  # was buried when it came out
-                    continue
-                if push.task_id == old.id:
-                    yield push
 
-    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
-        return await until_reachable(action, lambda note: None, self._sleep)
+async def _pushes(backend: Backend, task: Task, since_ms: int) -> AsyncIterator[Push]:
+    """Yield the task's pushes out of its first lane, which may have those of others too."""
+    async for messages in backend.broker.replay(_home(task), since_ms):
+        for body in (body for message in messages for body in bodies_of(message)):
+            try:
+                push = decode(body)
+            except MalformedPush:  # was buried when it came out
+                continue
+            if push.task_id == task.id:
+                yield push
 
 
 def _home(task: Task) -> str:
     return task.first_lane or task.lane
 
 
-def _heir(old: Task) -> Task:
-    """Return a task of the same options that has sent nothing yet, and never expires."""
+def heir(old: Task, **changes: Any) -> Task:
+    """Return a task of the same options on a lane of its own, which has sent nothing yet."""
     task_id = new_task_id()
     lane = own_lane(task_id)
-    return replace(
-        old,
-        id=task_id,
-        lane=lane,
-        first_lane=lane,
-        bundle=0,
-        key="",
-        fingerprint="",
-        state=State.SUBMITTED,
-        total=None,
-        not_before_ms=0,
-        is_fed=False,
-        has_later=False,
-        reason=f"replay of {old.id}",
-        created_at_ms=now_ms(),
-        expires_at_ms=0,
-        finished_at_ms=0,
-        lane_dropped=False,
-        version=0,
-    )
+    begun = {
+        "id": task_id,
+        "lane": lane,
+        "first_lane": lane,
+        "bundle": 0,
+        "key": "",
+        "fingerprint": "",
+        "state": State.SUBMITTED,
+        "total": None,
+        "not_before_ms": 0,
+        "is_fed": False,
+        "has_later": False,
+        "created_at_ms": now_ms(),
+        "finished_at_ms": 0,
+        "stalled_at_ms": 0,
+        "lane_dropped": False,
+        "version": 0,
+    }
+    return replace(old, **begun | changes)
 
 
-def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
-    """Return the push as a first attempt of the new task, without an expiry of the old task."""
-    own_expiry = 0 if push.expires_at_ms == old.expires_at_ms else push.expires_at_ms
+def first_attempt(push: Push, new: Task, seq: int, after_seq: int, **changes: Any) -> Push:
+    """Return the push as one of the new task, as if it had never been tried."""
     return replace(
         push,
         task_id=new.id,
@@ -224,10 +218,9 @@ def _again(push: Push, seq: int, after_seq: int, old: Task, new: Task) -> Push:
         after_seq=after_seq,
         attempt=1,
         strikes=0,
-        expires_at_ms=own_expiry,
-        submitted_at_ms=new.created_at_ms,
-        not_before_ms=0,
         due_at_ms=0,
+        submitted_at_ms=new.created_at_ms,
+        **changes,
     )
 
 

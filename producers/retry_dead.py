@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.browse import Browser
@@ -26,13 +24,14 @@ from pushlane.lanes.errors import (
     UnknownTask,
     UserError,
 )
-from pushlane.lanes.naming import RETRIED_LANE, own_lane
+from pushlane.lanes.naming import RETRIED_LANE
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import RetryMark, decode, decode_mark, encode, encode_mark
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Task, new_task_id
+from pushlane.lanes.task import Task
 from pushlane.producers.dead import NO_TASK, DeadLane, DeadLetter, DeadLetters, Selection
 from pushlane.producers.publish import Ended, Publication
+from pushlane.producers.replay import first_attempt, heir
 
 _Id = tuple[str, int, int]
 
@@ -71,8 +70,8 @@ class DeadRetry:
         async with Browser(self._backend.broker, RETRIED_LANE) as marks:
             await self._finish_earlier(marks)
             for name in await self._letters.lanes(selection):
-                most = selection.limit - sum(result.count for result in results)
-                if selection.limit and most <= 0:
+                most = selection.most - sum(result.count for result in results)
+                if most <= 0:
                     break
                 with suppress(UnknownLane):  # dropped meanwhile with its task
                     results += await self._retry_lane(name, selection, most)
@@ -109,38 +108,37 @@ class DeadRetry:
         for name in await self._letters.lanes(selection):
             async with self._letters.look(name) as lane:
                 async for letters in lane.pages(selection):
-                    await lane.remove([one.taken for one in letters if _id(one) in gone_on])
-                is_whole = is_whole and not lane.is_cut
+                    await lane.remove_letters(one for one in letters if _id(one) in gone_on)
+                is_whole = is_whole and not lane.is_full
         return is_whole
 
     async def _retry_lane(self, name: str, selection: Selection, most: int) -> list[Retried]:
-        """Retry at most so many pushes of the lane; for 0 all, in several tasks if need be."""
+        """Retry at most so many pushes of the lane, in several tasks if need be."""
         results: list[Retried] = []
         async with self._letters.look(name) as lane:
             while letters := await self._collect(lane, selection, most):
+                most -= len(letters)
                 for task_id, of_task in _by_task(letters).items():
                     results.append(await self._retry_task(lane, task_id, of_task))
-                if most or not any(result.retried_as for result in results):
+                if not any(result.retried_as for result in results):
                     break
         return results
 
     async def _collect(self, lane: DeadLane, selection: Selection, most: int) -> list[DeadLetter]:
         """Return the selected pushes that do not go on already, as far as they can be held."""
         found: list[DeadLetter] = []
-        async for letters in lane.pages(selection):
-            gone_on = [letter.taken for letter in letters if _id(letter) in self._gone_on]
-            if gone_on:
-                await lane.remove(gone_on)
-            found += [letter for letter in letters if _id(letter) not in self._gone_on]
-            if most and len(found) >= most:
-                return found[:most]
-        return found
+        pages = lane.pages(selection)
+        while len(found) < most and (letters := await anext(pages, None)) is not None:
+            await lane.remove_letters(one for one in letters if _id(one) in self._gone_on)
+            found += [one for one in letters if _id(one) not in self._gone_on]
+        return found[:most]
 
     async def _retry_task(self, lane: DeadLane, task_id: str, letters: list[DeadLetter]) -> Retried:
         try:
             old = await self._known(task_id)
-            new = _new_task(old)
-            bodies = _bodies(new.id, letters)
+            name = f"{old.name or old.id} (retried)"
+            new = heir(old, name=name, retention_s=0.0, reason="")
+            bodies = _bodies(new, letters)
         except (UserError, MalformedPush, UnknownFormat) as error:
             return Retried(task_id, len(letters), problem=str(error))
         await self._mark(task_id, new.id, letters)
@@ -152,7 +150,7 @@ class DeadRetry:
             await publication.seal(len(bodies))
         except Ended as error:
             return Retried(task_id, len(letters), problem=str(error))
-        await lane.remove([letter.taken for letter in letters])
+        await lane.remove_letters(letters)
         return Retried(task_id, len(letters), new.id)
 
     async def _known(self, task_id: str) -> Task:
@@ -193,48 +191,12 @@ def _by_task(letters: Sequence[DeadLetter]) -> dict[str, list[DeadLetter]]:
     return by_task
 
 
-def _new_task(old: Task) -> Task:
-    """Return a task with the old one's options, on a lane that is read once it is sealed."""
-    task_id = new_task_id()
-    return Task(
-        id=task_id,
-        level=old.level,
-        lane=own_lane(task_id),
-        first_lane=own_lane(task_id),
-        name=f"{old.name or old.id} (retried)",
-        app=old.app,
-        quota=old.quota,
-        max_attempts=old.max_attempts,
-        delivery=old.delivery,
-        on_unknown=old.on_unknown,
-        quiet=old.quiet,
-        zone=old.zone,
-        ordered=old.ordered,
-        dedupe=old.dedupe,
-        created_at_ms=task_transitions.now_ms(),
-        expires_at_ms=old.expires_at_ms,
-    )
-
-
-def _bodies(task_id: str, letters: Sequence[DeadLetter]) -> list[bytes]:
-    """Encode the pushes, each once, numbered anew in their order, as if never tried."""
+def _bodies(new: Task, letters: Sequence[DeadLetter]) -> list[bytes]:
+    """Encode the pushes, each once, numbered anew in their order."""
     bodies = {letter.dead.seq: letter.dead.body for letter in letters}
-    by_seq = {seq: decode(body) for seq, body in bodies.items()}
-    numbers = {seq: number for number, seq in enumerate(sorted(by_seq), start=1)}
-    now = task_transitions.now_ms()
+    pushes = {seq: decode(bodies[seq]) for seq in sorted(bodies)}
+    numbers = {seq: number for number, seq in enumerate(pushes, start=1)}
     return [
-        encode(
-            replace(
-                by_seq[seq],
-                task_id=task_id,
-                seq=number,
-                attempt=1,
-                strikes=0,
-                due_at_ms=0,
-                submitted_at_ms=now,
-                after_seq=numbers.get(by_seq[seq].after_seq, 0),
-            ),
-            bodies[seq],
-        )
-        for seq, number in numbers.items()
+        encode(first_attempt(push, new, numbers[seq], numbers.get(push.after_seq, 0)), bodies[seq])
+        for seq, push in pushes.items()
     ]

@@ -10,26 +10,22 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from pushlane.lanes.suggestions import nearest
 from pushlane.lanes.zones import UTC, find_zone, known_zone
 from pushlane.producers.rows import BadRow
 from pushlane.producers.task_options import TaskOptions
-from pushlane.producers.times import LAST_MS
+from pushlane.producers.times import FIRST_MS, LAST_MS
 
-_FIRST_MS = 978_307_200_000  # the year 2001: a number below it is no time in seconds
 _SECONDS = re.compile(r"\d+(\.\d+)?")
 _LIKE_A_ZONE = re.compile(r"[A-Za-z_]{2,20}(/[A-Za-z_+-]{2,20}){1,2}")
 _MOST_HINTS = 100  # looking for the nearest zone takes milliseconds
 
 
-class RowTimes(NamedTuple):
-    not_before_ms: int = 0
-    expires_at_ms: int = 0
-    zone: str = ""
-
+RowTimes = tuple[int, int, str]
+"""When a push may go and when it expires (Unix milliseconds, 0 for now and never), and its zone."""
 
 Read = Callable[[Sequence[Any]], RowTimes | BadRow]
 
@@ -58,7 +54,7 @@ def read_times(options: TaskOptions, names: Sequence[str]) -> Read | None:
         start_ms, expires_at_ms = times
         if expires_at_ms and expires_at_ms <= start_ms:
             return _EXPIRES_FIRST
-        return RowTimes(start_ms, expires_at_ms, zone.key if value(options.zone_column) else "")
+        return start_ms, expires_at_ms, zone.key if value(options.zone_column) else ""
 
     return read
 
@@ -86,7 +82,7 @@ def moment_ms(value: Any, zone: ZoneInfo) -> int | None:
         at_ms = int(_seconds(value, zone) * 1000)
     except (TypeError, ValueError, OverflowError, OSError):
         return None
-    return at_ms if _FIRST_MS <= at_ms <= LAST_MS else None
+    return at_ms if FIRST_MS <= at_ms <= LAST_MS else None
 
 
 def _seconds(value: Any, zone: ZoneInfo) -> float:

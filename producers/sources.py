@@ -1,7 +1,6 @@
 """Opens files of rows: finds out a file's format, and refuses one that cannot be read.
 
-Never holds a whole file in memory; the formats themselves are read in csv_rows, json_rows and
-parquet_rows.
+Never holds a whole file in memory; the formats themselves are read in text_rows and parquet_rows.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from pathlib import Path
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.producers.csv_rows import CsvRows
-from pushlane.producers.json_rows import JsonRows
 from pushlane.producers.rows import RowSource
+from pushlane.producers.text_rows import CsvRows, JsonRows
 
 
 def _parquet(path: Path, name: str) -> RowSource:
@@ -43,13 +41,11 @@ def format_of(path: Path, given: str | None) -> str:
         BadInput: neither names a known format; lists those there are.
     """
     known = ", ".join(_READERS)
-    if given is not None:
-        if given not in _READERS:
-            raise BadInput(f"unknown format {given!r}; use {known}{did_you_mean(given, _READERS)}")
-        return given
-    found = _EXTENSIONS.get(path.suffix.lower())
+    found = given if given is not None else _EXTENSIONS.get(path.suffix.lower())
     if found is None:
         raise BadInput(f"the format of {path} is not clear from its name; add --format {known}")
+    if found not in _READERS:
+        raise BadInput(f"unknown format {given!r}; use {known}{did_you_mean(found, _READERS)}")
     return found
 
 

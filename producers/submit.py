@@ -1,33 +1,37 @@
 """Makes a task of a file's rows: check all, register, open the lane, publish, seal.
 
-Every step can be repeated, so a submit with a key that was cut off is resumed by calling it again.
-It never publishes before the lane has its subscription, nor anything of a file with a bad row
-(unless bad rows are to be skipped).
+Every step can be repeated, so a submit with a key that was cut off is resumed by calling it again:
+it publishes the same chunks, and the broker keeps one that it has once. It never publishes before
+the lane has its subscription, nor anything of a file with a bad row (unless bad rows are to be
+skipped).
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace as with_other
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
-from msgspec.structs import replace
-
+from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import TaskConflict
+from pushlane.lanes.errors import BadInput, TaskConflict
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.check import CheckedRows, check_rows, fingerprint
-from pushlane.producers.chunks import chunk_size
-from pushlane.producers.input import InputFile, OnProgress, as_file
+from pushlane.producers.check import CheckedRows, checked_rows
+from pushlane.producers.input import OnProgress
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
-from pushlane.producers.publish import refuse_ended
-from pushlane.producers.publish_rows import RowsPublisher
+from pushlane.producers.prefetch import prefetched
+from pushlane.producers.publish import Publication, chunk_size, refuse_ended
+from pushlane.producers.reconcile import reached
 from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitResult, SubmitStage
-from pushlane.producers.rows import RowSource
-from pushlane.producers.sources import open_source
+from pushlane.producers.retry import until_reachable
 from pushlane.producers.task_builder import new_task
+
+Result = TypeVar("Result")
 
 
 async def submit(
@@ -48,64 +52,105 @@ async def submit(
         TaskConflict: the key belongs to other content, or a submit of it is under way.
         Unreachable: a service does not answer at the start.
     """
-    new_task(request, settings)  # refuses a bad option before anything is read
     tell = on_progress or (lambda progress: None)
-    async with as_file(request, tell) as file:
-        source = await asyncio.to_thread(open_source, file.path, file.format, file.name)
-        return await _Submit(backend, settings, request, tell, sleep).run(file, source)
+    made = new_task(request, settings)  # refuses a bad option before anything is read
+    async with checked_rows(request, settings, made, tell) as (task, rows):
+        kept = await backend.add(task, settings)
+        _refuse_other(task, kept)
+        guard = LeaseGuard(backend.lease, submit_lease(kept.id), _busy(kept), sleep)
+
+        async def publish() -> SubmitResult:
+            task = await backend.registry.get(kept.id)
+            return await _Publishing(backend, settings, task, rows, tell, sleep).run()
+
+        result = await guard.run(publish, lambda: tell(_waiting(kept)))
+    return replace(result, resumed=kept.id != task.id and not result.already_done)
 
 
-class _Submit:
+class _Publishing:
+    """The second pass over the rows of one task: publishes them, then seals it.
+
+    The broker forgets an idle producer in the end, so what it has of a task made so long ago is
+    looked for first; and so is what an older version has published, as it numbered messages in
+    another way.
+    """
+
     def __init__(
         self,
         backend: Backend,
         settings: Settings,
-        request: SubmitRequest,
+        task: Task,
+        rows: CheckedRows,
         tell: OnProgress,
         sleep: Sleep,
     ) -> None:
         self._backend = backend
         self._settings = settings
-        self._request = request
+        self._task = task
+        self._publication = Publication(backend, task, collapses=rows.encoder.collapses)
+        self._rows = rows
         self._tell = tell
         self._sleep = sleep
+        self._published = 0
 
-    async def run(self, file: InputFile, source: RowSource) -> SubmitResult:
-        task = new_task(self._request, self._settings)
-        rows = await check_rows(self._request, file, source, task, self._tell)
-        if self._request.key:
-            found = await fingerprint(self._request, self._settings, file)
-            task = replace(task, fingerprint=found)
-        kept = await self._backend.add(task, self._settings)
-        _refuse_other(task, kept)
-        result = await self._lease_guard(kept).run(
-            lambda: self._publish(kept.id, rows), lambda: self._tell(_waiting(kept))
+    async def run(self) -> SubmitResult:
+        """Publish the rows, and return the task sealed.
+
+        Raises:
+            BadInput: the file changed since it was checked; the task is cancelled.
+            TaskConflict: the task ended meanwhile, or nobody knows what was published of it.
+        """
+        result = SubmitResult(self._task, 0, self._rows.rejected, self._rows.rejects)
+        if self._task.total is not None:
+            return replace(result, already_done=True)
+        refuse_ended(self._task)
+        await self._publication.open()
+        last = await self._reached() if self._may_be_forgotten() else 0
+        try:
+            await self._publish_all(last)
+            self._rows.refuse_changed(self._published)
+        except BadInput as error:
+            raise await self._give_up(error) from error
+        sealed = await self._retried(lambda: self._publication.seal(self._published))
+        return replace(result, task=sealed, published=self._published)
+
+    def _may_be_forgotten(self) -> bool:
+        if self._settings.capabilities.remembers_sources:
+            return False
+        kept_ms = round(self._settings.dedup_window_s * 1000)
+        return not self._task.bundle or self._task.created_at_ms < now_ms() - kept_ms
+
+    async def _reached(self) -> int:
+        """Return the last seq that an earlier run has published."""
+        self._say("the broker may have forgotten this submit: reading its lane")
+        stretch = range(1, self._rows.accepted + 1)
+        [last] = await self._retried(lambda: reached(self._backend, self._task, [stretch]))
+        return last
+
+    async def _publish_all(self, last: int) -> None:
+        """Publish the rows chunk by chunk; those up to the seq `last` are on a lane already."""
+        size, name = chunk_size(self._settings.batch), f"submit-{self._task.id}"
+        async with prefetched(self._rows.chunks(self._task, size)) as coming:
+            async for chunk in coming:
+                known = min(max(0, last - self._published), len(chunk))
+                await self._retried(partial(self._publication.publish, chunk, name, known))
+                self._published += len(chunk)
+                self._say()
+
+    async def _give_up(self, error: BadInput) -> BadInput:
+        task_id = self._task.id
+        await self._retried(lambda: self._backend.registry.change(task_id, task_transitions.cancel))
+        return type(error)(
+            f"{error}. Task {task_id} is cancelled; {self._published} of its pushes had been "
+            "published. Submit the whole file under a new key"
         )
-        return with_other(result, resumed=kept.id != task.id and not result.already_done)
 
-    async def _publish(self, task_id: str, rows: CheckedRows) -> SubmitResult:
-        task = await self._backend.registry.get(task_id)
-        result = SubmitResult(task, 0, rows.rejected, rows.rejects)
-        if task.total is not None:
-            return with_other(result, already_done=True)
-        refuse_ended(task)
-        publisher = RowsPublisher(
-            self._backend, task, rows, self._tell, self._sleep, self._remembered_since_ms()
-        )
-        sealed = await publisher.run(chunk_size(self._settings.batch))
-        return with_other(result, task=sealed, published=publisher.published)
+    async def _retried(self, action: Callable[[], Awaitable[Result]]) -> Result:
+        return await until_reachable(action, self._say, self._sleep)
 
-    def _remembered_since_ms(self) -> int:
-        """Return since when (Unix ms) the broker knows what it has of a submit; 0 for always."""
-        is_kept = self._settings.capabilities.remembers_sources
-        return 0 if is_kept else now_ms() - round(self._settings.dedup_window_s * 1000)
-
-    def _lease_guard(self, task: Task) -> LeaseGuard:
-        busy = (
-            f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
-            "run this again to see that it is complete"
-        )
-        return LeaseGuard(self._backend.lease, submit_lease(task.id), busy, self._sleep)
+    def _say(self, note: str = "") -> None:
+        total, task_id = self._rows.accepted, self._task.id
+        self._tell(SubmitProgress(SubmitStage.PUBLISHING, self._published, total, task_id, note))
 
 
 def _refuse_other(task: Task, kept: Task) -> None:
@@ -115,6 +160,13 @@ def _refuse_other(task: Task, kept: Task) -> None:
             "app, columns, order, dedupe, quiet hours, templates, delivery, bad rows, batch); "
             "repeat that submit as it was, or choose another key"
         )
+
+
+def _busy(task: Task) -> str:
+    return (
+        f"a submit of task {task.id} (key {task.key!r}) is under way; wait for it to end, then "
+        "run this again to see that it is complete"
+    )
 
 
 def _waiting(task: Task) -> SubmitProgress:

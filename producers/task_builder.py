@@ -1,10 +1,6 @@
-"""Makes the task that options ask for, and the hash by which a repeated request is recognised."""
+"""Makes the task that options ask for, and tells what a repeated request has in common with it."""
 
 from __future__ import annotations
-
-from collections.abc import Generator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,11 +11,6 @@ from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_i
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
-
-_BLOCK_BYTES = 1 << 22
 
 
 def new_task(options: TaskOptions, settings: Settings) -> Task:
@@ -99,13 +90,3 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
             *(labels if any(labels) else ()),
         ]
     )
-
-
-def hash_file(digest: _Hash, path: Path) -> Generator[int, None, None]:
-    """Add a file's content to a hash; yields how many bytes were added so far."""
-    done = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            done += len(block)
-            yield done

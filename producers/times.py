@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pushlane.lanes.errors import BadInput
 
 UNIT_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+FIRST_MS = 978_307_200_000  # the year 2001: a number below it is no time in seconds
 LAST_MS = 32_503_680_000_000  # the year 3000: what shows times can still show it
 _DURATION = re.compile(r"(\d{1,9}[dhms])+")
 _TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
@@ -39,10 +40,7 @@ def parse_age(text: str) -> int:
     Raises:
         BadInput: it is no duration.
     """
-    length_ms = _duration_ms(text)
-    if length_ms is None:
-        raise BadInput(f"age {text!r} is not a duration like 90s, 2h or 1d12h")
-    return length_ms
+    return _length_ms("age", text)
 
 
 def parse_start(not_before: str, delay: str, now_ms: int) -> int:
@@ -56,9 +54,7 @@ def parse_start(not_before: str, delay: str, now_ms: int) -> int:
     if not_before and delay:
         raise BadInput("--not-before and --delay both say when the task starts; give one of them")
     if delay:
-        length_ms = _duration_ms(delay)
-        if length_ms is None:
-            raise BadInput(f"delay {delay!r} is not a duration like 90s, 10m or 1d12h")
+        length_ms = _length_ms("delay", delay)
         return now_ms + length_ms if length_ms else 0
     return _start_ms(not_before, now_ms) if not_before else 0
 
@@ -83,10 +79,7 @@ def parse_since(text: str, now_ms: int) -> int:
 
 def parse_retention(text: str) -> float:
     """Return a duration in seconds; 0 keeps nothing. Raises BadInput for what is no duration."""
-    length_ms = 0 if text == "0" else _duration_ms(text)
-    if length_ms is None:
-        raise BadInput(f"retention {text!r} is not a duration like 90s, 2h or 7d, nor 0 for none")
-    return length_ms / 1000
+    return 0.0 if text == "0" else _length_ms("retention", text, ", nor 0 for none") / 1000
 
 
 def _start_ms(text: str, now_ms: int) -> int:
@@ -110,6 +103,13 @@ def _next_ms(time_of_day: str, now_ms: int) -> int:
     if at.timestamp() * 1000 <= now_ms:
         at += timedelta(days=1)
     return int(at.timestamp() * 1000)
+
+
+def _length_ms(what: str, text: str, otherwise: str = "") -> int:
+    length_ms = _duration_ms(text)
+    if length_ms is None:
+        raise BadInput(f"{what} {text!r} is not a duration like 90s, 2h or 1d12h{otherwise}")
+    return length_ms
 
 
 def _duration_ms(text: str) -> int | None:

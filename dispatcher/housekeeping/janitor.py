@@ -24,7 +24,6 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Superseded, UnknownFormat, UnknownTask
 from pushlane.lanes.leader import Leader
-from pushlane.lanes.naming import later_lane, own_lane
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import TERMINAL_STATES, State, Task
@@ -165,14 +164,14 @@ class Janitor:
 
     async def _drop(self, task: Task) -> None:
         """A lane that is not there counts as dropped; a task may never have had one of its own."""
-        lane = own_lane(task.id)
         if not await self._is_spent(task):
             return
-        if task.has_later and not await self._backend.broker.drop_lane(later_lane(lane)):
-            return
-        if await self._backend.broker.drop_lane(lane):
-            await self._change(task, task_transitions.lane_dropped)
-            log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})
+        lane, later, *further = task.own_lanes()
+        for name in (*further, *([later] if task.has_later else ()), lane):
+            if not await self._backend.broker.drop_lane(name):
+                return
+        await self._change(task, task_transitions.lane_dropped)
+        log.info("lane %s is dropped", lane, extra={"action": "lane_dropped"})
 
     async def _is_spent(self, task: Task) -> bool:
         """Whether nothing that lies on its lanes is to be sent any more.
@@ -184,8 +183,7 @@ class Janitor:
         [progress] = await self._backend.registry.progress([task.id])
         if progress.finished >= (task.total or 0):
             return True
-        lane = own_lane(task.id)
-        left = [await self._backend.broker.backlog(name) for name in (lane, later_lane(lane))]
+        left = [await self._backend.broker.backlog(name) for name in task.own_lanes()]
         return not any(left)
 
     async def _change(self, task: Task, edit: task_transitions.Edit) -> None:

@@ -208,15 +208,17 @@ def _missing(task: Task, lanes: set[str]) -> list[str]:
 
 def _lanes_of(task: Task) -> list[str]:
     """Those that are its alone."""
+    lane, later, *further = task.own_lanes()
     if task.pooled:
-        return []
-    return [task.lane, later_lane(task.lane)] if task.has_later else [task.lane]
+        return further
+    return [lane, later, *further] if task.has_later else [lane, *further]
 
 
 def _all_lanes_of(task: Task) -> list[str]:
     """Wherever a push of it may be."""
     homes = dict.fromkeys([task.first_lane or task.lane, task.lane])
-    return [lane for home in homes for lane in (home, later_lane(home))]
+    at_home = [lane for home in homes for lane in (home, later_lane(home))]
+    return list(dict.fromkeys([*at_home, *task.own_lanes()]))
 
 
 def _may_lack_counts(task: Task, since_ms: int) -> bool:

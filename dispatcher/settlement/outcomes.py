@@ -21,8 +21,8 @@ from pushlane.dispatcher.settlement.settler import Settler, dead_push
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
-from pushlane.lanes.push import Kind, Outcome, encode
-from pushlane.lanes.task import State
+from pushlane.lanes.push import Arrival, Kind, Outcome, Scope, encode
+from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.pauses")
@@ -74,27 +74,47 @@ class PauseRequests:
 class Outcomes:
     """Does what follows from an outcome.
 
-    `backoff_s` is the wait after so many attempts when the sink names none.
+    `backoff_s` is the wait after so many attempts when the sink names none. `sink` is where this
+    line delivers: what it cannot deliver there goes on along the task's chain.
     """
 
     def __init__(
         self,
+        sink: str,
         settler: Settler,
         receipts: Receipts,
         stats: Stats,
         pauses: PauseRequests,
         backoff_s: Callable[[int], float],
     ) -> None:
+        self._sink = sink
         self._settler = settler
         self._receipts = receipts
         self._stats = stats
         self._pauses = pauses
         self._backoff_s = backoff_s
 
+    def passed_on(self, job: Job, outcome: Outcome) -> Outcome:
+        """Return the outcome of a dead push as of one that goes on to the next sink, if any.
+
+        What may have arrived stays dead: the next sink would send it a second time. An answer about
+        the push itself says that it has not.
+        """
+        if outcome.kind is not Kind.DEAD or outcome.arrival is Arrival.UNKNOWN:
+            return outcome
+        goes_to = job.task.next_sink(self._sink, job.push)
+        if not goes_to:
+            return outcome
+        is_sure = outcome.scope in (Scope.PUSH, Scope.RECIPIENT)
+        arrival = Arrival.REFUSED if is_sure else outcome.arrival
+        return replace(outcome, kind=Kind.RETRY, goes_to=goes_to, arrival=arrival)
+
     def settle(self, job: Job, outcome: Outcome, at_ms: int = 0) -> None:
         """Settle a push by its outcome, heard of at `at_ms`: now unless that is given."""
         kind = outcome.kind
         push = job.push
+        if outcome.goes_to:
+            return self._pass_on(job, outcome, at_ms)
         if outcome.pause_task:
             self._pauses.ask(push.task_id, outcome.reason)
         if kind is Kind.RETRY:
@@ -130,7 +150,11 @@ class Outcomes:
             return self.later(job, _PAUSED_AGAIN_S)
         if job.push.attempt >= job.task.max_attempts:
             reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"
-            return self.settle(job, Outcome.dead(reason), at_ms)
+            may_repeat = job.task.delivery is DeliveryMode.AT_LEAST_ONCE
+            arrival = Arrival.FAILED if may_repeat else outcome.arrival
+            return self.settle(
+                job, self.passed_on(job, Outcome.dead(reason, arrival=arrival)), at_ms
+            )
         self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
         wait_s = self._backoff_s(job.push.attempt) if outcome.after_s is None else outcome.after_s
         wait_s = min(wait_s, _WAIT_LONGEST_S)
@@ -139,6 +163,15 @@ class Outcomes:
         body = encode(again, job.taken.body)
         receipt = self._receipts.of(job, Kind.RETRY, outcome.reason, at_ms)
         return self._again(job, body, wait_s, receipt)
+
+    def _pass_on(self, job: Job, outcome: Outcome, at_ms: int) -> None:
+        """Let a push begin anew at the next sink of its chain."""
+        self._stats.outcomes[job.lane.level, Kind.RETRY] += 1
+        push = replace(job.push, attempt=1, due_at_ms=0, strikes=0)
+        reason = f"goes on to {outcome.goes_to}: {outcome.reason}"
+        receipt = self._receipts.of(job, Kind.RETRY, reason, at_ms)
+        body = encode(push, job.taken.body)
+        self._settler.pass_on(job.lane, job.taken, job.push, outcome.goes_to, body, receipt)
 
     def _again(self, job: Job, body: bytes, delay_s: float, receipt: Receipt | None = None) -> None:
         self._settler.later(job.lane, job.taken, job.push, body, delay_s, receipt)

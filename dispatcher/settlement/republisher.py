@@ -50,7 +50,8 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 class Republish(NamedTuple):
     """A body to publish before `end`. A lane that is gone went with its task: it is dropped.
 
-    `opens_for` is the task whose later lane has to be open first, none when the lane is there.
+    `opens_for` is the task whose later lane has to be open first, or whose lane at the sink
+    `opens_at` of its chain; none when the lane is there.
     """
 
     target: str
@@ -58,6 +59,7 @@ class Republish(NamedTuple):
     end: Ack
     delay_s: float = 0.0
     opens_for: str = ""
+    opens_at: str = ""
 
 
 class AckListener(Protocol):
@@ -70,10 +72,11 @@ class AckListener(Protocol):
         """Hear of pushes that only a process of a newer version can publish."""
 
 
-class DelayLanes:
-    """Opens the later lane of a task when a push first has to wait for its time.
+class FurtherLanes:
+    """Opens the later lane of a task when a push first has to wait for its time, and its lane at a
+    later sink of its chain when a push first goes on there.
 
-    An idle reader costs memory in every process, so a task that never retries or delays has none.
+    An idle reader costs memory in every process, so a task that needs neither has none.
     """
 
     def __init__(
@@ -83,28 +86,33 @@ class DelayLanes:
     ) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._opening: dict[str, asyncio.Lock] = {}
+        self._opening: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def ensure(self, task_id: str) -> None:
-        """Return once the task has a later lane, or has ended.
+    async def ensure(self, task_id: str, sink: str = "") -> None:
+        """Return once the task has a later lane, or its lane at this sink, or has ended.
 
         Raises:
             PushlaneError: broker or registry does not answer, or many change the task at once.
         """
-        if self._is_settled(task_id):
+        if self._is_settled(task_id, sink):
             return
-        async with self._opening.setdefault(task_id, asyncio.Lock()):
-            if not self._is_settled(task_id):
-                await self._open(task_id)
-        self._opening.pop(task_id, None)
+        async with self._opening.setdefault((task_id, sink), asyncio.Lock()):
+            if not self._is_settled(task_id, sink):
+                await self._open(task_id, sink)
+        self._opening.pop((task_id, sink), None)
 
-    def _is_settled(self, task_id: str) -> bool:
+    def _is_settled(self, task_id: str, sink: str) -> bool:
         task = self._tasks.find(task_id)
-        return task is not None and (task.has_later or task.state.is_terminal)
+        if task is None or task.state.is_terminal:
+            return task is not None
+        return sink in task.reached if sink else task.has_later
 
-    async def _open(self, task_id: str) -> None:
+    async def _open(self, task_id: str, sink: str) -> None:
+        backend = self._backend
         try:
-            self._tasks.apply(await self._backend.open_later(task_id))
+            self._tasks.apply(
+                await (backend.reach(task_id, sink) if sink else backend.open_later(task_id))
+            )
         except UnknownTask:  # it went with its lanes, as a publish will tell
             return
 
@@ -116,7 +124,7 @@ class Republisher:
         self, backend: Backend, tasks: KnownTasks, receipts: Receipts, settler: AckListener
     ) -> None:
         self._backend = backend
-        self._delay_lanes = DelayLanes(backend, tasks)
+        self._further_lanes = FurtherLanes(backend, tasks)
         self._receipts = receipts
         self._settler = settler
         self._moves: list[Republish] = []
@@ -155,11 +163,11 @@ class Republisher:
         self._settler.end(ends)
 
     async def _publish_once(self, moves: list[Republish]) -> list[Ack]:
-        target, _, _, delay_s, opens_for = moves[0]
+        target, _, _, delay_s, opens_for, opens_at = moves[0]
         bodies = [move.body for move in moves]
         broker = self._backend.broker
         if opens_for:
-            await self._delay_lanes.ensure(opens_for)
+            await self._further_lanes.ensure(opens_for, opens_at)
         try:
             await broker.publish(target, bodies, delay_s=delay_s)
         except UnknownLane:

@@ -30,7 +30,7 @@ from pushlane.dispatcher.settlement.republisher import (
     Republisher,
 )
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_later, is_pool
+from pushlane.lanes.naming import DEAD_LANE, dead_lane, is_chained, is_later, is_pool, lane_at
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DeadPush, Kind, Push, encode_dead
 from pushlane.lanes.task import Finished, Moved, Progress
@@ -136,6 +136,22 @@ class Settler:
         end = Ack(lane, taken, push.task_id, push.seq, None, moves=not is_later(taken.lane))
         self._republisher.add(Republish(target, body, end))
 
+    def pass_on(
+        self,
+        lane: OpenLane,
+        taken: Held,
+        push: Push,
+        sink: str,
+        body: bytes,
+        receipt: Receipt | None,
+    ) -> None:
+        """Publish a push on its task's lane at the next sink of its chain, then ack."""
+        self._count(lane)
+        moves = not is_later(taken.lane)
+        end = Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
+        target = lane_at(push.task_id, sink)
+        self._republisher.add(Republish(target, body, end, opens_for=push.task_id, opens_at=sink))
+
     def later(
         self,
         lane: OpenLane,
@@ -153,7 +169,8 @@ class Settler:
         lane.add_deferred(1)
         moves = not is_later(taken.lane)
         end = Ack(lane, taken, push.task_id, push.seq, None, receipt, moves)
-        opens_for = "" if is_pool(lane.name) else push.task_id  # a pool's is open with its lane
+        is_open = is_pool(lane.name) or is_chained(lane.name)  # with its lane
+        opens_for = "" if is_open else push.task_id
         self._republisher.add(Republish(lane.later.name, body, end, _rounded(delay_s), opens_for))
 
     def bury(

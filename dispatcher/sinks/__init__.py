@@ -1,21 +1,41 @@
-"""Where pushes are delivered: one file a sink, all behind the port `lanes.ports.Sink`.
+"""Where pushes are delivered: one file a kind of sink, all behind the port `lanes.ports.Sink`.
 
-A sink says what became of each push. It never acks, retries or reads a lane.
+A sink says what became of each push. It never acks, retries or reads a lane. The module of a kind
+has its options, which are what its table in the settings may hold, and can open the sink.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import msgspec
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import masked
 
-_KINDS = ("null", "log", "webhook", "webhook+h2c")
+KINDS = {
+    "null": "null:NullOptions",
+    "log": "log:LogOptions",
+    "webhook": "webhook:WebhookOptions",
+    "processor": "processor:ProcessorOptions",
+}
+"""The module and the options of each kind of sink, loaded when a sink of the kind is opened."""
+
+_WORDS = ("null", "log", "webhook", "webhook+h2c")
 _FUNCTION = re.compile(r"[\w.]+")
 _FORMS = "null, log:PATH, webhook:URL, webhook+h2c:URL or package.module:callable"
+
+
+class SinkOptions(Protocol):
+    """The options of one kind of sink, checked."""
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> Sink:
+        """Open the sink. Raises BadInput when it cannot be."""
 
 
 def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool = False) -> Sink:
@@ -27,27 +47,49 @@ def open_sink(spec: str, *, slots: int, timeout_s: float, retry_timeouts: bool =
     Raises:
         BadInput: no such sink; lists those there are.
     """
+    kind, options = _read_spec(spec)
+    return sink_options(kind, options, "the sink").open(slots, timeout_s, retry_timeouts)
+
+
+def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions:
+    """Return the options of a sink of this kind; `who` names the sink in messages.
+
+    Raises:
+        BadInput: there is no such kind or option, or one that it needs is not given.
+    """
+    if kind not in KINDS:
+        raise BadInput(
+            f"{who}: there is no kind {kind[:40]!r}; use {', '.join(KINDS)}"
+            f"{did_you_mean(kind, KINDS)}"
+        )
+    module, _, class_name = KINDS[kind].partition(":")
+    described = getattr(import_module(f"{__name__}.{module}"), class_name)
+    known = described.__struct_fields__
+    for name in options:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise BadInput(
+                f"{who}: a {kind} has no option {name[:40]!r}{did_you_mean(name, known)}; {has}"
+            )
+    try:
+        return cast(SinkOptions, msgspec.convert(dict(options), described))
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{who}, a {kind}: {error}") from error
+
+
+def _read_spec(spec: str) -> tuple[str, dict[str, Any]]:
     kind, _, target = spec.partition(":")
     if spec.startswith(("http://", "https://")):
         kind, target = "webhook", spec
     if kind == "null" and not target:
-        from pushlane.dispatcher.sinks.null import NullSink
-
-        return NullSink()
+        return kind, {}
     if kind == "log" and target:
-        from pushlane.dispatcher.sinks.log import LogSink
-
-        return LogSink(Path(target))
+        return kind, {"path": target}
     if kind in ("webhook", "webhook+h2c") and target:
-        from pushlane.dispatcher.sinks.webhook import WebhookSink
-
-        only_http2 = kind == "webhook+h2c"
-        return WebhookSink(target, slots, timeout_s, retry_timeouts, only_http2=only_http2)
-    if kind not in _KINDS and _FUNCTION.fullmatch(target):
-        from pushlane.dispatcher.sinks.processor import ProcessorSink, load
-
-        return ProcessorSink(load(spec), slots, timeout_s, retry_timeouts)
-    hint = "" if kind in _KINDS else did_you_mean(kind, _KINDS)
+        return "webhook", {"url": target, "only_http2": kind == "webhook+h2c"}
+    if kind not in _WORDS and _FUNCTION.fullmatch(target):
+        return "processor", {"function": spec}
+    hint = "" if kind in _WORDS else did_you_mean(kind, _WORDS)
     # Of what comes after the colon nothing is shown: it may hold a token.
     shown = kind if target == "" else f"{kind}:…"
     raise BadInput(f"sink {masked(shown)!r} is not one of {_FORMS}{hint}")

@@ -27,6 +27,16 @@ class _Line(msgspec.Struct, gc=False):
     at_ms: int
 
 
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a log: the file that is appended to."""
+
+    path: str
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> LogSink:
+        """Return the sink. Raises BadInput when the file cannot be appended to."""
+        return LogSink(Path(self.path))
+
+
 class LogSink:
     """Several processes may append to one file: each batch is one write.
 

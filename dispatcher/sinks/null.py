@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome
+
+
+class NullOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """It has none."""
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> NullSink:
+        return NullSink()
 
 
 class NullSink:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from pushlane.dispatcher.sinks.threads import Raised, Threads
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
@@ -59,6 +61,16 @@ def load(spec: str) -> Callable[..., Any]:
     if not callable(found):
         raise BadInput(f"processor {spec!r} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
+
+
+class ProcessorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a processor: the function, as `package.module:callable`."""
+
+    function: str
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> ProcessorSink:
+        """Return the sink. Raises BadInput when there is no such function."""
+        return ProcessorSink(load(self.function), slots, timeout_s, retry_timeouts)
 
 
 class ProcessorSink:

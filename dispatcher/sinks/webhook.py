@@ -19,16 +19,17 @@ no answer in time                         the push or the sink        dead, as i
 3xx, 400, 404, any other 4xx              the push, or a sink that    dead
                                           is being deployed
 410                                       the push                    dead
-401, 403                                  our credentials             goes again; its task is
-                                                                      paused
+401, 403                                  our credentials             goes again, no attempt; the
+                                                                      sink is held
 ========================================  ==========================  ==========================
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
@@ -39,6 +40,7 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 from pyreqwest.response import Response
 
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.lanes.urls import require_http_url
@@ -46,12 +48,13 @@ from pushlane.lanes.urls import require_http_url
 MAX_RETRY_AFTER_S = 3600.0
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_CONNECT_S = 10.0
+_THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
 _NOT_CONNECTED = "client error (Connect)"
 _BUSY = frozenset({429, 503})
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({425, 429})
 _GONE = 410
-_PAUSE = frozenset({401, 403})
+_REFUSED = frozenset({401, 403})
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
 
@@ -67,6 +70,32 @@ class _Message(msgspec.Struct, gc=False):
     title: str
     body: str
     data: dict[str, Any] | None
+
+
+class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a webhook: `authorization` is sent as the header of that name.
+
+    `only_http2` speaks HTTP/2 at once, as a server without TLS needs.
+    """
+
+    url: str
+    authorization: str = ""
+    headers: dict[str, str] = {}
+    only_http2: bool = False
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebhookSink:
+        """Return the sink. Raises BadInput when the URL or a header cannot be."""
+        headers = dict(self.headers)
+        if self.authorization:
+            headers["Authorization"] = self.authorization
+        return WebhookSink(
+            self.url,
+            slots,
+            timeout_s,
+            retry_timeouts,
+            only_http2=self.only_http2,
+            headers=headers,
+        )
 
 
 class WebhookSink:
@@ -91,6 +120,7 @@ class WebhookSink:
         retry_timeouts: bool = False,
         *,
         only_http2: bool = False,
+        headers: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         require_http_url(url, "the webhook's URL is not one like https://example.com/push")
@@ -98,13 +128,14 @@ class WebhookSink:
         self._now = now
         self._timed_out = _timed_out(timeout_s, retry_timeouts)
         self._encode = msgspec.json.Encoder().encode
-        self._client = _client(slots, timeout_s, only_http2)
+        self._client = _client(slots, timeout_s, only_http2, headers or {})
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self._post(delivery) for delivery in batch]
 
     async def close(self) -> None:
         await self._client.close()
+        await asyncio.sleep(_THREADS_END_S)
 
     async def _post(self, delivery: Delivery) -> Outcome:
         message = _message(delivery)
@@ -155,10 +186,8 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
         if status in _BUSY:
             return Outcome.throttled(reason, after_s, arrival=arrival)
         return Outcome.retry(reason, after_s, arrival=arrival)
-    if status in _PAUSE:
-        return Outcome.pause(
-            f"{reason}: the webhook refuses us; check its credentials, then resume"
-        )
+    if status in _REFUSED:
+        return Outcome.refused(f"{reason}: check its credentials")
     if 300 <= status < 400:
         reason = f"{reason}: redirects are not followed; give the final URL"
     return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
@@ -205,11 +234,11 @@ def _trace_header(trace_id: str) -> str:
     return "traceparent" if _TRACEPARENT.fullmatch(trace_id) else "X-Trace-Id"
 
 
-def _client(slots: int, timeout_s: float, only_http2: bool) -> Client:
+def _client(slots: int, timeout_s: float, only_http2: bool, headers: Mapping[str, str]) -> Client:
     builder = (
         ClientBuilder()
         .user_agent("pushlane")
-        .default_headers({"Content-Type": "application/json"})
+        .default_headers({"Content-Type": "application/json", **headers})
         .timeout(timedelta(seconds=timeout_s))
         .connect_timeout(timedelta(seconds=min(_MAX_CONNECT_S, timeout_s / 2)))
         .pool_max_idle_per_host(slots)
@@ -220,4 +249,9 @@ def _client(slots: int, timeout_s: float, only_http2: bool) -> Client:
         .zstd(False)
         .deflate(False)
     )
-    return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
+    try:
+        return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
+    except (PyreqwestError, ValueError) as error:
+        raise BadInput(
+            "a header of the webhook cannot be sent; check its name and value"
+        ) from error

@@ -19,9 +19,8 @@ from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.zones import UTC
 from pushlane.producers.labels import checked
 from pushlane.producers.row_times import moment_ms
-from pushlane.producers.times import LAST_MS
+from pushlane.producers.times import FIRST_MS, LAST_MS
 
-_FIRST_MS = 978_307_200_000  # the year 2001: as seconds it would be the year 32971
 _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
 
 
@@ -49,7 +48,7 @@ class PushEvent:
             word = str(self.event)[:40]
             hint = did_you_mean(word, known)
             raise BadInput(f"unknown event {word!r}; use {', '.join(known)}{hint}")
-        if not _FIRST_MS <= self.at_ms <= LAST_MS:
+        if not FIRST_MS <= self.at_ms <= LAST_MS:
             raise BadInput("an event's time is not from 2001 to 3000; give Unix milliseconds")
         checked(self.attributes, self.trace_id)
 
@@ -94,7 +93,7 @@ def _push_id(found: dict[str, Any]) -> str:
 
 def _at_ms(at: Any) -> int:
     """Read a time. Numbers from 2001 on as milliseconds are that; smaller ones are seconds."""
-    if isinstance(at, int | float) and not isinstance(at, bool) and _FIRST_MS <= at <= LAST_MS:
+    if isinstance(at, int | float) and not isinstance(at, bool) and FIRST_MS <= at <= LAST_MS:
         return int(at)
     at_ms = moment_ms(at, UTC)
     if not at_ms:

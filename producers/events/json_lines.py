@@ -15,7 +15,7 @@ from pushlane.lanes.errors import BadInput, UserError
 from pushlane.lanes.settings import Settings
 from pushlane.producers.events.event import parse_event
 from pushlane.producers.events.record import Recorder
-from pushlane.producers.text_lines import bounded_lines
+from pushlane.producers.text_rows import bounded_lines
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
 from pushlane.producers.outbox.buffer import Buffer
-from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder, Stream
+from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.sender import Sender
 from pushlane.producers.outbox.spooler import Spooler
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.outbox.store import Batch, BatchStore
 from pushlane.producers.publish import Ended
 
 log = logging.getLogger("pushlane.producer")
@@ -28,12 +27,9 @@ log = logging.getLogger("pushlane.producer")
 _GRACE_S = 15.0
 """Longest wait for connections to close, once it gave up sending."""
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 class OutboxThread:
-    """Sends what `folder` has of earlier tasks, then `stream` from the buffer until it is closed.
+    """Sends what `folder` has of earlier tasks, then `store` from the buffer until it is closed.
 
     Counts what it sends. Its methods are for any thread.
     """
@@ -42,14 +38,14 @@ class OutboxThread:
         self,
         settings: Settings,
         options: ProducerOptions,
-        stream: Stream,
+        store: BatchStore,
         folder: SpoolFolder | None,
     ) -> None:
         self._settings = settings
         self._options = options
-        self._stream = stream
+        self._store = store
         self._folder = folder
-        self.buffer = Buffer(options, stream.header.batch, stream.store.next_seq, self._wake)
+        self.buffer = Buffer(options, store.header.batch, store.next_seq, self._wake)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="pushlane-spool")
         self._thread = threading.Thread(target=self._run, name="pushlane-producer", daemon=True)
         self._moved = threading.Condition()
@@ -92,23 +88,24 @@ class OutboxThread:
         if self._failure:
             raise _told(self._failure) from self._failure
 
-    def on_sent(self, batches: Sequence[Batch]) -> None:
+    def _on_sent(self, batches: Sequence[Batch]) -> None:
         self.sent += sum(len(batch.bodies) for batch in batches)
-        if self._stream.store.holds_room:
+        if self._store.holds_room:
             self.buffer.release(batches)
         self._woken.set()  # there may be room again
-        self.on_idle()
+        self._move()
 
-    def on_idle(self) -> None:
+    def _move(self) -> None:
+        """Wake whoever waits in `flush`."""
         with self._moved:
             self._moved.notify_all()
 
-    def on_trouble(self, trouble: str) -> None:
+    def _on_trouble(self, trouble: str) -> None:
         self.trouble = trouble
         self.failed_sends += bool(trouble)
 
     def _is_sent(self, seq: int) -> bool:
-        return self._stream.store.acked_seq >= seq
+        return self._store.acked_seq >= seq
 
     def _wake(self) -> None:
         self._call(self._woken.set)
@@ -138,12 +135,11 @@ class OutboxThread:
         )
         self._failure = error
         self.buffer.refuse(_told(error))
-        self.on_idle()
+        self._move()
 
     async def _main(self) -> None:
-        spooler = self._spooler()
         self._sending = asyncio.create_task(self._send_all(), name="the sender")
-        spooling = asyncio.create_task(self._spool(spooler), name="the spooler")
+        spooling = asyncio.create_task(self._spool(), name="the spooler")
         try:
             await asyncio.wait({self._sending, spooling}, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -153,49 +149,48 @@ class OutboxThread:
             if isinstance(end, Exception):
                 raise end
 
-    def _spooler(self) -> Spooler:
-        store, folder = self._stream.store, self._folder
-
-        def most_bytes() -> int:
-            others = folder.bytes_without(store) if folder else 0
-            return self._options.max_spool_bytes - others
-
-        return Spooler(
-            self.buffer, store, self._options, self._work, most_bytes, self._woken, self._news
+    async def _spool(self) -> None:
+        spooler = Spooler(
+            self.buffer,
+            self._store,
+            self._folder,
+            self._options,
+            self._disk,
+            self._woken,
+            self._news,
         )
-
-    async def _spool(self, spooler: Spooler) -> None:
         await spooler.run(lambda: self._is_closing, lambda: self._gave_up)
         self._is_spooled = True
         self._news.set()
 
     async def _send_all(self) -> None:
         if self._folder:
-            for stream in list(self._folder.streams):
-                if stream is not self._stream:
-                    await self._send_other(self._folder, stream)
-        await self._send(self._stream, lambda: self._is_spooled)
+            for spool in list(self._folder.spools):
+                if spool is not self._store:
+                    await self._send_other(self._folder, spool)
+        await self._send(self._store, lambda: self._is_spooled)
 
-    async def _send(self, stream: Stream, is_over: Callable[[], bool]) -> None:
-        """Send the stream, and remove it if it is sealed."""
-        sender = Sender(self._settings, stream, self._work, self, is_over, self._news)
+    async def _send(self, store: BatchStore, is_over: Callable[[], bool]) -> None:
+        """Send what the store keeps, and remove it if it is sealed."""
+        sender = Sender(
+            self._settings, store, self._disk, self._on_sent, self._on_trouble, is_over, self._news
+        )
         try:
             await sender.run()
-        except Ended:
-            if self._folder:  # so that the next producer begins a new task
-                await self._work(self._folder.seal, stream)
+        except Ended:  # sealed, so that the next producer begins a new task
+            await self._loop.run_in_executor(self._disk, store.seal)
             raise
-        if self._folder and stream.header.is_sealed:
-            await self._work(self._folder.remove, stream)
+        if self._folder and store.header.is_sealed:
+            await self._loop.run_in_executor(self._disk, self._folder.remove, store)
 
-    async def _send_other(self, folder: SpoolFolder, stream: SpooledStream) -> None:
+    async def _send_other(self, folder: SpoolFolder, store: BatchStore) -> None:
         """Send an earlier task; an error of one task does not stop the others."""
         try:
-            await self._send(stream, lambda: True)
+            await self._send(store, lambda: True)
         except (TaskConflict, UnknownFormat) as error:
             log.error("%s", error, extra={"action": "producer_task_refused"})
             if isinstance(error, Ended):
-                await self._work(folder.remove, stream)
+                await self._loop.run_in_executor(self._disk, folder.remove, store)
 
     def _give_up(self) -> None:
         """Send no more, but spool what was pushed, as far as it fits."""
@@ -203,9 +198,6 @@ class OutboxThread:
         self._woken.set()
         if self._sending:
             self._sending.cancel()
-
-    def _work(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        return self._loop.run_in_executor(self._disk, lambda: call(*args, **kwargs))
 
 
 def _told(error: BaseException) -> PushlaneError:

@@ -9,20 +9,17 @@ import logging
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from socket import gethostname
 
 import msgspec
-from msgspec.structs import replace
 
-from pushlane.lanes.durable import sync, write_durably
+from pushlane.lanes.durable import sync
 from pushlane.lanes.errors import BadInput, StorageFull, TaskConflict, UnknownFormat
 from pushlane.lanes.file_lock import FileLock
-from pushlane.lanes.task import Task
 from pushlane.producers.outbox import records
 from pushlane.producers.outbox.options import MAX_SPOOL_BYTES
 from pushlane.producers.outbox.segment import CORRUPT
-from pushlane.producers.outbox.spool import SEGMENT_BYTES, Spool
-from pushlane.producers.outbox.store import Batch, BatchStore
+from pushlane.producers.outbox.spool import HEADER, SEGMENT_BYTES, Spool
+from pushlane.producers.outbox.store import Batch, BatchStore, Header
 
 log = logging.getLogger("pushlane.producer")
 
@@ -30,45 +27,8 @@ _SEGMENTS = 8
 """A full spool has at least so many files, so that sending one of them makes room."""
 
 _LOCK = "lock"
-_HEADER = "task.json"
 _COMING = ".coming"
 _GOING = ".going"
-
-
-class Header(msgspec.Struct, frozen=True):
-    """The stored description of a spooled task: the task as it was made, and its batch size.
-
-    `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
-    that pushes may replace others that wait. `format` is of what the folder holds.
-    """
-
-    task: Task
-    batch: int
-    is_sealed: bool = False
-    collapses: bool = False
-    format: int = 1
-
-
-class Stream:
-    """A task and the batches that are to go on its lane.
-
-    `holder` is who feeds it: the same one again after a restart; None for this process alone.
-    """
-
-    def __init__(self, header: Header, store: BatchStore, holder: str | None = None) -> None:
-        self.header = header
-        self.store = store
-        self.holder = holder
-
-    @property
-    def task(self) -> Task:
-        return self.header.task
-
-
-class SpooledStream(Stream):
-    def __init__(self, header: Header, spool: Spool, holder: str) -> None:
-        super().__init__(header, spool, holder)
-        self.spool = spool
 
 
 class SpoolFolder:
@@ -86,7 +46,7 @@ class SpoolFolder:
         self._most_bytes = most_bytes
         self._segment_bytes = min(SEGMENT_BYTES, most_bytes // _SEGMENTS)
         self.corrupt: list[str] = []
-        self.streams: list[SpooledStream] = []
+        self.spools: list[Spool] = []
         self._lock = _locked(path)
         try:
             self._tidy()
@@ -99,17 +59,17 @@ class SpoolFolder:
     @property
     def bytes(self) -> int:
         """The bytes that its files take, without those that were set aside."""
-        return sum(stream.spool.bytes for stream in tuple(self.streams))
+        return sum(spool.bytes for spool in tuple(self.spools))
 
     @property
     def lost(self) -> int:
-        return sum(stream.spool.lost for stream in tuple(self.streams))
+        return sum(spool.lost for spool in tuple(self.spools))
 
     def bytes_without(self, store: BatchStore) -> int:
-        return sum(stream.spool.bytes for stream in self.streams if stream.spool is not store)
+        return sum(spool.bytes for spool in self.spools if spool is not store)
 
-    def begin(self, header: Header, batches: Iterable[Batch] = ()) -> SpooledStream:
-        """Begin a stream with these batches, whole or not at all, even through a power cut.
+    def begin(self, header: Header, batches: Iterable[Batch] = ()) -> Spool:
+        """Begin a task's spool with these batches, whole or not at all, even through a power cut.
 
         Raises:
             StorageFull: there is no room for the batches.
@@ -117,36 +77,31 @@ class SpoolFolder:
         coming = self.path / (header.task.id + _COMING)
         coming.mkdir(mode=0o700)
         try:
-            self._fill(coming, batches)
-            write_durably(coming / _HEADER, msgspec.json.encode(header))
+            self._fill(coming, header, batches)
         except BaseException:
             shutil.rmtree(coming)
             raise
         folder = coming.rename(self.path / header.task.id)
         sync(self.path)
-        stream = self._stream(header, folder)
-        self.streams.append(stream)
-        return stream
+        spool = self._spool(header, folder)
+        self.spools.append(spool)
+        return spool
 
-    def seal(self, stream: Stream) -> None:
-        """Note durably that nothing more comes to the stream."""
-        stream.header = replace(stream.header, is_sealed=True)
-        write_durably(self._of(stream) / _HEADER, msgspec.json.encode(stream.header))
-
-    def remove(self, stream: Stream) -> None:
-        """Remove a stream that is sealed, or whose task has ended."""
-        [spool] = [one.spool for one in self.streams if one is stream]
-        self.streams = [one for one in self.streams if one is not stream]
+    def remove(self, store: BatchStore) -> None:
+        """Remove a spool that is sealed, or whose task has ended."""
+        [spool] = [one for one in self.spools if one is store]
+        self.spools = [one for one in self.spools if one is not spool]  # others may walk through it
         spool.finish()
-        shutil.rmtree(self._of(stream).rename(self.path / (stream.task.id + _GOING)))
+        task_id = spool.header.task.id
+        shutil.rmtree((self.path / task_id).rename(self.path / (task_id + _GOING)))
 
     def close(self) -> None:
-        for stream in self.streams:
-            stream.spool.close()
+        for spool in self.spools:
+            spool.close()
         self._lock.close()
 
-    def _fill(self, folder: Path, batches: Iterable[Batch]) -> None:
-        spool = self._spool(folder)
+    def _fill(self, folder: Path, header: Header, batches: Iterable[Batch]) -> None:
+        spool = self._spool(header, folder)
         try:
             for batch in batches:
                 if not spool.append([batch], self._most_bytes - self.bytes):
@@ -154,11 +109,9 @@ class SpoolFolder:
                         f"the spool {self.path} is full (it may take {self._most_bytes:,} bytes): "
                         "send first what is in it, or use another folder"
                     )
+            spool.write_header()
         finally:
             spool.close()
-
-    def _of(self, stream: Stream) -> Path:
-        return self.path / stream.task.id
 
     def _tidy(self) -> None:
         """Remove what a kill has left half made or half removed."""
@@ -168,12 +121,12 @@ class SpoolFolder:
 
     def _folders(self) -> list[Path]:
         """Return the folders of tasks, oldest first, as the ids of tasks sort by time."""
-        found = (path.parent for path in self.path.glob(f"*/{_HEADER}"))
+        found = (path.parent for path in self.path.glob(f"*/{HEADER}"))
         return sorted(folder for folder in found if folder.suffix != CORRUPT)
 
     def _open(self, folder: Path) -> None:
         try:
-            self.streams.append(self._stream(_header(folder), folder))
+            self.spools.append(self._spool(_header(folder), folder))
         except UnknownFormat as error:
             log.error("%s", error, extra={"action": "format_unknown"})
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -184,13 +137,9 @@ class SpoolFolder:
                 extra={"action": "spool_corrupt"},
             )
 
-    def _stream(self, header: Header, folder: Path) -> SpooledStream:
-        holder = f"{gethostname()}:{self.path.resolve()}"
-        return SpooledStream(header, self._spool(folder), holder)
-
-    def _spool(self, folder: Path) -> Spool:
+    def _spool(self, header: Header, folder: Path) -> Spool:
         try:
-            return Spool(folder, self._set_aside, self._segment_bytes)
+            return Spool(folder, header, self._set_aside, self._segment_bytes)
         except UnknownFormat as error:
             raise UnknownFormat(error.version, str(folder)) from error
 
@@ -203,7 +152,7 @@ class SpoolFolder:
 
 def _header(folder: Path) -> Header:
     """Read a header. Raises UnknownFormat for a newer version's, DecodeError for a damaged one."""
-    content = (folder / _HEADER).read_bytes()
+    content = (folder / HEADER).read_bytes()
     try:
         header = msgspec.json.decode(content, type=Header)
     except msgspec.ValidationError as error:  # it is whole, and yet not what we know

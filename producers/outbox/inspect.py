@@ -6,8 +6,8 @@ For when that producer does not come back. It refuses a spool that a producer ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.producers.outbox.folder import SpooledStream, SpoolFolder
+from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.outbox.spool import Spool
 from pushlane.producers.publish import Ended
 
 Tell = Callable[[str], None]
@@ -55,8 +55,8 @@ def look(path: Path) -> list[Spooled]:
     """Return what is in the spool, oldest task first. Raises BadInput when there is no spool."""
     with _opened(path) as folder:
         return [
-            Spooled(stream.task, stream.spool.waiting, stream.spool.bytes, stream.header.is_sealed)
-            for stream in folder.streams
+            Spooled(spool.header.task, spool.waiting, spool.bytes, spool.header.is_sealed)
+            for spool in folder.spools
         ]
 
 
@@ -73,18 +73,24 @@ async def send(settings: Settings, path: Path, *, seal: bool, tell: Tell) -> lis
     with _opened(path) as folder:
         async with connect(settings):
             tell(f"sending {path}")
-        return [
-            await _send(settings, folder, stream, seal, tell) for stream in list(folder.streams)
-        ]
+        return [await _send(settings, folder, spool, seal, tell) for spool in list(folder.spools)]
 
 
 async def _send(
-    settings: Settings, folder: SpoolFolder, stream: SpooledStream, seal: bool, tell: Tell
+    settings: Settings, folder: SpoolFolder, spool: Spool, seal: bool, tell: Tell
 ) -> SpoolSent:
+    is_waiting, sent_before = False, spool.published
+
+    def on_trouble(trouble: str) -> None:
+        nonlocal is_waiting
+        if trouble and not is_waiting:
+            tell(f"waiting: {trouble}")
+        is_waiting = bool(trouble)
+
     if seal:
-        folder.seal(stream)
-    watcher = _Watcher(tell)
-    sender = Sender(settings, stream, asyncio.to_thread, watcher, lambda: True, asyncio.Event())
+        spool.seal()
+    no_news = asyncio.Event()
+    sender = Sender(settings, spool, None, lambda sent: None, on_trouble, lambda: True, no_news)
     ended = refused = ""
     try:
         await sender.run()
@@ -92,36 +98,14 @@ async def _send(
         ended = str(error)
     except (TaskConflict, UnknownFormat) as error:
         refused = str(error)
-    is_sealed = stream.header.is_sealed and not (ended or refused)
+    is_sealed = spool.header.is_sealed and not (ended or refused)
     if ended or is_sealed:
-        folder.remove(stream)
-    return SpoolSent(stream.task, watcher.sent, stream.spool.lost, is_sealed, ended, refused)
+        folder.remove(spool)
+    sent = spool.published - sent_before
+    return SpoolSent(spool.header.task, sent, spool.lost, is_sealed, ended, refused)
 
 
-class _Watcher:
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._trouble = ""
-        self.sent = 0
-
-    def on_sent(self, batches: Sequence[Batch]) -> None:
-        self.sent += sum(len(batch.bodies) for batch in batches)
-
-    def on_idle(self) -> None:
-        """Do nothing, since nobody waits for that."""
-
-    def on_trouble(self, trouble: str) -> None:
-        if trouble and not self._trouble:
-            self._tell(f"waiting: {trouble}")
-        self._trouble = trouble
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[SpoolFolder]:
+def _opened(path: Path) -> closing[SpoolFolder]:
     if not (path / "lock").exists():
         raise BadInput(f"{path} is no spool; name the folder that the producer was given")
-    folder = SpoolFolder(path)
-    try:
-        yield folder
-    finally:
-        folder.close()
+    return closing(SpoolFolder(path))

@@ -30,30 +30,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
-class Good(NamedTuple):
-    """A batch that was read, and where the next record begins."""
+class Found(NamedTuple):
+    """A stretch of bytes: a batch, or bytes that are no record any more.
 
-    batch: Batch
-    end: int
-
-
-class Bad(NamedTuple):
-    """A damaged stretch, whose bytes up to `end` are no record any more.
-
-    `next_seq` is over every seq that they can have held.
+    `next_seq` is over every seq that it can have held. If `is_torn` it is the beginning of a
+    record, after which there is nothing.
     """
 
-    next_seq: int
-    end: int
-
-
-class Torn(NamedTuple):
-    """The beginning of a record, from `start` on, after which there is nothing."""
-
     start: int
-
-
-Found = Good | Bad | Torn
+    end: int
+    next_seq: int
+    batch: Batch | None = None
+    is_torn: bool = False
 
 
 def pack(batch: Batch) -> bytes:
@@ -64,32 +52,29 @@ def pack(batch: Batch) -> bytes:
 
 
 def scan(data: bytes, next_seq: int = 1) -> Iterator[Found]:
-    """Yield what is in these bytes, whose first seq is `next_seq`; a Torn is the last.
+    """Yield what is in these bytes, whose first seq is `next_seq`; only the last can be torn.
 
     Raises UnknownFormat at a record of a later format.
     """
     start = 0
     while start < len(data):
-        found = _record(data, start, next_seq)
+        found = _found(data, start, next_seq)
         yield found
-        if isinstance(found, Torn):
-            return
-        start = found.end
-        next_seq = found.batch.last_seq + 1 if isinstance(found, Good) else found.next_seq
+        start, next_seq = found.end, found.next_seq
 
 
-def _record(data: bytes, start: int, next_seq: int) -> Found:
+def _found(data: bytes, start: int, next_seq: int) -> Found:
     head = _head(data, start)
     if head is None:
         return _no_head(data, start, next_seq)
     _, first_seq, count, length, checksum = head
-    begin = start + HEAD_BYTES
-    payload = data[begin : begin + length]
+    end = start + HEAD_BYTES + length
+    payload = data[start + HEAD_BYTES : end]
     if len(payload) < length:
-        return Torn(start)
-    if zlib.crc32(payload) != checksum:
-        return Bad(first_seq + count, begin + length)
-    return Good(Batch(first_seq, _decoder.decode(payload)), begin + length)
+        return Found(start, len(data), next_seq, is_torn=True)
+    is_good = zlib.crc32(payload) == checksum
+    batch = Batch(first_seq, _decoder.decode(payload)) if is_good else None
+    return Found(start, end, first_seq + count, batch)
 
 
 def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
@@ -108,11 +93,7 @@ def _head(data: bytes, start: int) -> tuple[bytes, int, int, int, int] | None:
 def _no_head(data: bytes, start: int, next_seq: int) -> Found:
     """Judge bytes without a head: cut short by a kill, zeros left by a power cut, or damaged."""
     if len(data) - start < HEAD_BYTES or not data[start:].strip(b"\0"):
-        return Torn(start)
-    end = _next_head(data, start + 1)
-    return Bad(next_seq + (end - start) // _LEAST_PUSH_BYTES + 1, end)
-
-
-def _next_head(data: bytes, start: int) -> int:
-    """Return where the next good head is, or the end of the bytes."""
-    return next((mark for mark in marks(data, _NAME, start) if _head(data, mark)), len(data))
+        return Found(start, len(data), next_seq, is_torn=True)
+    heads = (mark for mark in marks(data, _NAME, start + 1) if _head(data, mark))
+    end = next(heads, len(data))
+    return Found(start, end, next_seq + (end - start) // _LEAST_PUSH_BYTES + 1)

@@ -10,7 +10,6 @@ import struct
 import sys
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 from pushlane.lanes.durable import sync
 from pushlane.lanes.segment_log import append, write_all
@@ -63,13 +62,6 @@ class SpoolSegment:
         os.close(self._handle)
 
 
-class SentSoFar(NamedTuple):
-    """The last acked seq of a spool, and how many of its pushes were published."""
-
-    acked_seq: int
-    published: int
-
-
 class Cursor:
     """The file that says how far a spool was sent.
 
@@ -80,16 +72,17 @@ class Cursor:
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def read(self) -> SentSoFar:
-        """Return how far the spool was sent; zeros when there is no cursor that can be read."""
+    def read(self) -> tuple[int, int]:
+        """Return the last acked seq, and how many pushes were published; zeros if it is damaged."""
         content = os.pread(self._handle, _FIELDS.size + _SUM.size, 0)
         packed, checksum = content[: _FIELDS.size], content[_FIELDS.size :]
         if len(checksum) < _SUM.size or _SUM.unpack(checksum)[0] != zlib.crc32(packed):
-            return SentSoFar(0, 0)
-        return SentSoFar(*_FIELDS.unpack(packed))
+            return 0, 0
+        acked_seq, published = _FIELDS.unpack(packed)
+        return acked_seq, published
 
-    def write(self, sent: SentSoFar) -> None:
-        packed = _FIELDS.pack(*sent)
+    def write(self, acked_seq: int, published: int) -> None:
+        packed = _FIELDS.pack(acked_seq, published)
         write_all(self._handle, packed + _SUM.pack(zlib.crc32(packed)), 0)
 
     def sync(self) -> None:

@@ -1,4 +1,4 @@
-"""Sends the batches of one stream: registers the task, opens its lane, publishes, and seals.
+"""Sends the batches of one task: registers the task, opens its lane, publishes, and seals.
 
 A service that is away is waited for. A batch is forgotten only once the broker has it, and one
 that is sent again is the same one, so that it is kept once.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import TypeVar
 
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import Packed, packed
@@ -20,59 +21,42 @@ from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.lease_guard import LeaseGuard
-from pushlane.producers.outbox.folder import Stream
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.outbox.store import Batch, BatchStore
 from pushlane.producers.publish import Ended, Publication, announce, refuse_ended
 from pushlane.producers.reconcile import reached
 from pushlane.producers.retry import until_reachable
 
 log = logging.getLogger("pushlane.producer")
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _OPEN_AGAIN = "open the producer again to go on with a new task"
 
 
-class Watcher(Protocol):
-    """Follows a sender's work; the sender calls its methods."""
-
-    def on_sent(self, batches: Sequence[Batch]) -> None: ...
-
-    def on_idle(self) -> None:
-        """Take note that all that is kept is sent."""
-
-    def on_trouble(self, trouble: str) -> None:
-        """Take note that a try failed, with the reason; empty when one succeeded."""
-
-
-class SendWorker(Protocol):
-    """Calls a store's method on the one thread that may."""
-
-    def __call__(
-        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]: ...
-
-
 class Sender:
-    """Sends one stream; `is_over` tells that no more batches come, and `news` that one came.
+    """Sends what a store keeps; `is_over` tells that no more comes, and `news` that a batch came.
 
-    A stream whose header is sealed then is sealed in the registry.
+    A task whose header is sealed then is sealed in the registry. The store is used by the threads
+    of `disk` alone (None for any). `on_sent` is told of batches that are on their lane, and of none
+    when nothing is left; `on_trouble` why a try failed, and "" when one succeeded.
     """
 
     def __init__(
         self,
         settings: Settings,
-        stream: Stream,
-        work: SendWorker,
-        watcher: Watcher,
+        store: BatchStore,
+        disk: Executor | None,
+        on_sent: Callable[[Sequence[Batch]], None],
+        on_trouble: Callable[[str], None],
         is_over: Callable[[], bool],
         news: asyncio.Event,
     ) -> None:
-        self._settings = settings.but(**{"batch": stream.header.batch})
-        self._stream = stream
-        self._work = work
-        self._watcher = watcher
+        self._settings = settings.but(**{"batch": store.header.batch})
+        self._store = store
+        self._task = store.header.task
+        self._disk = disk
+        self._on_sent = on_sent
+        self._on_trouble = on_trouble
         self._is_over = is_over
         self._news = news
 
@@ -96,34 +80,36 @@ class Sender:
         if task.total is not None:  # it was sealed, and then the process was killed
             return
         publication = self._publication(backend, task)
+        on_disk = asyncio.get_running_loop().run_in_executor
         sent = 0 if task.bundle else await self._retried(partial(self._reached, backend, task))
         while batches := await self._coming():
             bundles = [one for batch in batches for one in _bundles(batch, task.bundle, sent)]
             await self._retried(partial(self._publish, publication, bundles))
-            if self._stream.header.collapses:  # it was killed, maybe, before it announced these
+            if self._store.header.collapses:  # it was killed, maybe, before it announced these
                 known = [body for batch in batches for body in batch.bodies[: _known(batch, sent)]]
                 await self._retried(partial(announce, backend, task, known))
             for batch in batches:
-                await self._work(self._stream.store.ack, batch)
-            self._watcher.on_sent(batches)
-        if self._stream.header.is_sealed:
-            await self._retried(partial(publication.seal, self._stream.store.published))
+                await on_disk(self._disk, self._store.ack, batch)
+            self._on_sent(batches)
+        if self._store.header.is_sealed:
+            await self._retried(partial(publication.seal, self._store.published))
 
     async def _coming(self) -> list[Batch]:
         """Return the next batches as soon as there are any; none when it is over."""
+        on_disk = asyncio.get_running_loop().run_in_executor
         while True:
             self._news.clear()
             is_over = self._is_over()  # asked first: what was kept before it is then found
-            batches = await self._work(self._stream.store.next)
+            batches = await on_disk(self._disk, self._store.next)
             if batches:
                 return batches
-            self._watcher.on_idle()
+            self._on_sent([])
             if is_over:
                 return []
             await self._news.wait()
 
     async def _open(self, backend: Backend) -> Task:
-        task = self._stream.task
+        task = self._task
         try:
             known = await backend.registry.get(task.id)
         except UnknownTask:
@@ -135,12 +121,12 @@ class Sender:
         return await self._publication(backend, known).open()
 
     def _publication(self, backend: Backend, task: Task) -> Publication:
-        collapses = self._stream.header.collapses
+        collapses = self._store.header.collapses
         return Publication(backend, task, collapses=collapses, advice=_OPEN_AGAIN)
 
     async def _reached(self, backend: Backend, task: Task) -> int:
         """Return the last seq of the spool that an older version has published already."""
-        store = self._stream.store
+        store = self._store
         stretch = range(store.acked_seq + 1, store.next_seq)
         if self._settings.capabilities.remembers_sources or not stretch:
             return 0
@@ -149,7 +135,7 @@ class Sender:
 
     async def _publish(self, publication: Publication, bundles: list[Packed]) -> None:
         try:
-            await publication.publish_packed(bundles, f"producer-{self._stream.task.id}")
+            await publication.publish_packed(bundles, f"producer-{self._task.id}")
         except UnknownLane as error:
             await publication.open_lane()
             raise Unreachable(f"{error}; it is opened anew") from error
@@ -160,7 +146,7 @@ class Sender:
 
     def _refuse_other(self, known: Task) -> None:
         """Refuse a task whose key was used by another one while it was in the spool."""
-        task = self._stream.task
+        task = self._task
         if known.id == task.id:
             return
         if known.fingerprint == task.fingerprint:
@@ -175,25 +161,25 @@ class Sender:
         )
 
     def _lease_guard(self, backend: Backend) -> LeaseGuard:
-        task_id = self._stream.task.id
+        task_id = self._task.id
         busy = (
             f"task {task_id} is fed by another process, which may have a copy of this spool; end "
             "one of the two"
         )
         lease = submit_lease(task_id)
-        return LeaseGuard(backend.lease, lease, busy, asyncio.sleep, self._stream.holder)
+        return LeaseGuard(backend.lease, lease, busy, asyncio.sleep, self._store.holder)
 
     async def _retried(self, action: Callable[[], Awaitable[T]]) -> T:
         return await until_reachable(
             action,
             self._tell,
             asyncio.sleep,
-            on_try=self._watcher.on_trouble,
+            on_try=self._on_trouble,
             waits_for_space=True,
         )
 
     def _tell(self, note: str) -> None:
-        task = self._stream.task
+        task = self._task
         log.warning(
             "producer %s, task %s: %s",
             task.name,

@@ -11,14 +11,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import gethostname
 
+import msgspec
+from msgspec.structs import replace
+
+from pushlane.lanes.durable import write_durably
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.producers.outbox.records import HEAD_BYTES, Bad, Good, Torn, pack, scan
-from pushlane.producers.outbox.segment import SUFFIX, Cursor, SentSoFar, SpoolSegment
-from pushlane.producers.outbox.store import READ_BYTES, Batch, BatchStore
+from pushlane.producers.outbox.records import HEAD_BYTES, pack, scan
+from pushlane.producers.outbox.segment import SUFFIX, Cursor, SpoolSegment
+from pushlane.producers.outbox.store import READ_BYTES, Batch, BatchStore, Header
 
 log = logging.getLogger("pushlane.producer")
 
+HEADER = "task.json"
 SEGMENT_BYTES = 8 * 1024 * 1024
 
 SetAside = Callable[[Path], Path]
@@ -34,7 +40,11 @@ class Spool(BatchStore):
 
     holds_room = False
 
-    def __init__(self, folder: Path, set_aside: SetAside, segment_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, header: Header, set_aside: SetAside, segment_bytes: int
+    ) -> None:
+        self.header = header
+        self.holder = f"{gethostname()}:{folder.parent.resolve()}"
         self._folder = folder
         self._set_aside = set_aside
         self._segment_bytes = segment_bytes
@@ -92,7 +102,7 @@ class Spool(BatchStore):
         self.acked_seq = batch.last_seq
         self.published += len(batch.bodies)
         try:
-            self._cursor.write(SentSoFar(self.acked_seq, self.published))
+            self._cursor.write(self.acked_seq, self.published)
         except OSError as error:  # an older one does: the broker keeps what is sent again once
             log.warning(
                 "%s cannot note what is sent: %s",
@@ -104,6 +114,13 @@ class Spool(BatchStore):
     def sync(self) -> None:
         for segment in self._segments:
             segment.sync()
+
+    def seal(self) -> None:
+        self.header = replace(self.header, is_sealed=True)
+        self.write_header()
+
+    def write_header(self) -> None:
+        write_durably(self._folder / HEADER, msgspec.json.encode(self.header))
 
     def finish(self) -> None:
         """Close the spool, which is all sent, and set aside its corrupt files."""
@@ -128,20 +145,18 @@ class Spool(BatchStore):
         """Read where it stopped: how far it was sent, and which seq is the next."""
         for segment in self._segments:
             next(scan(segment.read(0, HEAD_BYTES)), None)
-        sent = self._cursor.read()
-        missing = max(0, self._segments[0].first_seq - 1 - sent.acked_seq)  # sent with files gone
-        self.acked_seq = sent.acked_seq + missing
-        self.published = sent.published + missing
+        acked_seq, published = self._cursor.read()
+        missing = max(0, self._segments[0].first_seq - 1 - acked_seq)  # sent with files gone
+        self.acked_seq = acked_seq + missing
+        self.published = published + missing
         last = self._segments[-1]
         self.next_seq = max(last.first_seq, self.acked_seq + 1)
         for found in scan(last.read(0), last.first_seq):
-            if isinstance(found, Torn):
+            self.next_seq = max(self.next_seq, found.next_seq)
+            if found.is_torn:
                 last.cut(found.start)
-            elif isinstance(found, Bad):
+            elif found.batch is None:
                 last.is_bad = True  # nothing more is written behind it
-                self.next_seq = max(self.next_seq, found.next_seq)
-            else:
-                self.next_seq = max(self.next_seq, found.batch.last_seq + 1)
 
     def _writable(self) -> SpoolSegment:
         last = self._segments[-1]
@@ -164,19 +179,17 @@ class Spool(BatchStore):
     def _read(self, segment: SpoolSegment) -> None:
         base, size = self._offset, 0
         for found in scan(segment.read(base)):
-            if isinstance(found, Good):
-                self._offset = base + found.end
-                if found.batch.last_seq > self.acked_seq:
-                    self._fetched.append(found.batch)
-                    size += found.batch.size
-            else:
-                self._skip(segment, base, found)
+            if found.batch is None:
+                self._skip(segment, base + found.end)
+            elif found.batch.last_seq > self.acked_seq:
+                self._fetched.append(found.batch)
+                size += found.batch.size
+            self._offset = base + found.end
             if size >= READ_BYTES:
                 return
 
-    def _skip(self, segment: SpoolSegment, base: int, found: Bad | Torn) -> None:
-        """Go past bytes that are no record. Only the last file of a killed process may end torn."""
-        end = segment.size if isinstance(found, Torn) else base + found.end
+    def _skip(self, segment: SpoolSegment, end: int) -> None:
+        """Tell of bytes that are no record. Only the last file of a killed process may end torn."""
         log.error(
             "%s holds %d bytes that are no record any more, from byte %d on: what they held is "
             "lost, the rest is sent, and the file will be set aside",
@@ -186,7 +199,6 @@ class Spool(BatchStore):
             extra={"action": "spool_corrupt"},
         )
         segment.is_bad = True
-        self._offset = end
 
     def _drop(self, segment: SpoolSegment) -> None:
         """Delete a segment that is all sent, after the cursor that says so is made durable."""

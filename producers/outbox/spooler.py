@@ -5,37 +5,39 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
 
 from pushlane.producers.outbox.buffer import Buffer
+from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
-from pushlane.producers.outbox.sender import SendWorker
 from pushlane.producers.outbox.store import Batch, BatchStore
 
 _AGAIN_S = 0.5
 
 
 class Spooler:
-    """Puts the buffer's batches into a store, which may grow to `most_bytes`.
+    """Puts the buffer's batches into a store, by the thread of `disk`.
 
-    `woken` is set when there may be something to do; it sets `news` when something was kept.
+    What is in `folder` besides takes of the store's room. `woken` is set when there may be
+    something to do; it sets `news` when something was kept.
     """
 
     def __init__(
         self,
         buffer: Buffer,
         store: BatchStore,
+        folder: SpoolFolder | None,
         options: ProducerOptions,
-        work: SendWorker,
-        most_bytes: Callable[[], int],
+        disk: Executor,
         woken: asyncio.Event,
         news: asyncio.Event,
     ) -> None:
         self._buffer = buffer
         self._store = store
         self._options = options
-        self._work = work
-        self._most_bytes = most_bytes
+        self._folder = folder
+        self._disk = disk
         self._woken = woken
         self._news = news
         self._batches: list[Batch] = []
@@ -43,17 +45,17 @@ class Spooler:
 
     async def run(self, is_closing: Callable[[], bool], gave_up: Callable[[], bool]) -> None:
         """Work until it is closing and all is kept, or, once it gave up, all that fits."""
-        while not (is_closing() and self.is_empty) and not gave_up():
+        while not (is_closing() and self._is_empty) and not gave_up():
             await self._wait()
-            await self.keep()
+            await self._keep()
             await self._sync_in_time()
-        await self.keep()
+        await self._keep()
 
     @property
-    def is_empty(self) -> bool:
+    def _is_empty(self) -> bool:
         return not self._batches and self._buffer.due_in_s() is None
 
-    async def keep(self) -> None:
+    async def _keep(self) -> None:
         """Put all that is due into the store, as far as it fits."""
         self._batches += self._buffer.cut()
         if not self._batches:
@@ -64,13 +66,15 @@ class Spooler:
 
     async def _append(self) -> tuple[int, str]:
         """Append to the store; return how many batches fitted, and why not all did."""
+        most = self._options.max_spool_bytes
+        free = most - (self._folder.bytes_without(self._store) if self._folder else 0)
+        loop = asyncio.get_running_loop()
         try:
-            kept = await self._work(self._store.append, self._batches, self._most_bytes())
+            kept = await loop.run_in_executor(self._disk, self._store.append, self._batches, free)
         except OSError as error:
             return 0, f"its spool cannot be written ({error.strerror}); free space on that disk"
         if kept == len(self._batches):
             return kept, ""
-        most = self._options.max_spool_bytes
         return kept, f"its spool is full too (max_spool_bytes={most:,}), as the broker takes less"
 
     def _kept(self, count: int) -> None:
@@ -84,7 +88,7 @@ class Spooler:
 
     async def _sync_in_time(self) -> None:
         if self._sync_in_s() == 0.0:
-            await self._work(self._store.sync)
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._store.sync)
             self._unsynced_since = None
 
     def _sync_in_s(self) -> float | None:

@@ -58,14 +58,11 @@ class ProducerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         stats = self._stats()
-        for field, text in _COUNTERS.items():
-            counter = CounterMetricFamily(_metric(field), text, labels=["producer"])
-            counter.add_metric([self._name], getattr(stats, field))
-            yield counter
-        for field, text in _GAUGES.items():
-            gauge = GaugeMetricFamily(_metric(field), text, labels=["producer"])
-            gauge.add_metric([self._name], getattr(stats, field))
-            yield gauge
+        for kind, texts in (CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES):
+            for field, text in texts.items():
+                family = kind(_metric(field), text, labels=["producer"])
+                family.add_metric([self._name], getattr(stats, field))
+                yield family
 
 
 def _metric(field: str) -> str:

@@ -9,7 +9,26 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+from msgspec.structs import replace
+
+from pushlane.lanes.task import Task
+
 READ_BYTES = 4 * 1024 * 1024
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The description of what a store keeps: the task as it was made, and its batch size.
+
+    `is_sealed` says that nothing more comes: once all is sent the task is sealed. `collapses` says
+    that pushes may replace others that wait. `format` is of what a spool's folder holds.
+    """
+
+    task: Task
+    batch: int
+    is_sealed: bool = False
+    collapses: bool = False
+    format: int = 1
 
 
 class Batch(NamedTuple):
@@ -29,12 +48,16 @@ class Batch(NamedTuple):
 
 
 class BatchStore(Protocol):
-    """Keeps batches in order, each of them whole, until they are acked.
+    """Keeps the batches of one task in order, each of them whole, until they are acked.
 
-    `next_seq` is that of the next batch. `published` counts the pushes that were ever acked,
-    `acked_seq` is the last of them. `holds_room` says whether what it holds is still in memory.
+    `holder` is who feeds the task: the same one again after a restart; None for this process
+    alone. `next_seq` is that of the next batch. `published` counts the pushes that were ever
+    acked, `acked_seq` is the last of them. `holds_room` says whether what it holds is still in
+    memory.
     """
 
+    header: Header
+    holder: str | None
     next_seq: int
     acked_seq: int
     published: int
@@ -55,15 +78,18 @@ class BatchStore(Protocol):
     def sync(self) -> None:
         """Make durable what is kept."""
 
-    def close(self) -> None: ...
+    def seal(self) -> None:
+        """Note that nothing more comes, durably as far as the store can."""
 
 
 class MemoryStore(BatchStore):
     """Keeps batches as long as the process lives. Its bound is the buffer's."""
 
+    holder = None
     holds_room = True
 
-    def __init__(self) -> None:
+    def __init__(self, header: Header) -> None:
+        self.header = header
         self.next_seq = 1
         self.acked_seq = 0
         self.published = 0
@@ -75,7 +101,14 @@ class MemoryStore(BatchStore):
         return len(batches)
 
     def next(self) -> list[Batch]:
-        return first_bytes(self._batches)
+        some: list[Batch] = []
+        size = 0
+        for batch in self._batches:
+            some.append(batch)
+            size += batch.size
+            if size >= READ_BYTES:
+                break
+        return some
 
     def ack(self, batch: Batch) -> None:
         self._batches.popleft()
@@ -85,17 +118,5 @@ class MemoryStore(BatchStore):
     def sync(self) -> None:
         """Do nothing, since memory cannot be made durable."""
 
-    def close(self) -> None:
-        """Do nothing, since there is nothing to release."""
-
-
-def first_bytes(batches: deque[Batch]) -> list[Batch]:
-    """Return the first batches, up to about READ_BYTES."""
-    some: list[Batch] = []
-    size = 0
-    for batch in batches:
-        some.append(batch)
-        size += batch.size
-        if size >= READ_BYTES:
-            break
-    return some
+    def seal(self) -> None:
+        self.header = replace(self.header, is_sealed=True)

@@ -46,7 +46,7 @@ def test_an_unknown_sink_is_an_error(command: Command) -> None:
 
 def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() -> None:
     url = "redis://:secret@127.0.0.1:1/0"
-    crew = WorkerPool(2, {"redis_url": url, "slots": None}, "127.0.0.1", 9000, True, False)
+    crew = WorkerPool(2, {"redis_url": url, "slots": None}, None, "127.0.0.1", 9000, True, False)
 
     assert crew.environment()["PUSHLANE_REDIS_URL"] == url
     assert "secret" not in " ".join(crew.command(1))
@@ -60,7 +60,7 @@ def test_settings_given_by_flags_reach_the_workers_outside_their_command_line() 
 
 
 def test_workers_import_from_the_folder_that_holds_the_package() -> None:
-    workers = WorkerPool(2, {}, "127.0.0.1", None, drain=True, retry_timeouts=False)
+    workers = WorkerPool(2, {}, None, "127.0.0.1", None, drain=True, retry_timeouts=False)
 
     first = workers.environment()["PYTHONPATH"].split(os.pathsep)[0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pushlane.dispatcher.messages import Message
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import MOST_PUSHES, packed
-from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.naming import DEFAULT_SINK, own_lane, pool_lane
 from pushlane.lanes.ports import Delivery, Sink, Taken
 from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
@@ -116,6 +116,7 @@ async def add_task(
     seal: bool = True,
     expires_at_ms: int = 0,
     push_expires_at_ms: int = 0,
+    addresses: Callable[[int], dict[str, str] | None] = lambda seq: None,
     **fields: Any,
 ) -> Task:
     """A task with its pushes on its lane: an own one for high and medium, the pool's for low.
@@ -123,13 +124,22 @@ async def add_task(
     They go in bundles when the task has any.
     """
     task_id = new_task_id()
-    lane = pool_lane(task_id, 2) if level is Level.LOW else own_lane(task_id)
+    sink = fields.get("sinks", (DEFAULT_SINK,))[0]
+    lane = pool_lane(task_id, 2, sink) if level is Level.LOW else own_lane(task_id)
     task = Task(id=task_id, level=level, lane=lane, expires_at_ms=expires_at_ms, **fields)
     await backend.registry.add(task)
     await backend.broker.open_lane(lane)
     await backend.registry.change(task_id, task_transitions.start)
     bodies = [
-        encode(Push(task_id, seq, f"to-{seq}", expires_at_ms=push_expires_at_ms))
+        encode(
+            Push(
+                task_id,
+                seq,
+                f"to-{seq}",
+                expires_at_ms=push_expires_at_ms,
+                addresses=addresses(seq),
+            )
+        )
         for seq in range(1, pushes + 1)
     ]
     messages = [one.message for one in packed(bodies, task.bundle or 1)]
@@ -141,7 +151,7 @@ async def add_task(
 
 @asynccontextmanager
 async def dispatching(
-    backend: Backend, sink: Sink, settings: Settings, **options: Any
+    backend: Backend, sink: Sink | Mapping[str, Sink], settings: Settings, **options: Any
 ) -> AsyncIterator[Dispatcher]:
     """A dispatcher that runs meanwhile and is stopped gently in the end."""
     dispatcher = Dispatcher(backend, sink, settings, **options)
@@ -154,7 +164,7 @@ async def dispatching(
             await running
 
 
-async def drain(backend: Backend, sink: Sink, settings: Settings) -> None:
+async def drain(backend: Backend, sink: Sink | Mapping[str, Sink], settings: Settings) -> None:
     """Dispatch until every task is over."""
     async with asyncio.timeout(DEADLINE_S):
         await Dispatcher(backend, sink, settings, drain=True).run()

@@ -135,7 +135,8 @@ async def test_what_a_newer_version_added_to_a_push_survives_a_retry(tmp_path: P
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=0, seal=False)
         fields = msgspec.msgpack.decode(encode(Push(task.id, 1, "to-1")))
-        await backend.broker.publish(task.lane, [msgspec.msgpack.encode([*fields, "added later"])])
+        newer = msgspec.msgpack.encode([*fields, None, None, "added later"])
+        await backend.broker.publish(task.lane, [newer])
 
         async with dispatching(backend, MemorySink(fails_first), settings) as dispatcher:
             await until(lambda: dispatcher.stats.outcomes[Level.HIGH, Kind.RETRY] == 1)

@@ -477,7 +477,7 @@ async def test_a_task_cancelled_in_an_outage_is_not_sent_after_it(
         async with ticking(backend, sink, settings, clock, drain=True) as dispatcher:
             await until(lambda: rests(dispatcher))
             await backend.registry.change(task.id, task_transitions.cancel)
-            await until(lambda: task.id not in dispatcher._tasks.active)
+            await until(lambda: task.id not in dispatcher._shared.tasks.active)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
 
@@ -493,7 +493,7 @@ async def test_a_task_paused_in_an_outage_goes_on_when_it_is_resumed(tmp_path: P
         async with ticking(backend, sink, settings, clock) as dispatcher:
             await until(lambda: rests(dispatcher))
             await backend.registry.change(task.id, task_transitions.pause())
-            await until(lambda: dispatcher._tasks.active[task.id].state is TaskState.PAUSED)
+            await until(lambda: dispatcher._shared.tasks.active[task.id].state is TaskState.PAUSED)
             sink.recover()
             await until_state(backend, other, TaskState.DONE)
             assert {push.task_id for push in sink.took} == {other.id}

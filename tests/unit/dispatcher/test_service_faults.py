@@ -276,7 +276,7 @@ async def test_a_push_whose_lane_went_with_its_task_is_dropped(tmp_path: Path) -
         async with dispatching(with_other(backend, broker=broker), sink, settings) as dispatcher:
             await until(lambda: broker.attempts >= 1)
             await backend.registry.change(task.id, task_transitions.cancel)
-            await until(lambda: not dispatcher._settler.unsettled)
+            await until(lambda: not dispatcher._lines[0].settler.unsettled)
 
         [progress] = await backend.registry.progress([task.id])
         assert progress.dropped == 1
@@ -339,7 +339,7 @@ async def test_pushes_of_tasks_not_heard_of_are_held_up_to_a_bound_while_the_reg
 
         async with dispatching(with_other(backend, registry=registry), sink, settings) as running:
             await until(lambda: registry.asked >= 3)
-            held = sum(one.in_hand for one in running._ring.lanes.values())
+            held = sum(one.in_hand for one in running._lines[0].ring.lanes.values())
             await backend.registry.add(task)
             await backend.registry.change(task.id, task_transitions.start)
             await backend.registry.change(task.id, task_transitions.seal(100))

@@ -151,11 +151,11 @@ def test_a_spool(tmp_path: Path) -> None:
     shutil.copytree(STORED / "spool", tmp_path / "spool")
     folder = SpoolFolder(tmp_path / "spool")
     try:
-        [stream] = folder.streams
-        assert (stream.task, stream.header.batch) == (FULL_TASK, 1000)
-        [left] = stream.spool.next()
+        [spool] = folder.spools
+        assert (spool.header.task, spool.header.batch) == (FULL_TASK, 1000)
+        [left] = spool.next()
         assert (left.first_seq, left.bodies) == (3, [b"three"])
-        assert (stream.spool.waiting, stream.spool.published, folder.corrupt) == (1, 2, [])
+        assert (spool.waiting, spool.published, folder.corrupt) == (1, 2, [])
     finally:
         folder.close()
 

@@ -9,7 +9,7 @@ import pytest
 from pushlane.lanes.errors import BadInput
 from pushlane.producers.rows import BadRow, Wanted
 from pushlane.producers.sources import format_of, open_source
-from pushlane.producers.text_lines import MAX_LINE
+from pushlane.producers.text_rows import MAX_LINE
 
 WANTED = Wanted(("recipient", "name"), ("city",))
 

@@ -23,7 +23,7 @@ from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, State, Task
-from pushlane.producers.chunks import chunk_size
+from pushlane.producers.publish import chunk_size
 from pushlane.producers.request import SubmitRequest, SubmitStage
 from pushlane.producers.submit import submit
 
@@ -107,7 +107,7 @@ async def submitting(tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three of them in a thousand rows."""
-    monkeypatch.setattr("pushlane.producers.chunks._CHUNK_ROWS", 400)
+    monkeypatch.setattr("pushlane.producers.publish._CHUNK_ROWS", 400)
 
 
 class Faulty:

@@ -121,9 +121,10 @@ async def test_what_is_too_early_cannot_have_arrived():
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_refusal_of_our_credentials_pauses_the_task(status):
+async def test_a_refusal_of_our_credentials_holds_the_sink_and_not_the_task(status):
     outcome = await outcome_from(answering(status))
-    assert outcome.pause_task
+    assert outcome.holds
+    assert not outcome.pause_task
     assert f"HTTP {status}" in outcome.reason
 
 

@@ -22,9 +22,10 @@ from pushlane.lanes.push import Kind, Push, decode, encode
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Finished, Level, Task
-from pushlane.producers.outbox.folder import Header, SpooledStream, SpoolFolder
+from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.sender import Sender
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.outbox.spool import Spool
+from pushlane.producers.outbox.store import Batch, Header
 from tests.unit.dispatcher.support import Wrapped
 
 TASK = Task(id="t", level=Level.HIGH, lane=own_lane("t"), first_lane=own_lane("t"))
@@ -46,30 +47,14 @@ class Killed(Exception):
     """The process ends here."""
 
 
-async def work(call: Callable[..., Any], *args: Any) -> Any:
-    return call(*args)
+def killed(batch: Batch) -> None:
+    raise Killed
 
 
-async def killed_before_its_ack(call: Callable[..., Any], *args: Any) -> Any:
-    if call.__name__ == "ack":
-        raise Killed
-    return call(*args)
-
-
-class Unwatched:
-    def on_sent(self, batches: Sequence[Batch]) -> None:
-        """It does not matter here."""
-
-    def on_idle(self) -> None:
-        """It does not matter here."""
-
-    def on_trouble(self, trouble: str) -> None:
-        """It does not matter here."""
-
-
-async def send(settings: Settings, stream: SpooledStream, work: Any = work) -> None:
+async def send(settings: Settings, spool: Spool) -> None:
     """All that is in the spool."""
-    await Sender(settings, stream, work, Unwatched(), lambda: True, asyncio.Event()).run()
+    unheard: Callable[[Any], None] = lambda what: None  # noqa: E731
+    await Sender(settings, spool, None, unheard, unheard, lambda: True, asyncio.Event()).run()
 
 
 class Forgetful(Wrapped):
@@ -112,9 +97,9 @@ async def begin_as_an_older_version(settings: Settings, first: int, last: int) -
 
 
 async def test_pushes_go_in_bundles_of_the_size_that_the_spool_began_with(settings, folder) -> None:
-    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
 
-    await send(settings.but(batch=500), stream)
+    await send(settings.but(batch=500), spool)
 
     sizes = [len(seqs_in(message)) for message in await messages(settings, TASK.lane)]
     assert sizes == [8, 8, 4]
@@ -123,9 +108,9 @@ async def test_pushes_go_in_bundles_of_the_size_that_the_spool_began_with(settin
 async def test_pushes_go_alone_where_older_processes_are_to_read_them(settings, folder) -> None:
     async with connect(settings) as backend:
         await set_min_format(backend.documents, backend.presence, 1)
-    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 12)])
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 12)])
 
-    await send(settings, stream)
+    await send(settings, spool)
 
     found = await messages(settings, TASK.lane)
     assert found == batch(1, 12).bodies
@@ -137,12 +122,12 @@ async def test_what_an_older_version_began_on_pulsar_goes_on_behind_what_is_on_i
 ) -> None:
     """That version was killed before it noted in the spool what it had sent."""
     await begin_as_an_older_version(settings, 1, published)
-    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16), batch(17, 20)])
 
-    await send(on_pulsar, stream)
+    await send(on_pulsar, spool)
 
     assert await messages(settings, TASK.lane) == batch(1, 20).bodies
-    assert stream.store.published == 20
+    assert spool.published == 20
 
 
 async def test_what_an_older_version_sent_and_was_finished_is_not_sent_again(
@@ -151,9 +136,9 @@ async def test_what_an_older_version_sent_and_was_finished_is_not_sent_again(
     await begin_as_an_older_version(settings, 1, 0)
     async with connect(settings) as backend:
         await backend.registry.record([Finished("t", Kind.DELIVERED, list(range(1, 12)))])
-    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
 
-    await send(on_pulsar, stream)
+    await send(on_pulsar, spool)
 
     assert await messages(settings, TASK.lane) == batch(12, 16).bodies
 
@@ -162,11 +147,11 @@ async def test_what_an_older_version_noted_as_sent_is_not_looked_for(
     settings, on_pulsar, folder
 ) -> None:
     await begin_as_an_older_version(settings, 1, 11)
-    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
-    [first, _] = stream.store.next()
-    stream.store.ack(first)
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+    [first, _] = spool.next()
+    spool.ack(first)
 
-    await send(on_pulsar, stream)
+    await send(on_pulsar, spool)
 
     assert await messages(settings, TASK.lane) == batch(1, 16).bodies
 
@@ -175,9 +160,9 @@ async def test_what_an_older_version_began_in_the_embedded_store_is_known_to_it(
     settings, folder
 ) -> None:
     await begin_as_an_older_version(settings, 1, 11)
-    stream = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
+    spool = folder.begin(Header(TASK, 8), [batch(1, 8), batch(9, 16)])
 
-    await send(settings, stream)
+    await send(settings, spool)
 
     assert await messages(settings, TASK.lane) == batch(1, 16).bodies
 
@@ -190,9 +175,9 @@ async def test_what_an_older_version_sent_replaces_what_waits_though_it_was_not_
     pushes = [Push("t", seq, f"to-{seq}", submitted_at_ms=2, collapse="cart") for seq in (1, 2, 3)]
     waiting = [with_other(push, task_id="before", submitted_at_ms=1) for push in pushes]
     header = Header(TASK, 8, collapses=True)
-    stream = folder.begin(header, [Batch(1, list(map(encode, pushes)))])
+    spool = folder.begin(header, [Batch(1, list(map(encode, pushes)))])
 
-    await send(on_pulsar, stream)
+    await send(on_pulsar, spool)
 
     async with connect(settings) as backend:
         marks = [collapse_mark(TASK.app, push) for push in waiting]
@@ -202,20 +187,21 @@ async def test_what_an_older_version_sent_replaces_what_waits_though_it_was_not_
 
 @pytest.mark.parametrize("bundle", [1, 7, 32])
 async def test_a_batch_that_is_sent_again_with_others_behind_it_is_in_the_same_bundles(
-    settings, tmp_path, bundle: int
+    settings, tmp_path, monkeypatch, bundle: int
 ) -> None:
     """Bundles of a pool lane are smaller than the batches of the spool, and end elsewhere."""
     async with connect(settings) as backend:
         await backend.registry.add(with_other(POOLED, bundle=bundle))
     with closing(SpoolFolder(tmp_path / "spool")) as folder:
-        stream = folder.begin(Header(POOLED, 50), [batch(1, 50)])
+        spool = folder.begin(Header(POOLED, 50), [batch(1, 50)])
+        monkeypatch.setattr(spool, "ack", killed)
         with pytest.raises(Killed):
-            await send(settings, stream, killed_before_its_ack)
+            await send(settings, spool)
 
     with closing(SpoolFolder(tmp_path / "spool")) as folder:
-        [stream] = folder.streams
-        stream.store.append([batch(51, 100)], 1_000_000)
-        await send(settings, stream)
+        [spool] = folder.spools
+        spool.append([batch(51, 100)], 1_000_000)
+        await send(settings, spool)
 
     found = [seqs_in(message) for message in await messages(settings, POOLED.lane)]
     assert [seq for seqs in found for seq in seqs] == list(range(1, 101))

@@ -18,12 +18,13 @@ from msgspec.structs import replace
 
 from pushlane.lanes.errors import UnknownFormat
 from pushlane.lanes.task import Level, Task
-from pushlane.producers.outbox.folder import Header, SpoolFolder
-from pushlane.producers.outbox.records import Bad, Good, Torn, pack, scan
+from pushlane.producers.outbox.folder import SpoolFolder
+from pushlane.producers.outbox.records import pack, scan
 from pushlane.producers.outbox.spool import Spool
-from pushlane.producers.outbox.store import Batch
+from pushlane.producers.outbox.store import Batch, Header
 
 ROOM = 1_000_000
+HEADER = Header(Task(id="t", level=Level.HIGH, lane="task-t"), 10)
 
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=12)
 
@@ -42,7 +43,7 @@ BATCHES = batches_of([3, 1, 2, 4, 2, 3])
 
 @contextmanager
 def opened(folder: Path, segment_bytes: int = ROOM) -> Iterator[Spool]:
-    spool = Spool(folder, lambda path: path.rename(f"{path}.corrupt"), segment_bytes)
+    spool = Spool(folder, HEADER, lambda path: path.rename(f"{path}.corrupt"), segment_bytes)
     try:
         yield spool
     finally:
@@ -127,9 +128,9 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(counts: list[int], place: float
 
     found = list(scan(bytes(data)))
 
-    good = [one.batch for one in found if isinstance(one, Good)]
-    assert [one for one in found if isinstance(one, Bad)]
-    assert not [one for one in found if isinstance(one, Torn)]
+    good = [one.batch for one in found if one.batch]
+    assert [one for one in found if not one.batch]
+    assert not [one for one in found if one.is_torn]
     assert len(good) == len(batches) - 1
     assert good == [batch for batch in batches if batch in good]
 
@@ -290,7 +291,7 @@ def test_after_a_power_cut_no_seq_that_was_sent_is_given_out_again(
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name).resolve()
         patch.setattr("os.fsync", disk.fsync)
-        spool = Spool(folder, lambda path: path, segment_bytes)
+        spool = Spool(folder, HEADER, lambda path: path, segment_bytes)
         for step in steps:
             if step == "append":
                 spool.append([Batch(spool.next_seq, [b"one", b"two"])], ROOM)
@@ -338,10 +339,9 @@ def test_a_spool_that_a_newer_version_wrote_is_left_as_it_is(tmp_path: Path, pla
     [{"format": 2}, {"task": {"id": "t", "level": "urgent", "lane": "x"}}, {"batch": "large"}],
 )
 def test_a_task_that_a_newer_version_spooled_is_named_and_left(tmp_path, caplog, change) -> None:
-    task = Task(id="t", level=Level.HIGH, lane="task-t")
     folder = SpoolFolder(tmp_path)
-    folder.begin(Header(task, 10), BATCHES)
-    folder.begin(Header(replace(task, id="u"), 10), BATCHES)
+    folder.begin(HEADER, BATCHES)
+    folder.begin(replace(HEADER, task=replace(HEADER.task, id="u")), BATCHES)
     folder.close()
     head = tmp_path / "t" / "task.json"
     head.write_bytes(msgspec.json.encode({**msgspec.json.decode(head.read_bytes()), **change}))
@@ -350,7 +350,7 @@ def test_a_task_that_a_newer_version_spooled_is_named_and_left(tmp_path, caplog,
     again = SpoolFolder(tmp_path)
     again.close()
 
-    assert [stream.task.id for stream in again.streams] == ["u"]
+    assert [spool.header.task.id for spool in again.spools] == ["u"]
     assert again.corrupt == []
     assert {path: path.read_bytes() for path in (tmp_path / "t").iterdir()} == before
     [told] = [r for r in caplog.records if r.levelname == "ERROR"]

@@ -1,0 +1,165 @@
+"""`sinks` lists the sinks of the settings, shows one with its secrets masked, and tries one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from pushlane.cli.backend_run import on_backend
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.processes import resting_text
+from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.dispatcher.sinks.named import find_sink, open_sinks
+from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.naming import DEFAULT_SINK
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.presence import Process
+from pushlane.lanes.push import Kind, Outcome, Push
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level, new_task_id
+from pushlane.lanes.urls import MASK, masked
+
+_COLUMNS = (
+    Column("SINK"),
+    Column("KIND"),
+    Column("SLOTS", number=True),
+    Column("SERVED BY", number=True),
+    Column("STATE", elastic=True),
+)
+_SHOWN_AS_GIVEN = ("path", "function", "only_http2")
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Look at the sinks of the settings, and try them.")
+    group.command("list")(with_flags(list_sinks))
+    group.command()(with_flags(show))
+    group.command("test")(with_flags(try_sink))
+    app.add_typer(group, name="sinks")
+
+
+def list_sinks(flags: Flags, as_json: JsonFlag = False) -> None:
+    """List the sinks that tasks can go to, who serves each, and whether it rests."""
+    settings = flags.settings()
+    processes = on_backend(settings, lambda backend: backend.presence.list())
+    served = {name for process in processes for name in process.serves}
+    rows = [_row(settings, name, processes) for name in _names(settings, served)]
+    if as_json:
+        print_json(rows)
+        return
+    print_table(_COLUMNS, ([str(value) for value in row.values()] for row in rows))
+    for line in resting_text(processes):
+        note(line)
+
+
+def show(
+    flags: Flags,
+    name: Annotated[str, typer.Argument(metavar="SINK")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what the settings say of a sink; the values of its options are masked."""
+    shown = _described(flags.settings(), name)
+    if as_json:
+        print_json(shown)
+    else:
+        print_fields(
+            (field, "-" if value is None else str(value)) for field, value in shown.items()
+        )
+
+
+def try_sink(
+    flags: Flags,
+    name: Annotated[str, typer.Argument(metavar="SINK")],
+    to: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Send one push to this address.")
+    ] = None,
+) -> None:
+    """Open a sink as a dispatcher would, and with --to send one push through it.
+
+    Exit code 0 when it was delivered (without --to: when it could be opened), else 1 or 3.
+    """
+    settings = flags.settings()
+    outcome = asyncio.run(_tried(settings, name, to))
+    if outcome is None:
+        note(f"sink {name} can be opened; --to ADDRESS sends one push")
+    elif outcome.kind is Kind.DELIVERED:
+        note(f"sink {name} has delivered one push")
+    elif outcome.scope is not None and outcome.kind is Kind.RETRY:
+        raise Unreachable(f"sink {name} did not take the push: {outcome.reason}")
+    else:
+        raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | None:
+    sinks = open_sinks(settings, (name,))
+    sink = sinks[name]
+    try:
+        if to is None:
+            return None
+        push = Push(new_task_id(), 1, to, "pushlane", "This is a test of a sink.")
+        [outcome] = await sink.deliver([Delivery(push, Level.HIGH, to)])
+        return outcome
+    finally:
+        await sink.close()
+
+
+def _names(settings: Settings, served: set[str]) -> list[str]:
+    return list(dict.fromkeys([*settings.served, *sorted(served)]))
+
+
+def _row(settings: Settings, name: str, processes: Sequence[Process]) -> dict[str, Any]:
+    serving = [process for process in processes if name in process.serves]
+    is_known = name in settings.served
+    return {
+        "sink": name,
+        "kind": _kind(settings, name) if is_known else "not in these settings",
+        "slots": settings.of_sink(name).slots if is_known else "-",
+        "served_by": len(serving),
+        "state": _state(name, serving),
+    }
+
+
+def _state(name: str, serving: Sequence[Process]) -> str:
+    if not serving:
+        return "nobody serves it"
+    resting = {
+        one.why
+        for process in serving
+        for one in process.resting
+        if len(process.serves) == 1 or f" {name} " in one.what
+    }
+    return "; ".join(sorted(resting)) or "delivers"
+
+
+def _kind(settings: Settings, name: str) -> str:
+    if name == DEFAULT_SINK:
+        return settings.sink.partition(":")[0]
+    return settings.sinks[name].kind
+
+
+def _described(settings: Settings, name: str) -> dict[str, Any]:
+    if name == DEFAULT_SINK:
+        return {"kind": _kind(settings, name), "slots": settings.slots}
+    own = find_sink(settings, name)
+    held = settings.of_sink(name)
+    shown = {
+        "kind": own.kind,
+        "slots": held.slots,
+        "timeout_s": held.sink_timeout_s,
+        "retry_timeouts": own.retry_timeouts,
+        "rate_per_s": own.rate_per_s,
+        "in_flight": own.in_flight,
+        "cost": own.cost,
+    }
+    return shown | {option: _shown(option, value) for option, value in own.options.items()}
+
+
+def _shown(option: str, value: Any) -> Any:
+    if option == "url":
+        return masked(str(value)).partition("?")[0]
+    if option in _SHOWN_AS_GIVEN or option.endswith(("_file", "_env")):
+        return value
+    return MASK

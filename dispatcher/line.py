@@ -1,0 +1,268 @@
+"""A line: all that one sink has in a process, from its lanes' readers to the settling of outcomes.
+
+Each sink has a ring, slots, a breaker and pool lanes of its own, so that levels share *this sink*,
+and a sink that rests or is slow holds up nobody else's pushes. What lines share is in `Shared`.
+The parts are made in the order in which they need each other, and nothing is passed back: a part is
+given only what was made before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Any
+
+from pushlane.dispatcher.admission import Admission
+from pushlane.dispatcher.breaker import Breaker, Restraint
+from pushlane.dispatcher.delay_limit import DelayLimit
+from pushlane.dispatcher.delivery_pool import DeliveryPool
+from pushlane.dispatcher.guards.claim_guard import ClaimGuard
+from pushlane.dispatcher.guards.guard import Guard, Guards
+from pushlane.dispatcher.guards.key_order import KeyOrder
+from pushlane.dispatcher.guards.poison_guard import PoisonGuard
+from pushlane.dispatcher.guards.recipient_guard import RecipientGuard
+from pushlane.dispatcher.intake import Intake
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_manager import LaneManager
+from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.loop import Loop
+from pushlane.dispatcher.outage import Outage
+from pushlane.dispatcher.reader_opener import ReaderOpener
+from pushlane.dispatcher.registry_follower import TaskLookups
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.dispatcher.settlement.completion import Completion
+from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, backoff
+from pushlane.dispatcher.settlement.receipts import Receipts
+from pushlane.dispatcher.settlement.settler import Settler
+from pushlane.dispatcher.shares import Shares
+from pushlane.dispatcher.stats import Gauges, Stats
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.naming import DEFAULT_SINK
+from pushlane.lanes.ports import Sink
+from pushlane.lanes.presence import Resting, SlowLane
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Level
+from pushlane.lanes.task_transitions import now_ms
+
+log = logging.getLogger("pushlane.dispatcher")
+
+_LANDING_S = 60.0
+_SETTLE_S = 1.5
+_MOST_SLOW = 50
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The time: Unix milliseconds, and for breakers seconds on a monotonic clock."""
+
+    now_ms: Callable[[], int] = now_ms
+    monotonic_s: Callable[[], float] = time.monotonic
+
+
+class Shared:
+    """The parts of a process that all of its lines use."""
+
+    def __init__(self, backend: Backend, clocks: Clocks) -> None:
+        self.backend = backend
+        self.clocks = clocks
+        self.tasks = KnownTasks(backend)
+        self.completion = Completion(backend.registry, self.tasks)
+        self.pauses = PauseRequests(backend, self.tasks)
+
+
+class Line:
+    """Drains the lanes of the sink `name`. `settings` are those that hold for this sink."""
+
+    def __init__(
+        self, shared: Shared, name: str, sink: Sink, settings: Settings, *, drain: bool
+    ) -> None:
+        self.name = name
+        self.title = sink.name if name == DEFAULT_SINK else name
+        self._sink = sink
+        self._settings = settings
+        self.stats = Stats()
+        self._awake = asyncio.Event()
+        self._make_lanes(shared)
+        self._make_delivery(shared, drain=drain)
+        self.loop = self._make_loop(shared)
+        shared.tasks.add_listener(self.manager)
+
+    def _make_lanes(self, shared: Shared) -> None:
+        """Make the parts that know lanes, and settle what became of pushes."""
+        backend, tasks, settings = shared.backend, shared.tasks, self._settings
+        wake, clock_ms = self.wake, shared.clocks.now_ms
+        self.scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
+        self.ring = ring = LaneRing(self.scheduler, wake, clock_ms)
+        self.receipts = Receipts(
+            backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
+        )
+        self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
+        wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
+        self.outcomes = Outcomes(
+            self.name, self.settler, self.receipts, self.stats, shared.pauses, wait_s
+        )
+        self.intake = Intake(backend.registry, self.settler, tasks.find, ring.resume, self.stats)
+        self.opener = ReaderOpener(backend.broker, tasks, ring, self.intake.fill)
+        self.manager = LaneManager(
+            self.name, tasks, ring, self.opener, settings.prefetch, wake, clock_ms
+        )
+        self.lookups = TaskLookups(tasks, ring, wake)
+        self.delay_limit = DelayLimit(
+            backend.broker, settings.later_max, ring.lanes.values, ring.resume
+        )
+
+    def _make_delivery(self, shared: Shared, *, drain: bool) -> None:
+        """Make the parts that bring pushes to the sink."""
+        sink, settings, stats = self._sink, self._settings, self.stats
+        breaker = Breaker(settings.slots, settings.outage_patience_s, quotes=not sink.hosts_code)
+        self.outage = Outage(
+            breaker,
+            self.title,
+            self.outcomes,
+            self.ring.released,
+            stats,
+            drain=drain,
+            clock_s=shared.clocks.monotonic_s,
+        )
+        self.key_order = KeyOrder(
+            shared.backend.registry,
+            self.settler,
+            shared.tasks,
+            self.ring,
+            stats,
+            settings.order_timeout_s,
+            settings.sink_timeout_s + _LANDING_S,
+            breaker,
+        )
+        self.poison_guard = (
+            PoisonGuard(shared.backend.ledger, settings, self.outcomes, stats)
+            if sink.hosts_code
+            else None
+        )
+        self.guards = self._make_guards(shared.backend)
+        self.shares = Shares(self.scheduler, settings.slots)
+        self.pool = DeliveryPool(
+            sink,
+            settings.slots,
+            self.guards,
+            self.outcomes,
+            self.outage,
+            self.shares,
+            stats,
+            self.wake,
+        )
+
+    def _make_guards(self, backend: Backend) -> Guards:
+        common = (self._settings, self.outcomes, self.settler, self.stats)
+        guards: list[Guard] = [
+            RecipientGuard(backend.recipient_windows, *common),
+            ClaimGuard(backend.ledger, *common),
+        ]
+        return Guards(guards if self.poison_guard is None else [self.poison_guard, *guards])
+
+    def _make_loop(self, shared: Shared) -> Loop:
+        admission = Admission(
+            self.name,
+            shared.tasks,
+            self.lookups,
+            self.ring,
+            self.settler,
+            self.outcomes,
+            self.key_order,
+            self.receipts,
+            self.stats,
+            shared.clocks.now_ms,
+        )
+        return Loop(
+            self.scheduler,
+            self.shares,
+            self.ring,
+            self.opener,
+            self.intake,
+            admission,
+            self.outage,
+            self.pool,
+            self.settler,
+            self._awake,
+        )
+
+    def wake(self) -> None:
+        """Look at once at what may go."""
+        self._awake.set()
+
+    def resting(self) -> list[Restraint]:
+        """List what gets fewer pushes than there are, since it fails."""
+        return self.outage.resting(now_ms())
+
+    def side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Yield what runs beside the others, each under its name."""
+        yield "loop", self.loop.run()
+        yield "starts", self.manager.run_starts()
+        yield "openers", self.opener.run()
+        yield "look-ups", self.lookups.run()
+        yield "intake", self.intake.run(self.ring.lanes.values)
+        yield "guards", self.guards.run()
+        yield "republish", self.settler.run_moves()
+        yield "settle", self.settler.run_ends(self.key_order.settled)
+        yield "key order", self.key_order.run()
+        yield "delay limit", self.delay_limit.run()
+
+    async def settle_all(self) -> None:
+        """Let what is in flight land and its outcomes become durable, as far as time allows."""
+        timeout_s = self._settings.drain_timeout_s
+        until_s = time.monotonic() + timeout_s
+        late = await self.pool.landed(timeout_s)
+        if late:
+            log.warning(
+                "%d deliveries did not end in %g s: they will be repeated",
+                late,
+                timeout_s,
+                extra={"action": "drain_late"},
+            )
+        try:
+            async with asyncio.timeout(max(_SETTLE_S, until_s - time.monotonic())):
+                await self.settler.drain()
+        except TimeoutError:
+            log.warning(
+                "%d outcomes are not acked: their pushes will be repeated",
+                self.settler.unsettled,
+                extra={"action": "drain_unsettled"},
+            )
+
+    async def close_guards(self) -> None:
+        """Say that this process ends well."""
+        if self.poison_guard is not None:
+            await self.poison_guard.close()
+
+    def described_resting(self) -> Iterator[Resting]:
+        """Yield what rests, as presence says it."""
+        for one in self.resting():
+            what = f"{one.scope} {self.title} ({one.state})"
+            yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
+
+    def described_slow(self) -> Iterator[SlowLane]:
+        """Yield the slowest lanes, as presence says it."""
+        now_s, now = time.monotonic(), now_ms()
+        slow = nlargest(_MOST_SLOW, self.shares.slow(), key=lambda one: one.times)
+        for lane, times, since_s in slow:
+            yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
+
+    def gauges(self, backlog: Callable[[str], dict[Level, int]]) -> Gauges:
+        """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""
+        return Gauges(
+            in_flight=lambda: self.pool.in_flight,
+            unsettled=lambda: self.settler.unsettled,
+            receipts_waiting=lambda: self.receipts.waiting,
+            parked=lambda: self.key_order.parked,
+            lanes_open=lambda: len(self.ring.lanes),
+            lanes_full=self.delay_limit.full,
+            refused=lambda: self.outage.waiting,
+            resting=self.resting,
+            backlog=lambda: backlog(self.name),
+            weights=self.scheduler.weights,
+        )

@@ -1,0 +1,132 @@
+"""Sinks as the settings name them, opened anew when a file that they read has changed.
+
+So a token that is renewed on disk, as Kubernetes does with a secret, is used from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pushlane.dispatcher.sinks import open_sink, sink_options
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import DEFAULT_SINK
+from pushlane.lanes.ports import Sink
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.lanes.suggestions import did_you_mean
+
+log = logging.getLogger("pushlane.sinks")
+
+_LOOK_EVERY_S = 1.0
+_CLOSE_AFTER_S = 60.0
+
+
+class NamedSink:
+    """A sink of the settings. Its `deliver` is that of the sink which is open now."""
+
+    def __init__(self, name: str, own: SinkSettings, settings: Settings) -> None:
+        self.name = name
+        self._own = own
+        self._settings = settings
+        self._closing: set[asyncio.Task[None]] = set()
+        self._seen = _versions(own.files())
+        self._open = self._opened()
+        self.batch_size = self._open.batch_size
+        self.mixes_tasks = self._open.mixes_tasks
+        self.hosts_code = self._open.hosts_code
+        self.deliver = self._open.deliver
+
+    async def close(self) -> None:
+        for closing in self._closing:
+            closing.cancel()
+        await self._open.close()
+
+    async def watch(self, reopened: Callable[[str], None]) -> None:
+        """Open it anew whenever a file of its options changes, and tell its name, for ever."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if self.look():
+                reopened(self.name)
+
+    def look(self) -> bool:
+        """Open it anew if a file has changed; tell whether it was."""
+        versions = _versions(self._own.files())
+        if versions == self._seen:
+            return False
+        self._seen = versions
+        try:
+            before, self._open = self._open, self._opened()
+        except BadInput as error:
+            log.warning("%s; it goes on as it was", error, extra={"action": "sink_not_reopened"})
+            return False
+        self.deliver = self._open.deliver
+        self._closing.add(asyncio.create_task(_close_later(before)))
+        log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
+        return True
+
+    def _opened(self) -> Sink:
+        own, settings = self._own, self._settings
+        options = sink_options(own.kind, own.resolved(self.name), f"sink {self.name}")
+        return options.open(settings.slots, settings.sink_timeout_s, own.retry_timeouts)
+
+
+def open_sinks(
+    settings: Settings, serve: Sequence[str] = (), *, retry_timeouts: bool = False
+) -> dict[str, Sink]:
+    """Open the sinks of these names, or all that the settings have, by name.
+
+    Raises:
+        BadInput: there is no such sink, or one of them cannot be opened.
+    """
+    sinks: dict[str, Sink] = {}
+    for name in serve or settings.served:
+        if name == DEFAULT_SINK:
+            sinks[name] = open_sink(
+                settings.sink,
+                slots=settings.slots,
+                timeout_s=settings.sink_timeout_s,
+                retry_timeouts=retry_timeouts,
+            )
+        else:
+            own = find_sink(settings, name)
+            sinks[name] = NamedSink(name, own, settings.of_sink(name))
+    return sinks
+
+
+def find_sink(settings: Settings, name: str) -> SinkSettings:
+    """Return what the settings say of a sink.
+
+    Raises:
+        BadInput: they know none of this name; lists those they know.
+    """
+    own = settings.sinks.get(name)
+    if own is None:
+        known = ", ".join(settings.served)
+        raise BadInput(
+            f"there is no sink {name[:40]!r}{did_you_mean(name, settings.served)}; the settings "
+            f"have: {known}; add a table [sinks.{name[:40]}], or name another file with --config"
+        )
+    return own
+
+
+async def _close_later(sink: Sink) -> None:
+    """Close a sink once its deliveries have had their time."""
+    try:
+        await asyncio.sleep(_CLOSE_AFTER_S)
+    finally:
+        await sink.close()
+
+
+def _versions(files: Sequence[Path]) -> list[tuple[int, int, int]]:
+    return [_version(path) for path in files]
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ino, found.st_mtime_ns, found.st_size)

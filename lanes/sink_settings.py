@@ -1,0 +1,127 @@
+"""The settings of one named sink: a table `[sinks.NAME]` in the file of settings.
+
+What is the same for all kinds is read here; the other options belong to the kind, and are checked
+when the sink is opened (`dispatcher.sinks`). An option may be given as `NAME_file` or `NAME_env`:
+then its value is what a file holds or an environment variable has, so that no secret has to stand
+in the settings. No message shows an option's value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import DEFAULT_SINK, SINK_NAME
+
+_FROM_FILE = "_file"
+_FROM_ENVIRONMENT = "_env"
+
+
+class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sink is. `cost` is what a push through it costs, in units of your own.
+
+    `slots`, `timeout_s` and `max_attempts` go over the settings of those names. `rate_per_s` (in
+    cost) and `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
+    `options` are those of its kind, as they were given.
+    """
+
+    kind: str
+    slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=100)] | None = None
+    retry_timeouts: bool = False
+    rate_per_s: Annotated[float, Meta(gt=0)] | None = None
+    in_flight: Annotated[int, Meta(ge=1)] | None = None
+    cost: Annotated[float, Meta(gt=0)] = 1.0
+    options: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"SinkSettings({self.kind})"
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the settings that are others for this sink."""
+        given = {"slots": self.slots, "sink_timeout_s": self.timeout_s}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def files(self) -> list[Path]:
+        """Return the files that options are read from."""
+        return [
+            Path(str(value)) for name, value in self.options.items() if name.endswith(_FROM_FILE)
+        ]
+
+    def resolved(self, sink: str) -> dict[str, Any]:
+        """Return the options with what files and the environment hold.
+
+        Raises:
+            BadInput: a file or a variable is not there; names it, and the sink.
+        """
+        options: dict[str, Any] = {}
+        for name, value in self.options.items():
+            if name.endswith(_FROM_FILE):
+                options[name.removesuffix(_FROM_FILE)] = _file_text(sink, name, str(value))
+            elif name.endswith(_FROM_ENVIRONMENT):
+                options[name.removesuffix(_FROM_ENVIRONMENT)] = _variable(sink, name, str(value))
+            else:
+                options[name] = value
+        return options
+
+
+_OWN = frozenset(SinkSettings.__struct_fields__) - {"options"}
+
+
+def read_sinks(value: Any, origin: str) -> dict[str, SinkSettings]:
+    """Return the named sinks from a table of tables, or from its JSON.
+
+    Raises:
+        BadInput: a name, a kind or a number that cannot be; says which.
+    """
+    try:
+        tables = msgspec.json.decode(value) if isinstance(value, str) else value
+    except msgspec.DecodeError as error:
+        raise BadInput(f"setting sinks (from {origin}): give a JSON object") from error
+    if not isinstance(tables, Mapping):
+        raise BadInput(f"setting sinks (from {origin}): give tables [sinks.NAME]")
+    return {name: _read_sink(name, table, origin) for name, table in tables.items()}
+
+
+def _read_sink(name: str, table: Any, origin: str) -> SinkSettings:
+    if isinstance(table, SinkSettings):
+        return table
+    where = f"sink {name!r} (from {origin})"
+    if not SINK_NAME.fullmatch(name):
+        raise BadInput(
+            f"{where}: a name has 1 to 32 small letters, digits, dashes and underscores, and "
+            "begins with a letter"
+        )
+    if name == DEFAULT_SINK:
+        raise BadInput(f"{where}: the sink `default` is the setting `sink`; give this one a name")
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
+        raise BadInput(f'{where}: say what it is, like kind = "webhook"')
+    own = {key: value for key, value in table.items() if key in _OWN}
+    more = table.get("options", {})
+    options = {key: value for key, value in table.items() if key not in _OWN and key != "options"}
+    try:
+        return msgspec.convert({**own, "options": {**more, **options}}, SinkSettings)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadInput(f"{where}: {error}") from error
+
+
+def _file_text(sink: str, option: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise BadInput(f"sink {sink}: {option} {path} cannot be read: {why}") from error
+
+
+def _variable(sink: str, option: str, variable: str) -> str:
+    value = os.environ.get(variable)
+    if not value:
+        raise BadInput(f"sink {sink}: {option} names the variable {variable}, which is not set")
+    return value
