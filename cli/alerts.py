@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from pushlane.cli.alerts_view import (
-    COLUMNS,
-    FOUND_COLUMNS,
-    found_rows,
-    group_fields,
-    look_line,
-    rule_json,
-    rule_row,
-)
-from pushlane.cli.backend_run import on_backend
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
-from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
+from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
@@ -31,26 +20,34 @@ from pushlane.producers.times import parse_age
 if TYPE_CHECKING:
     from pushlane.pipeline.alerts.alert_rule import AlertRule
     from pushlane.pipeline.alerts.alert_store import AlertStore
-    from pushlane.pipeline.alerts.firing import AlertState
+    from pushlane.pipeline.alerts.firing import AlertGroup, AlertState
+    from pushlane.pipeline.alerts.measure import Measured
     from pushlane.pipeline.alerts.watch import AlertCheck
 
 _LEAST_EVERY_S = 1.0
+_COLUMNS: tuple[Column[AlertRule], ...] = (
+    Column("NAME", lambda rule: rule.name, elastic=True),
+    Column("METRIC", lambda rule: rule.metric.value),
+    Column("WHEN", lambda rule: str(rule.when)),
+    Column("BY", lambda rule: rule.by, elastic=True),
+    Column("WHERE", lambda rule: " ".join(rule.where), elastic=True),
+    Column("WINDOW", lambda rule: f"{rule.window_s // 60} min", number=True),
+    Column("TO", lambda rule: rule.host, elastic=True),
+)
+_FOUND_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("GROUP", lambda row: row["group"], elastic=True),
+    Column("VALUE", lambda row: str(row["value"]), number=True),
+    Column("BEFORE", lambda row: str(row["before"]), number=True),
+    Column("RECEIPTS", lambda row: str(row["receipts"]), number=True),
+    Column("ALARMING", lambda row: row["alarming"]),
+)
 T = TypeVar("T")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The alert's name.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Watch failures, lag, rates and shares, and tell a webhook.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("add")(with_flags(add))
-    group.command("list")(with_flags(list_))
-    group.command("test")(with_flags(try_now))
-    for command in (show, remove, run):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="alerts")
+    about = "Watch failures, lag, rates and shares, and tell a webhook."
+    add_group(app, "alerts", about, add, list_, test, show, remove, run)
 
 
 def add(
@@ -108,9 +105,9 @@ def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List all alerts."""
     rules = _in_store(flags, lambda store: store.rules())
     if as_json:
-        print_json([rule_json(rule) for rule in rules])
+        print_json([_rule_json(rule) for rule in rules])
     elif rules:
-        print_table(COLUMNS, (rule_row(rule) for rule in rules))
+        print_table(_COLUMNS, rules)
     else:
         note("no alerts; `pushlane alerts add --help` says how to make one")
 
@@ -123,10 +120,10 @@ def show(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
 
     rule, groups = _in_store(flags, load)
     if as_json:
-        print_json({**rule_json(rule), "groups": groups})
+        print_json({**_rule_json(rule), "groups": groups})
     else:
-        fields = ((key, str(value)) for key, value in rule_json(rule).items())
-        print_fields([*fields, *group_fields(groups)])
+        fields = ((key, str(value)) for key, value in _rule_json(rule).items())
+        print_fields([*fields, *_group_fields(groups)])
 
 
 def remove(flags: Flags, name: Name) -> None:
@@ -135,7 +132,7 @@ def remove(flags: Flags, name: Name) -> None:
     note(f"alert {name} is removed")
 
 
-def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
+def test(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:  # noqa: PT028 - no test
     """Measure an alert now, without telling anybody or remembering it."""
     settings = flags.settings()
     with pipeline_extra():
@@ -151,10 +148,9 @@ def try_now(flags: Flags, name: Name, as_json: JsonFlag = False) -> None:
     rule, lag = on_backend(settings, look)
     found = measure(root, rule, now_ms(), lag)
     if as_json:
-        print_json(found_rows(rule, found))
+        print_json(_found_rows(rule, found))
     elif found:
-        cells = ([str(cell) for cell in row.values()] for row in found_rows(rule, found))
-        print_table(FOUND_COLUMNS, cells)
+        print_table(_FOUND_COLUMNS, _found_rows(rule, found))
     else:
         note("there are no receipts of this kind in the last two windows")
 
@@ -192,12 +188,61 @@ def run(
 
 
 def _say(looks: list[AlertCheck]) -> None:
+    """Say what was told, and what went wrong. Of a webhook only its host is shown."""
     for look in looks:
-        for line in look_line(look):
-            note(line)
+        for message in look.told:
+            note(f"told {look.rule.host}: {message.text}")
+        if look.problem:
+            note(f"alert {look.rule.name}: {look.problem}")
 
 
 def _in_store(flags: Flags, work: Callable[[AlertStore], Awaitable[T]]) -> T:
     with pipeline_extra():
         from pushlane.pipeline.alerts.alert_store import AlertStore
     return on_backend(flags.settings(), lambda backend: work(AlertStore(backend.documents)))
+
+
+def _rule_json(rule: AlertRule) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "metric": rule.metric.value,
+        "when": str(rule.when),
+        "by": rule.by,
+        "where": list(rule.where),
+        "window_s": rule.window_s,
+        "for_s": rule.for_s,
+        "at_least": rule.at_least,
+        "remind_s": rule.remind_s,
+        "to": rule.host,
+    }
+
+
+def _group_fields(groups: Mapping[str, AlertGroup]) -> list[tuple[str, str]]:
+    """Return since when each group is alarming, and whether that was told."""
+    return [(f"group {name}", _group_text(group)) for name, group in sorted(groups.items())]
+
+
+def _group_text(group: AlertGroup) -> str:
+    since = f"alarming since {time_text(group.since_ms)}"
+    if group.pending:
+        return f"{since}; {group.pending.status} is still to be told"
+    return (
+        f"{since}; told {time_text(group.told_at_ms)}" if group.told else f"{since}; not told yet"
+    )
+
+
+def _found_rows(rule: AlertRule, found: Mapping[tuple[Any, ...], Measured]) -> list[dict[str, Any]]:
+    """Return what was measured, the alarming groups first."""
+    from pushlane.pipeline.alerts.firing import is_alarming
+
+    rows = [
+        {
+            "group": ", ".join(map(str, key)) or "all",
+            "value": round(each.value, 4),
+            "before": "-" if each.before is None else round(each.before, 4),
+            "receipts": each.n,
+            "alarming": "yes" if is_alarming(rule, each) else "no",
+        }
+        for key, each in found.items()
+    ]
+    return sorted(rows, key=lambda row: (row["alarming"] == "no", str(row["group"])))

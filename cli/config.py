@@ -6,16 +6,20 @@ from typing import Any
 
 import typer
 
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.urls import MASK, masked
 
-_COLUMNS = (Column("SETTING"), Column("VALUE", elastic=True), Column("FROM"))
+_COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
+    Column("SETTING", lambda row: row[0]),
+    Column("VALUE", lambda row: "-" if row[1] is None else str(row[1]), elastic=True),
+    Column("FROM", lambda row: row[2]),
+)
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(config))
+    add_commands(app, config)
 
 
 def config(flags: Flags, as_json: JsonFlag = False) -> None:
@@ -27,15 +31,10 @@ def config(flags: Flags, as_json: JsonFlag = False) -> None:
             {name: {"value": value, "from": origins[name]} for name, value in values.items()}
         )
     else:
-        rows = ((name, _text(value), origins[name]) for name, value in values.items())
-        print_table(_COLUMNS, rows)
+        print_table(_COLUMNS, ((name, value, origins[name]) for name, value in values.items()))
 
 
 def _shown(value: Any) -> Any:
     if isinstance(value, Secret):
         return MASK
     return masked(value) if isinstance(value, str) else value
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)

@@ -1,31 +1,54 @@
-"""Commands on dead pushes: list them, look at one, retry them in a new task, purge them."""
+"""Commands on dead pushes: list them, look at one, retry them in a new task, purge them.
+
+Who a push was for and what it said is shown to nobody who has not asked for just that.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
-from pushlane.cli.dead_view import COLUMNS, as_fields, as_json, as_row, shown_json
-from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
-from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
+from pushlane.cli.render import (
+    Column,
+    age_text,
+    print_fields,
+    print_json,
+    print_table,
+    time_text,
+)
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, UserError
-from pushlane.lanes.push import DeadPush
+from pushlane.lanes.errors import BadInput, MalformedPush, UnknownFormat, UserError
+from pushlane.lanes.push import DeadPush, decode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.producers.dead import NO_TASK, DeadLetters, FoundDead, Selection, task_of_push
+from pushlane.producers.dead import (
+    NO_TASK,
+    DeadLetters,
+    FoundDead,
+    Selection,
+    push_id,
+    task_of_push,
+)
 from pushlane.producers.retry_dead import DeadRetry, Retried
 from pushlane.producers.times import parse_age
 
 _LISTED = 100
 _PREFETCH = 2_000
+_COLUMNS: tuple[Column[DeadPush], ...] = (
+    Column("PUSH", push_id),
+    Column("TASK", lambda dead: dead.task_id or NO_TASK, from_width=100),
+    Column("ATTEMPT", lambda dead: str(dead.attempt), number=True),
+    Column("DIED", lambda dead: age_text(dead.died_at_ms, now_ms()), number=True),
+    Column("REASON", lambda dead: dead.reason, elastic=True),
+)
+_HIDDEN = "hidden; --reveal shows it"
 
 Pushes = Annotated[list[str] | None, typer.Argument(metavar="[TASK-SEQ]...", help="Just these.")]
 TaskOption = Annotated[
@@ -44,15 +67,8 @@ AllOption = Annotated[bool, typer.Option("--all", help="All there are, if nothin
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Look at dead pushes, retry or purge them.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("list")(with_flags(list_dead))
-    for command in (show, retry, purge):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="dead")
+    about = "Look at dead pushes, retry or purge them."
+    add_group(app, "dead", about, list_, show, retry, purge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +84,7 @@ class _Filter:
     def is_given(self) -> bool:
         return bool(self.task or self.reason or self.older_than or self.newer_than)
 
-    def refuse_empty(self) -> None:
+    def _refuse_empty(self) -> None:
         if not (self.older_than and self.newer_than):
             return
         if parse_age(self.older_than) >= parse_age(self.newer_than):
@@ -81,7 +97,7 @@ class _Filter:
         self, backend: Backend, limit: int, pushes: Sequence[str] = ()
     ) -> Selection:
         """Return the selection of dead pushes. Raises UnknownTask or BadInput."""
-        self.refuse_empty()
+        self._refuse_empty()
         for push in pushes:
             task_of_push(push)
         now = now_ms()
@@ -121,25 +137,21 @@ class _Choice(_Filter):
         return await self.selection(backend, self.limit, self.pushes or ())
 
 
-def list_dead(
+def list_(
     flags: Flags,
     wanted: _Filter,
     limit: LimitOption = _LISTED,
     wants_json: JsonFlag = False,
 ) -> None:
     """List dead pushes, lane by lane, oldest first, without what they hold."""
-
-    async def load(backend: Backend) -> FoundDead:
-        selection = await wanted.selection(backend, limit + 1 if limit else 0)
-        return await DeadLetters(backend).find(selection)
-
-    found = on_backend(_settings(flags), load)
+    most = limit + 1 if limit else 0
+    found = _find(_settings(flags), lambda backend: wanted.selection(backend, most))
     dead = [letter.dead for letter in found.letters]
     shown = dead[:limit] if limit else dead
     if wants_json:
-        print_json([as_json(one) for one in shown])
+        print_json([_as_json(one) for one in shown])
     elif shown:
-        print_table(COLUMNS, (as_row(one, now_ms()) for one in shown))
+        print_table(_COLUMNS, shown)
     if not dead:
         note("no dead pushes fit" if wanted.is_given else "none is dead")
     if len(dead) > len(shown):
@@ -161,19 +173,14 @@ def show(
     found = on_backend(_settings(flags), lambda backend: DeadLetters(backend).find(selection))
     dead = _last(push, found)
     if wants_json:
-        print_json(shown_json(dead, reveal))
+        print_json(_shown_json(dead, reveal))
     else:
-        print_fields(as_fields(dead, reveal))
+        print_fields(_as_fields(dead, reveal))
 
 
-def retry(
-    flags: Flags,
-    wanted: _Choice,
-    wants_json: JsonFlag = False,
-) -> None:
+def retry(flags: Flags, wanted: _Choice, wants_json: JsonFlag = False) -> None:
     """Send dead pushes again, in a new task for each of their tasks; print the new tasks' ids."""
     wanted.refuse_unbounded("retry")
-
     settings = _settings(flags)
 
     async def work(backend: Backend) -> list[Retried]:
@@ -200,13 +207,13 @@ def purge(
     flags: Flags,
     wanted: _Choice,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesFlag = False,
 ) -> None:
     """Delete dead pushes for good."""
     wanted.refuse_unbounded("purge")
     settings = _settings(flags)
     if dry_run or not yes:
-        found = on_backend(settings, lambda backend: _find(backend, wanted))
+        found = _find(settings, wanted.chosen)
         count = _count(len(found.letters)) + (" or more" if found.cut else "")
         if dry_run:
             note(f"{count} would be purged")
@@ -214,7 +221,7 @@ def purge(
         if not found.letters:
             _purged_nothing(wanted)
             return
-        _confirm(count)
+        confirm(f"purging {count}", f"Purge {count} for good?", "nothing is purged")
     purged = on_backend(settings, lambda backend: _purge(backend, wanted))
     if not purged:
         _purged_nothing(wanted)
@@ -228,8 +235,11 @@ def _settings(flags: Flags) -> Settings:
     return flags.also(prefetch=_PREFETCH).settings()
 
 
-async def _find(backend: Backend, wanted: _Choice) -> FoundDead:
-    return await DeadLetters(backend).find(await wanted.chosen(backend))
+def _find(settings: Settings, choose: Callable[[Backend], Awaitable[Selection]]) -> FoundDead:
+    async def find(backend: Backend) -> FoundDead:
+        return await DeadLetters(backend).find(await choose(backend))
+
+    return on_backend(settings, find)
 
 
 async def _purge(backend: Backend, wanted: _Choice) -> int:
@@ -269,15 +279,6 @@ def _tell_missing(wanted: _Choice, found: int) -> None:
         note(f"{missing} of the pushes you named are not dead, or were retried or purged before")
 
 
-def _confirm(count: str) -> None:
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"purging {count} cannot be undone and there is no terminal to ask on; add --yes"
-        )
-    if not typer.confirm(f"Purge {count} for good?", err=True):
-        raise UserError("nothing is purged")
-
-
 def _tell_cut(found: FoundDead) -> None:
     if found.cut:
         note(
@@ -290,10 +291,52 @@ def _count(number: int) -> str:
     return "1 dead push" if number == 1 else f"{number:,} dead pushes"
 
 
-def _retried_json(one: Retried) -> dict[str, object]:
+def _retried_json(one: Retried) -> dict[str, Any]:
+    fates = {"retried_as": one.retried_as or None, "problem": one.problem or None}
+    return {"task": one.task_id, "pushes": one.count, **fates}
+
+
+def _as_json(dead: DeadPush) -> dict[str, Any]:
     return {
-        "task": one.task_id,
-        "pushes": one.count,
-        "retried_as": one.retried_as or None,
-        "problem": one.problem or None,
+        "push": push_id(dead),
+        "task": dead.task_id or NO_TASK,
+        "seq": dead.seq,
+        "attempt": dead.attempt,
+        "reason": dead.reason,
+        "died_at_ms": dead.died_at_ms,
     }
+
+
+def _shown_json(dead: DeadPush, reveal: bool) -> dict[str, Any]:
+    """Return all of the push for programs; its message only if it is to be revealed."""
+    shown = {**_as_json(dead), "bytes": len(dead.body)}
+    return {**shown, "message": _message(dead)} if reveal else shown
+
+
+def _as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
+    """Return all of the push for people, as names and values."""
+    fields = [
+        ("push", push_id(dead)),
+        ("task", dead.task_id or NO_TASK),
+        ("attempt", str(dead.attempt)),
+        ("reason", dead.reason),
+        ("died", time_text(dead.died_at_ms)),
+        ("size", f"{len(dead.body):,} bytes"),
+    ]
+    if not reveal:
+        return [*fields, ("message", _HIDDEN)]
+    message = _message(dead)
+    return [*fields, *((name, _text(value)) for name, value in message.items())]
+
+
+def _message(dead: DeadPush) -> dict[str, Any]:
+    """Return what the push holds, or the bytes of a message that is no push."""
+    try:
+        push = decode(dead.body)
+    except (MalformedPush, UnknownFormat):
+        return {"bytes_hex": dead.body.hex()}
+    return {name: getattr(push, name) for name in ("recipient", "title", "body", "data")}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -10,17 +10,17 @@ import gc
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
-from pushlane.cli.flags import Flags, with_flags
+from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
-from pushlane.cli.workers import WorkerPool, run_workers
+from pushlane.cli.workers import WorkerPool
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks
 from pushlane.lanes.backend import connect
@@ -38,7 +38,7 @@ _REPEATED = "what was in flight will be sent again"
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(dispatch))
+    add_commands(app, dispatch)
 
 
 def dispatch(
@@ -74,9 +74,7 @@ def dispatch(
         bool,
         typer.Option("--retry-timeouts", help="Try a push again whose delivery timed out."),
     ] = False,
-    log_format: Annotated[
-        Literal["text", "json"] | None, typer.Option(help="How log lines look.")
-    ] = None,
+    log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
 ) -> None:
     """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.
@@ -91,7 +89,7 @@ def dispatch(
         pool = WorkerPool(
             workers, chosen.given, serve, metrics_host, metrics_port, drain, retry_timeouts
         )
-        raise typer.Exit(run_workers(pool))
+        raise typer.Exit(asyncio.run(pool.run()))
     registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
     sinks = open_sinks(settings, parse_names(serve), retry_timeouts=retry_timeouts)
     uvloop.run(_dispatch(settings, sinks, registry, drain, with_parent))

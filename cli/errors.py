@@ -7,13 +7,14 @@ Tracebacks are shown only with --debug.
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
-from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.errors import BadInput, PushlaneError, UserError
 
 INTERRUPTED = 130
 
@@ -45,6 +46,37 @@ def errors_told(debug: bool) -> Iterator[None]:
 def note(text: str) -> None:
     """Write a line to stderr, which is not output."""
     typer.echo(text, err=True)
+
+
+def confirm(doing: str, question: str, refused: str) -> None:
+    """Ask before something that cannot be undone.
+
+    Raises:
+        UserError: the answer is no, or there is no terminal to ask on.
+    """
+    if not sys.stdin.isatty():
+        raise UserError(f"{doing} cannot be undone and there is no terminal to ask on; add --yes")
+    if not typer.confirm(question, err=True):
+        raise UserError(refused)
+
+
+@contextmanager
+def pipeline_extra() -> Iterator[None]:
+    """Import the pipeline inside this context, and never at the top of a file.
+
+    Raises:
+        BadInput: a package is missing; says what to install.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing == "pushlane":
+            raise
+        raise BadInput(
+            f"this needs the package {missing}, of the extra `pipeline`: "
+            "pip install 'pushlane[pipeline]' (in a clone: pip install '.[pipeline]')"
+        ) from error
 
 
 def _tell(message: str, debug: bool) -> None:

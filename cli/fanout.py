@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import INTERRUPTED, note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
@@ -55,7 +54,7 @@ Frozen = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(fanout))
+    add_commands(app, fanout)
 
 
 def fanout(

@@ -1,6 +1,7 @@
 """The options that every command takes, and groups of options as dataclasses.
 
-`with_flags` adds them to a command, so that none has to repeat them, and reports its errors.
+`with_flags` adds them to a command, so that none has to repeat them, and reports its errors; most
+commands then do one piece of work on the backend that these options name.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -19,12 +20,19 @@ from pushlane.cli.errors import errors_told
 from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
 
+if TYPE_CHECKING:
+    from pushlane.lanes.backend import Backend
+
+T = TypeVar("T")
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 ConfigFlag = Annotated[
     Path | None,
     typer.Option("--config", metavar="PATH", help="File of settings, instead of pushlane.toml."),
 ]
 DebugFlag = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+LogFormat = Annotated[Literal["text", "json"] | None, typer.Option(help="How log lines look.")]
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,32 @@ class Flags:
     def origins(self) -> dict[str, str]:
         """Return where each setting came from."""
         return settings.origins(self.settings(), self.given)
+
+
+def on_backend(settings: Settings, work: Callable[[Backend], Awaitable[T]]) -> T:
+    """Open a backend, do the work on it, close it, and return the work's result."""
+    import asyncio
+
+    from pushlane.lanes import backend
+
+    async def session() -> T:
+        async with backend.connect(settings) as opened:
+            return await work(opened)
+
+    return asyncio.run(session())
+
+
+def add_commands(app: typer.Typer, *commands: Callable[..., None], **options: Any) -> None:
+    """Add commands of the names of these functions, each with the shared options."""
+    for command in commands:
+        app.command(command.__name__.rstrip("_"), **options)(with_flags(command))
+
+
+def add_group(app: typer.Typer, name: str, about: str, *commands: Callable[..., None]) -> None:
+    """Add a group of commands, as `add_commands` does."""
+    group = typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None)
+    add_commands(group, *commands)
+    app.add_typer(group, name=name)
 
 
 def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[..., None]:

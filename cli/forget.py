@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
-from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, with_flags
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import Flags, YesFlag, add_commands, on_backend
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import UserError
@@ -24,7 +22,7 @@ _LEAVE_TRIES = 40
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(forget))
+    add_commands(app, forget)
 
 
 def forget(
@@ -35,7 +33,7 @@ def forget(
             metavar="TASK...", help="Id, key or name of each.", autocompletion=complete_task
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesFlag = False,
 ) -> None:
     """Remove tasks that have ended, with their counts, keys, lanes and dead pushes."""
     settings = flags.settings()
@@ -55,14 +53,9 @@ def forget(
 def _confirm_forget(tasks: list[Task]) -> None:
     """Ask the user, since a task whose key is forgotten can be submitted again."""
     what = f"task {tasks[0].id}" if len(tasks) == 1 else f"{len(tasks)} tasks"
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"forgetting {what} cannot be undone and there is no terminal to ask on; add --yes"
-        )
     keyed = " What has a key can then be submitted again." if any(t.key for t in tasks) else ""
     question = f"Forget {what}, with its counts, its lane and its dead pushes?{keyed}"
-    if not typer.confirm(question, err=True):
-        raise UserError(f"{what}: not forgotten")
+    confirm(f"forgetting {what}", question, f"{what}: not forgotten")
 
 
 async def _forget_all(backend: Backend, tasks: list[Task]) -> None:

@@ -13,40 +13,28 @@ from typing import Literal
 
 def set_up_logs(form: Literal["text", "json"]) -> None:
     """Show what pushlane logs from INFO up, and other libraries' warnings."""
+    lines = _JsonLines if form == "json" else logging.Formatter
+    text = "{asctime} {levelname:<7} [{process}] {action}: {message}"
+    formatter = lines(text, style="{", defaults={"action": "-"})
+    formatter.converter = time.gmtime
+    formatter.default_time_format = "%Y-%m-%dT%H:%M:%S"
+    formatter.default_msec_format = "%s.%03dZ"
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
+    handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("pushlane").setLevel(logging.INFO)
 
 
-def action_of(record: logging.LogRecord) -> str:
-    return getattr(record, "action", "-")
-
-
-def _utc(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
-
-
-class _TextLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = (
-            f"{_utc(record)} {record.levelname:<7} [{record.process}] "
-            f"{action_of(record)}: {record.getMessage()}"
-        )
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {
-            "time": _utc(record),
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
-            "action": action_of(record),
+            "action": getattr(record, "action", "-"),
             "message": record.getMessage(),
         }
         if record.exc_info:

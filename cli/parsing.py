@@ -6,11 +6,10 @@ Read here rather than by typer, so that a wrong one is answered with the nearest
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.suggestions import did_you_mean
-from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, State, Task
+from pushlane.lanes.task import Level, State, Task
 
 SCHEDULED = "scheduled"
 STATES = (*(state.value for state in State), SCHEDULED)
@@ -18,34 +17,13 @@ STATES = (*(state.value for state in State), SCHEDULED)
 
 def parse_level(word: str) -> Level:
     """Return the level of this word. Raises BadInput for a word that is no level."""
-    return Level(_known(word, "level", [level.value for level in Level]))
-
-
-def parse_state(word: str) -> str:
-    """Return the state of this word. Raises BadInput for a word that is no state."""
-    return _known(word, "state", STATES)
+    return Level(parse_word(word, "level", tuple(Level)))
 
 
 def shown_state(task: Task, now_ms: int) -> str:
     """Return the task's state; a running task whose start is still to come is scheduled."""
     waits = task.state is State.RUNNING and task.is_scheduled(now_ms)
     return SCHEDULED if waits else task.state.value
-
-
-def parse_delivery(word: str) -> DeliveryMode:
-    """Return the delivery mode of this word. Raises BadInput for a word that is none."""
-    return DeliveryMode(_known(word, "delivery", [mode.value for mode in DeliveryMode]))
-
-
-def parse_on_unknown(word: str) -> OnUnknown:
-    """Return the choice for unknown pushes. Raises BadInput for a word that is none."""
-    return OnUnknown(_known(word, "on-unknown", [word.value for word in OnUnknown]))
-
-
-def parse_dedupe(word: str) -> Literal["recipient"]:
-    """Return what pushes are compared by. Raises BadInput for a word that is not known."""
-    _known(word, "dedupe", ["recipient"])
-    return "recipient"
 
 
 def parse_names(given: str | None) -> tuple[str, ...]:
@@ -66,9 +44,11 @@ def pushes_text(number: int) -> str:
     return "1 push" if number == 1 else f"{number:,} pushes"
 
 
-def _known(word: str, what: str, known: Sequence[str]) -> str:
-    if word.lower() not in known:
+def parse_word(word: str, what: str, known: Sequence[str]) -> str:
+    """Return the known word that this one is. Raises BadInput for a word that is none."""
+    words = list(map(str, known))
+    if word.lower() not in words:
         raise BadInput(
-            f"unknown {what} {word!r}; use {', '.join(known)}{did_you_mean(word, known)}"
+            f"unknown {what} {word!r}; use {', '.join(words)}{did_you_mean(word, words)}"
         )
     return word.lower()

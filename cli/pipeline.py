@@ -10,20 +10,24 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
-from pushlane.cli.pipeline_view import batch_line, status_fields, status_json
-from pushlane.cli.render import print_fields, print_json
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_group
+from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.cli.times import time_text
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
 
+if TYPE_CHECKING:
+    from pushlane.pipeline.receipts.batch import BatchDone
+    from pushlane.pipeline.receipts.status import Status
+    from pushlane.pipeline.store import Gap
+
+_GAPS = 8
 Once = Annotated[bool, typer.Option("--once", help="End after one batch.")]
 UntilIdle = Annotated[bool, typer.Option("--until-idle", help="End when nothing is left.")]
 Every = Annotated[str, typer.Option(metavar="5s", help="Longest wait between batches.")]
@@ -36,14 +40,8 @@ MaxBodies = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Read receipts into the store of reports, and look after it.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    for command in (run, replay, compact, status):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="pipeline")
+    about = "Read receipts into the store of reports, and look after it."
+    add_group(app, "pipeline", about, run, replay, compact, status)
 
 
 def run(
@@ -68,18 +66,14 @@ def run(
         every_s=parse_age(every) / 1000,
         session=spark.session(),
         most_bodies=max_bodies,
-        on_batch=lambda done: note(batch_line(done)),
+        on_batch=lambda done: note(_batch_line(done)),
         on_note=note,
     )
     with stopped_by_signals() as stop:
         run(settings, options, stop)
 
 
-def compact(
-    flags: Flags,
-    spark: SparkFlags = DEFAULT_SPARK,
-    as_json: JsonFlag = False,
-) -> None:
+def compact(flags: Flags, spark: SparkFlags = DEFAULT_SPARK, as_json: JsonFlag = False) -> None:
     """Merge small files, roll up old counts, amend rows by clicks, remove what is too old.
 
     Sampled batches get all their rows back first. A job that runs does all this when it is idle.
@@ -112,7 +106,7 @@ def replay(
         since_ms=parse_since(since, now_ms()),
         session=spark.session(),
         most_bodies=max_bodies,
-        on_batch=lambda done: note(batch_line(done)),
+        on_batch=lambda done: note(_batch_line(done)),
         on_note=note,
     )
     done = replay(settings, options)
@@ -131,9 +125,9 @@ def status(flags: Flags, as_json: JsonFlag = False) -> None:
         from pushlane.pipeline.receipts.status import status
     found = status(flags.settings())
     if as_json:
-        print_json(status_json(found))
+        print_json(_status_json(found))
     else:
-        print_fields(status_fields(found))
+        print_fields(_status_fields(found))
 
 
 @contextmanager
@@ -153,3 +147,80 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _batch_line(done: BatchDone) -> str:
+    """Return one line for a batch that was published."""
+    rate = done.receipts / max(done.seconds, 1e-3)
+    parts = [
+        f"batch {done.number}: {done.receipts:,} receipts in {done.seconds:.1f} s ({rate:,.0f}/s)",
+        f"{done.lag:,} bodies left",
+    ]
+    if done.duplicates:
+        parts.append(f"{done.duplicates:,} repeats dropped")
+    if done.quarantined:
+        parts.append(f"{done.quarantined:,} bodies set aside")
+    if not done.mode.is_full:
+        parts.append(f"detail rows: {done.mode.rate:.1%} sample, since {done.mode.why}")
+    return ", ".join(parts)
+
+
+def _status_fields(status: Status) -> list[tuple[str, str]]:
+    snapshot = status.snapshot
+    counts = snapshot.counts
+    sampled = [each for each in snapshot.intervals if each.state == "sampled"]
+    gone = [each for each in snapshot.intervals if each.state == "gone"]
+    fields = [
+        ("job", "running" if status.is_running else "not running"),
+        ("generation", snapshot.generation),
+        ("last batch", f"{snapshot.last_batch} ({_ago(snapshot.last_batch_at_ms)})"),
+        ("lag", _lag(status)),
+        ("mode", status.mode),
+        ("receipts", f"{counts.receipts:,} in {counts.bodies:,} bodies"),
+        ("repeats", f"{counts.duplicates:,}"),
+        ("quarantined", f"{counts.quarantined:,} bodies"),
+        ("sampled", f"{len(sampled)} batches to be filled up, {len(gone)} not kept by the log"),
+        ("positions", " ".join(snapshot.positions or ["-"])),
+        *(("missing", _missing(gap)) for gap in snapshot.gaps[-_GAPS:]),
+    ]
+    tables = [
+        (table, f"{size.rows:,} rows in {size.files:,} files, {size.bytes:,} bytes")
+        for table, size in snapshot.tables.items()
+        if size.files
+    ]
+    return fields + tables
+
+
+def _status_json(status: Status) -> dict[str, Any]:
+    snapshot = status.snapshot
+    return {
+        "running": status.is_running,
+        "generation": snapshot.generation,
+        "manifest": snapshot.manifest,
+        "last_batch": snapshot.last_batch,
+        "last_batch_at_ms": snapshot.last_batch_at_ms,
+        "lag": status.lag,
+        "missing": status.is_missing,
+        "mode": status.mode,
+        "positions": snapshot.positions,
+        "counts": msgspec.to_builtins(snapshot.counts),
+        "gaps": msgspec.to_builtins(snapshot.gaps),
+        "intervals": msgspec.to_builtins(snapshot.intervals),
+        "tables": {table: asdict(size) for table, size in snapshot.tables.items()},
+    }
+
+
+def _lag(status: Status) -> str:
+    lag = f"{status.lag:,} bodies"
+    return f"{lag}, and the log has dropped some that were not read" if status.is_missing else lag
+
+
+def _missing(gap: Gap) -> str:
+    return (
+        f"partition {gap.partition} from {gap.start} to {gap.end}, dropped by the log between "
+        f"{time_text(gap.since_ms)} and {time_text(gap.at_ms)}"
+    )
+
+
+def _ago(at_ms: int) -> str:
+    return f"{time_text(at_ms)}, {age_text(at_ms, now_ms())} ago" if at_ms else "none yet"

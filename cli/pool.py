@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import is_pool, pool_lanes
@@ -18,13 +17,17 @@ from pushlane.lanes.pool import pool_size, set_pool_size
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import ACTIVE_STATES
 
-_COLUMNS = (Column("LANE"), Column("LEFT", number=True), Column("TASKS", number=True))
+_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("LANE", lambda one: one["lane"]),
+    Column("LEFT", lambda one: f"{one['left']:,}", number=True),
+    Column("TASKS", lambda one: str(one["tasks"]), number=True),
+)
 _AT_ONCE = 32
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 
 
 def register(app: typer.Typer) -> None:
-    app.command(context_settings=_NEGATIVES)(with_flags(pool))
+    add_commands(app, pool, context_settings=_NEGATIVES)
 
 
 def pool(
@@ -47,9 +50,7 @@ def pool(
     if as_json:
         print_json({"lanes": size, "shared": found})
     else:
-        print_table(
-            _COLUMNS, ([one["lane"], f"{one['left']:,}", str(one["tasks"])] for one in found)
-        )
+        print_table(_COLUMNS, found)
     if lanes is not None:
         note(f"low tasks that come from now on share {size} lanes")
     if beyond := [one["lane"] for one in found[size:]]:

@@ -8,33 +8,35 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
-from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.cli.times import age_text, time_text
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.formats import min_format, set_min_format
 from pushlane.lanes.presence import Process, Resting
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.task_transitions import now_ms
 
-_COLUMNS = (
-    Column("PROCESS"),
-    Column("KIND"),
-    Column("PID", number=True),
-    Column("VERSION"),
-    Column("FORMAT", number=True),
-    Column("SINKS", elastic=True),
-    Column("LANES", number=True),
-    Column("UP", number=True),
-    Column("RESTING", elastic=True, from_width=100),
+_COLUMNS: tuple[Column[Process], ...] = (
+    Column("PROCESS", lambda process: process.id),
+    Column("KIND", lambda process: process.kind),
+    Column("PID", lambda process: str(process.pid), number=True),
+    Column("VERSION", lambda process: process.version),
+    Column("FORMAT", lambda process: str(process.format), number=True),
+    Column("SINKS", lambda process: ", ".join(process.sinks), elastic=True),
+    Column("LANES", lambda process: f"{process.lanes:,}", number=True),
+    Column("UP", lambda process: age_text(process.started_at_ms, now_ms()), number=True),
+    Column(
+        "RESTING",
+        lambda process: "; ".join(map(_resting_text, process.resting)) or "-",
+        elastic=True,
+        from_width=100,
+    ),
 )
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(processes))
-    app.command()(with_flags(formats))
+    add_commands(app, processes, formats)
 
 
 def processes(flags: Flags, as_json: JsonFlag = False) -> None:
@@ -43,8 +45,7 @@ def processes(flags: Flags, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(msgspec.to_builtins(found))
     elif found:
-        now = now_ms()
-        print_table(_COLUMNS, (_row(process, now) for process in found))
+        print_table(_COLUMNS, found)
     else:
         note("no process dispatches")
 
@@ -98,18 +99,3 @@ def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
 def _resting_text(one: Resting) -> str:
     again = f", next try {time_text(one.again_at_ms)}" if one.again_at_ms else ""
     return f"{one.what}: {one.why}{again}"
-
-
-def _row(process: Process, now: int) -> list[str]:
-    resting = [_resting_text(one) for one in process.resting]
-    return [
-        process.id,
-        process.kind,
-        str(process.pid),
-        process.version,
-        str(process.format),
-        ", ".join(process.sinks),
-        f"{process.lanes:,}",
-        age_text(process.started_at_ms, now),
-        "; ".join(resting) or "-",
-    ]

@@ -10,12 +10,9 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Task as Bar
-from rich.text import Text
 
 from pushlane.producers.request import SubmitProgress, SubmitStage
 
@@ -40,7 +37,7 @@ class SubmitBar:
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            _Rate(),
+            TextColumn("{task.fields[rate]}", style="progress.data.speed"),
             TimeRemainingColumn(compact=True),
             console=console,
             disable=not console.is_terminal,
@@ -64,18 +61,12 @@ class SubmitBar:
         if progress.note:
             self._console.print(progress.note, markup=False, soft_wrap=True)
         else:
-            bar = self._bars.task_ids[-1]
-            self._bars.update(bar, completed=progress.rows, total=progress.total)
+            bar = self._bars.tasks[-1]
+            rate = "" if bar.speed is None else f"{bar.speed:,.0f}/s"
+            self._bars.update(bar.id, completed=progress.rows, total=progress.total, rate=rate)
 
     def _enter_stage(self, stage: SubmitStage) -> None:
         self._stage = stage
         for bar in self._bars.task_ids:
             self._bars.remove_task(bar)
-        self._bars.add_task(_LABELS[stage], total=None)
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Bar) -> Text:
-        return Text(
-            "" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed"
-        )
+        self._bars.add_task(_LABELS[stage], total=None, rate="")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_group, on_backend
 from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput
 from pushlane.producers.events.json_lines import record_lines
@@ -25,13 +25,8 @@ BadRows = Annotated[Literal["stop", "skip"], typer.Option(help="What a line of n
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Add what devices say of pushes later to their receipts.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command()(with_flags(add))
-    app.add_typer(group, name="receipts")
+    about = "Add what devices say of pushes later to their receipts."
+    add_group(app, "receipts", about, add)
 
 
 def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag = False) -> None:
@@ -43,8 +38,7 @@ def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag 
     time, or Unix seconds or milliseconds. The same event again counts once.
     """
     settings = flags.settings()
-    skipped = _Skipped(str(file))
-    refused = skipped if bad_rows == "skip" else None
+    refused = _tell_skipped(str(file)) if bad_rows == "skip" else None
     with _opened(file) as stream:
         result = on_backend(
             settings, lambda backend: record_lines(backend, settings, stream, str(file), refused)
@@ -57,27 +51,21 @@ def add(flags: Flags, file: File, bad_rows: BadRows = "stop", as_json: JsonFlag 
         note(f"{result.rejected:,} lines left out")
 
 
-class _Skipped:
-    """Shows the first lines that were left out."""
+def _tell_skipped(name: str) -> Callable[[int, str], None]:
+    """Return what shows the first lines that were left out."""
+    shown = itertools.count()
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._shown = 0
+    def tell(number: int, why: str) -> None:
+        if next(shown) < _SHOWN:
+            note(f"{name}:{number}: {why}")
 
-    def __call__(self, number: int, why: str) -> None:
-        if self._shown < _SHOWN:
-            self._shown += 1
-            note(f"{self._name}:{number}: {why}")
+    return tell
 
 
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def _opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
     if str(file) == "-":
-        yield sys.stdin.buffer
-        return
+        return contextlib.nullcontext(sys.stdin.buffer)
     try:
-        stream = file.open("rb")
+        return file.open("rb")
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from error
-    with stream:
-        yield stream

@@ -1,5 +1,7 @@
 """Prints results: a table for people, one JSON document for programs, and nothing else on stdout.
 
+People get times as an age, or with their offset.
+
 Progress and remarks belong on stderr (`cli.errors.note`).
 """
 
@@ -8,31 +10,35 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from pushlane.producers.times import UNIT_S
+
 _PIPED_WIDTH = 240
 _WIDE = 100
 _LEAST_ELASTIC = 6
+T = TypeVar("T")
 
 
-class Column:
-    """A heading, and the behaviour of its cells when the terminal is narrow.
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """A heading, the cell of an item, and what becomes of both when the terminal is narrow.
 
     The elastic column is cut with an ellipsis; one with `from_width` is left out below it.
     """
 
-    def __init__(
-        self, heading: str, *, number: bool = False, elastic: bool = False, from_width: int = 0
-    ) -> None:
-        self.heading = heading
-        self.number = number
-        self.elastic = elastic
-        self.from_width = from_width
+    heading: str
+    cell: Callable[[T], str]
+    number: bool = False
+    elastic: bool = False
+    from_width: int = 0
 
 
 def print_json(value: Any) -> None:
@@ -41,13 +47,12 @@ def print_json(value: Any) -> None:
     typer.echo(encoded.decode())
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their headings, no wider than the terminal, if there is one."""
+def print_table(columns: Sequence[Column[T]], items: Iterable[T]) -> None:
+    """Print a row for each item under the headings, no wider than the terminal, if there is one."""
     is_terminal = sys.stdout.isatty()
     total = shutil.get_terminal_size().columns if is_terminal else _PIPED_WIDTH
-    shown = [column.from_width <= total for column in columns]
-    kept = _only(columns, shown)
-    cells = [[_plain(cell) for cell in _only(row, shown)] for row in rows]
+    kept = [column for column in columns if column.from_width <= total]
+    cells = [[_plain(column.cell(item)) for column in kept] for item in items]
     gap = 1 if total < _WIDE else 2
     widths = _widths(kept, cells, total, gap)
     heading = _line(kept, widths, [column.heading for column in kept], gap)
@@ -57,11 +62,11 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         typer.echo(_line(kept, widths, row, gap))
 
 
-def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], gap: int) -> str:
+def _line(columns: Sequence[Column[T]], widths: Sequence[int], row: Sequence[str], gap: int) -> str:
     return (" " * gap).join(map(_fitted, columns, row, widths)).rstrip()
 
 
-def _fitted(column: Column, text: str, width: int) -> str:
+def _fitted(column: Column[T], text: str, width: int) -> str:
     """Cut or fill the text to so many columns of a terminal, whatever it is written in."""
     length = cell_len(text)
     if length > width:
@@ -84,7 +89,7 @@ def _plain(text: str) -> str:
 
 
 def _widths(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], total: int, gap: int
+    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], total: int, gap: int
 ) -> list[int]:
     """Return the width of each column; elastic ones share what the others leave."""
     needed = [
@@ -103,5 +108,19 @@ def _widths(
     return widths
 
 
-def _only(items: Sequence[Any], shown: Sequence[bool]) -> list[Any]:
-    return [item for item, kept in zip(items, shown, strict=True) if kept]
+def age_text(since_ms: int, now_ms: int) -> str:
+    """Return the age in its largest unit: `5s`, `12m`, `3h`, `9d`; a dash for an unset time."""
+    if not since_ms:
+        return "-"
+    age_s = max(0, now_ms - since_ms) // 1000
+    for unit, unit_s in UNIT_S.items():
+        if age_s >= unit_s:
+            return f"{age_s // unit_s}{unit}"
+    return "0s"
+
+
+def time_text(at_ms: int) -> str:
+    """Return local time to the second, with its offset; a dash for an unset time."""
+    if not at_ms:
+        return "-"
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")

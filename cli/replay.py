@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json
 from pushlane.cli.task_view import task_fields
@@ -24,8 +23,7 @@ from pushlane.producers.times import parse_since
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(replay))
-    app.command()(with_flags(clone))
+    add_commands(app, replay, clone)
 
 
 def replay(

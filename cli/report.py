@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pushlane.cli import report_view
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_task
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput, UnknownTask, Unreachable
 from pushlane.lanes.settings import Settings
@@ -26,7 +24,6 @@ from pushlane.producers.times import parse_since
 if TYPE_CHECKING:
     from pushlane.pipeline.reports.counts import CountRows
     from pushlane.pipeline.reports.query import Query
-    from pushlane.pipeline.reports.query_runner import AnswerOptions
     from pushlane.pipeline.reports.report import Report
     from pushlane.pipeline.reports.table import Table
 
@@ -39,88 +36,54 @@ _MOST_SHOWN = 40
 _MOST_SHOWN_ROWS = 100
 _MOST = 1_000_000
 
-_Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CONDITIONS",
-        help='Only these: "outcome=dead,sink=webhook|fcm", "app!=shop" (repeatable).',
-    ),
-]
-_By = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIMENSIONS",
-        help="Break down by: level, outcome, sink, app, reason, task, minute, hour, day, "
-        "attribute:NAME; several with commas.",
-    ),
-]
 
+@dataclass(frozen=True, kw_only=True)
+class ReportFlags:
+    """The question as it is written on the command line, and the form of the answer."""
 
-def register(app: typer.Typer) -> None:
-    app.command()(with_flags(report))
-
-
-def report(
-    flags: Flags,
     task: Annotated[
         str | None,
         typer.Argument(metavar="[TASK]", help="Its id, key or name.", autocompletion=complete_task),
-    ] = None,
+    ] = None
     since: Annotated[
         str | None,
         typer.Option(
             metavar="24h|TIME",
             help="From this long ago, or this ISO time, on: 24h; of a TASK, all there is.",
         ),
-    ] = None,
+    ] = None
     until: Annotated[
         str | None, typer.Option(metavar="1h|TIME", help="Up to then; now unless given.")
-    ] = None,
-    by: _By = None,
-    where: _Where = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Single receipts, the last first.")] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, max=_MOST, help="The most rows to show.")
-    ] = None,
-    latency: Annotated[bool, typer.Option("--latency", help="Quantiles in each row.")] = False,
+    ] = None
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIMENSIONS",
+            help="Break down by: level, outcome, sink, app, reason, task, minute, hour, day, "
+            "attribute:NAME; several with commas.",
+        ),
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITIONS",
+            help='Only these: "outcome=dead,sink=webhook|fcm", "app!=shop" (repeatable).',
+        ),
+    ] = None
+    rows: Annotated[bool, typer.Option("--rows", help="Single receipts, the last first.")] = False
+    limit: Annotated[int | None, typer.Option(min=1, max=_MOST, help="The most rows to show.")] = (
+        None
+    )
+    latency: Annotated[bool, typer.Option("--latency", help="Quantiles in each row.")] = False
     recipients: Annotated[
         bool, typer.Option("--recipients", help="Different recipients in each row.")
-    ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead.")] = False,
-    as_json: JsonFlag = False,
+    ] = False
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead.")] = False
+    as_json: JsonFlag = False
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one web page with plots.")
-    ] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one picture.")] = None,
-) -> None:
-    """Report what became of a task's pushes, or of all in a period."""
-    if as_csv and as_json:
-        raise BadInput("--csv and --json exclude each other; give one of them")
-    if rows and (html or png):
-        raise BadInput("--rows are no picture: leave out --html and --png, or --rows")
-    form = _Form(as_csv, as_json, by is not None, limit, latency, recipients, html, png)
-    asked = _ReportRequest(task or "", since or "", until or "", by, tuple(where or ()))
-    settings = flags.settings()
-    with pipeline_extra():
-        answer = _rows if rows else _report
-        registered = _registered(settings, asked.task)
-        with registered.explained():
-            query, submitted = asked.query(registered.task)
-            answer(settings, query, submitted, form)
-
-
-@dataclass(frozen=True)
-class _Form:
-    """The form in which the answer is shown."""
-
-    as_csv: bool
-    as_json: bool
-    by_alone: bool
-    limit: int | None
-    latency: bool
-    recipients: bool
-    html: Path | None
-    png: Path | None
+    ] = None
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one picture.")] = None
 
     @property
     def is_picture(self) -> bool:
@@ -129,7 +92,7 @@ class _Form:
     @property
     def is_table(self) -> bool:
         """Tell whether a table alone is shown: for a breakdown that was asked for, or CSV."""
-        return not (self.is_picture or self.as_json) and (self.by_alone or self.as_csv)
+        return not (self.is_picture or self.as_json) and (self.by is not None or self.as_csv)
 
     @property
     def is_for_people(self) -> bool:
@@ -139,21 +102,12 @@ class _Form:
         """Return how many rows are shown: few for people, unless they say."""
         return self.limit or (_MOST if self.as_csv or self.as_json else on_terminal)
 
-    def answer_options(self) -> AnswerOptions:
-        from pushlane.pipeline.reports.query_runner import AnswerOptions
-
-        return AnswerOptions(self.most(_MOST_SHOWN), self.recipients, self.latency)
-
-
-@dataclass(frozen=True)
-class _ReportRequest:
-    """The question as it is written on the command line."""
-
-    task: str
-    since: str
-    until: str
-    by: str | None
-    where: tuple[str, ...]
+    def check(self) -> None:
+        """Raise BadInput for forms that exclude each other."""
+        if self.as_csv and self.as_json:
+            raise BadInput("--csv and --json exclude each other; give one of them")
+        if self.rows and self.is_picture:
+            raise BadInput("--rows are no picture: leave out --html and --png, or --rows")
 
     def query(self, known: Task | None) -> tuple[Query, int | None]:
         """Return the question, and the task's total where that is what was submitted."""
@@ -164,64 +118,64 @@ class _ReportRequest:
         now = now_ms()
         since_ms = parse_since(self.since or _SINCE, now) if self.since or not self.task else 0
         until_ms = parse_since(self.until, now) if self.until else now
-        query = Query(
-            Period.of(since_ms, until_ms), parse_by(self._words()), parse_where(self.where)
-        )
+        by = self.by if self.by is not None else "outcome,reason" if self.task else "task,level"
+        where = parse_where(self.where or ())
+        query = Query(Period.of(since_ms, until_ms), parse_by(by), where)
         if not self.task:
             return query, None
         is_whole = not (self.since or self.until or self.where)
         only = Condition(Dimension("task"), (known.id if known else self.task,))
         return query.filtered(only), known.total if known and is_whole else None
 
-    def _words(self) -> str:
-        if self.by is not None:
-            return self.by
-        return "outcome,reason" if self.task else "task,level"
+
+def register(app: typer.Typer) -> None:
+    add_commands(app, report)
 
 
-@dataclass(frozen=True)
-class _Registered:
-    """The registry's answer on the task that is asked for; nothing when it was not asked.
+def report(flags: Flags, asked: ReportFlags) -> None:
+    """Report what became of a task's pushes, or of all in a period."""
+    asked.check()
+    settings = flags.settings()
+    with pipeline_extra(), _registered(settings, asked.task or "") as known:
+        query, submitted = asked.query(known)
+        if asked.rows:
+            _rows(settings, query, asked)
+        else:
+            _report(settings, query, submitted, asked)
 
-    A task may be known to the store alone, once the registry has forgotten it.
+
+@contextmanager
+def _registered(settings: Settings, word: str) -> Iterator[Task | None]:
+    """Give the task that is asked for, if the registry knows it.
+
+    It may be known to the store alone, once the registry has forgotten it. Where that has no
+    receipts of it either, an error says what to do.
     """
-
-    task: Task | None = None
-    unknown: UnknownTask | None = None
-
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Raise, for a task without receipts, an error that says what to do."""
-        try:
-            yield
-        except UnknownTask as error:
-            if self.unknown:
-                raise UnknownTask(f"{self.unknown}, and {error}") from error
-            if self.task:
-                raise BadInput(
-                    f"no receipts of task {self.task.id} in this period; {_HOW}"
-                ) from error
-            raise
-
-
-def _registered(settings: Settings, word: str) -> _Registered:
-    if not word or settings.is_store_missing:
-        return _Registered()
+    task = unknown = None
     try:
-        return _Registered(on_backend(settings, lambda backend: backend.registry.get(word)))
+        if word and not settings.is_store_missing:
+            task = on_backend(settings, lambda backend: backend.registry.get(word))
     except UnknownTask as error:
-        return _Registered(unknown=error)
+        unknown = error
     except Unreachable:
         note("the registry does not answer: `submitted` is what has finished")
-        return _Registered()
+    try:
+        yield task
+    except UnknownTask as error:
+        if unknown:
+            raise UnknownTask(f"{unknown}, and {error}") from error
+        if task:
+            raise BadInput(f"no receipts of task {task.id} in this period; {_HOW}") from error
+        raise
 
 
-def _report(settings: Settings, query: Query, submitted: int | None, form: _Form) -> None:
+def _report(settings: Settings, query: Query, submitted: int | None, form: ReportFlags) -> None:
     """Print only the breakdown when it was asked for on a terminal or as CSV, else all of it."""
     from pushlane.pipeline.reports import query_runner
     from pushlane.pipeline.store import store_root
 
-    root, options = store_root(settings), form.answer_options()
+    root = store_root(settings)
+    options = query_runner.AnswerOptions(form.most(_MOST_SHOWN), form.recipients, form.latency)
     if not form.is_table:
         made, table = query_runner.report_of(root, query, options, submitted)
         notes, counts = made.notes, made.counts
@@ -237,7 +191,7 @@ def _report(settings: Settings, query: Query, submitted: int | None, form: _Form
     _remark(counts, notes)
 
 
-def _print_table(table: Table, form: _Form) -> None:
+def _print_table(table: Table, form: ReportFlags) -> None:
     if form.as_csv:
         report_view.print_csv(table.headings, table.rows)
     elif form.is_for_people and table.rows:
@@ -257,7 +211,7 @@ def _remark(counts: CountRows, notes: list[str]) -> None:
         note(line)
 
 
-def _write_pictures(made: Report, table: Table, form: _Form) -> None:
+def _write_pictures(made: Report, table: Table, form: ReportFlags) -> None:
     if form.html:
         from pushlane.pipeline.reports.html import write_html
 
@@ -279,7 +233,7 @@ def _writing(path: Path) -> Iterator[None]:
     note(f"wrote {path}")
 
 
-def _rows(settings: Settings, query: Query, _submitted: int | None, form: _Form) -> None:
+def _rows(settings: Settings, query: Query, form: ReportFlags) -> None:
     from pushlane.pipeline.reports import query_runner
     from pushlane.pipeline.store import store_root
 

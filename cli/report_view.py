@@ -21,38 +21,54 @@ if TYPE_CHECKING:
 
 _MINUTE_MS = 60_000
 _STAGES = ("wait", "delivery", "total")
-_LATENCY_COLUMNS = (
-    Column("LEVEL"),
-    Column("DELIVERED AFTER"),
-    *(Column(name, number=True) for name in ("P50", "P90", "P95", "P99")),
+_LATENCY_COLUMNS: tuple[Column[Lateness], ...] = (
+    Column("LEVEL", lambda each: each.key[0]),
+    Column("DELIVERED AFTER", lambda each: each.stage),
+    Column("P50", lambda each: duration_text(each.quantiles_ms[0]), number=True),
+    Column("P90", lambda each: duration_text(each.quantiles_ms[1]), number=True),
+    Column("P95", lambda each: duration_text(each.quantiles_ms[2]), number=True),
+    Column("P99", lambda each: duration_text(each.quantiles_ms[3]), number=True),
 )
-_ROW_COLUMNS = {
-    "at": Column("AT"),
-    "push": Column("PUSH"),
-    "task_name": Column("TASK", elastic=True, from_width=100),
-    "level": Column("LEVEL", from_width=90),
-    "sink": Column("SINK", from_width=100),
-    "outcome": Column("OUTCOME"),
-    "reason": Column("REASON", elastic=True),
-    "attempt": Column("TRY", number=True, from_width=90),
-    "recipient": Column("RECIPIENT", elastic=True),
-    "wait_ms": Column("WAIT MS", number=True, from_width=120),
-    "delivery_ms": Column("DELIVERY MS", number=True, from_width=120),
-    "attributes": Column("ATTRIBUTES", elastic=True, from_width=140),
-}
+_ROW_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("AT", lambda row: _at(row)),
+    Column("PUSH", lambda row: f"{row['task_id']}-{row['seq']}"),
+    Column("TASK", lambda row: row["task_name"] or "", elastic=True, from_width=100),
+    Column("LEVEL", lambda row: row["level"] or "", from_width=90),
+    Column("SINK", lambda row: row["sink"] or "", from_width=100),
+    Column("OUTCOME", lambda row: row["outcome"] or ""),
+    Column("REASON", lambda row: row["reason"] or "", elastic=True),
+    Column("TRY", lambda row: str(row["attempt"] or ""), number=True, from_width=90),
+    Column("RECIPIENT", lambda row: row["recipient"] or "", elastic=True),
+    Column(
+        "WAIT MS",
+        lambda row: _between(row["eligible_at_ms"], row["dispatched_at_ms"]),
+        number=True,
+        from_width=120,
+    ),
+    Column(
+        "DELIVERY MS",
+        lambda row: _between(row["dispatched_at_ms"], row["responded_at_ms"]),
+        number=True,
+        from_width=120,
+    ),
+    Column(
+        "ATTRIBUTES", lambda row: _attributes_text(row["attributes"]), elastic=True, from_width=140
+    ),
+)
 
 
 def print_counts(table: Table) -> None:
-    """Print the table on a terminal."""
-    columns = [
-        Column(
-            heading.upper().replace("_", " ") if place >= table.labels else heading.upper(),
-            number=place >= table.labels,
-            elastic=place < table.labels,
-        )
-        for place, heading in enumerate(table.headings)
-    ]
-    print_table(columns, (_texts(table, row) for row in table.rows))
+    """Print the table on a terminal: labels, then numbers."""
+    columns = [_column(table, place) for place in range(len(table.headings))]
+    print_table(columns, table.rows)
+
+
+def _column(table: Table, place: int) -> Column[Sequence[Any]]:
+    heading = table.headings[place]
+    if place < table.labels:
+        return Column(heading.upper(), lambda row: str(row[place]) or "(none)", elastic=True)
+    shown = heading.upper().replace("_", " ")
+    return Column(shown, lambda row: _number(heading, row[place]), number=True)
 
 
 def print_csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -82,7 +98,8 @@ def print_summary(report: Report) -> None:
     print_fields([*steps, *others, ("recipients", f"about {report.recipients:,}")])
     typer.echo()
     if report.latency:
-        print_table(_LATENCY_COLUMNS, _latency_cells(report.latency))
+        stages = sorted(report.latency, key=lambda each: (each.key, _STAGES.index(each.stage)))
+        print_table(_LATENCY_COLUMNS, stages)
         typer.echo()
 
 
@@ -109,16 +126,7 @@ def as_json(report: Report, table: Table) -> dict[str, Any]:
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     """Print single receipts on a terminal."""
-    shown = [_shown(row) for row in rows]
-    cells = ([row[name] for name in _ROW_COLUMNS] for row in shown)
-    print_table(list(_ROW_COLUMNS.values()), cells)
-
-
-def _texts(table: Table, row: Sequence[Any]) -> list[str]:
-    return [
-        _number(table.headings[place], value) if place >= table.labels else str(value) or "(none)"
-        for place, value in enumerate(row)
-    ]
+    print_table(_ROW_COLUMNS, rows)
 
 
 def _number(heading: str, value: float | None) -> str:
@@ -131,11 +139,6 @@ def _number(heading: str, value: float | None) -> str:
 
 def _part(n: int, whole: int) -> str:
     return f" ({n / whole:.1%})" if whole else ""
-
-
-def _latency_cells(latency: Sequence[Lateness]) -> list[list[str]]:
-    ordered = sorted(latency, key=lambda each: (each.key, _STAGES.index(each.stage)))
-    return [[each.key[0], each.stage, *map(duration_text, each.quantiles_ms)] for each in ordered]
 
 
 def duration_text(ms: float) -> str:
@@ -159,17 +162,10 @@ def _latency_json(each: Lateness) -> dict[str, Any]:
     }
 
 
-def _shown(row: dict[str, Any]) -> dict[str, str]:
+def _at(row: dict[str, Any]) -> str:
     from pushlane.pipeline.reports.table import second_text
 
-    return {
-        **{name: str(value or "") for name, value in row.items()},
-        "at": second_text(row["at_ms"]),
-        "push": f"{row['task_id']}-{row['seq']}",
-        "wait_ms": _between(row["eligible_at_ms"], row["dispatched_at_ms"]),
-        "delivery_ms": _between(row["dispatched_at_ms"], row["responded_at_ms"]),
-        "attributes": _attributes_text(row["attributes"]),
-    }
+    return second_text(row["at_ms"])
 
 
 def _attributes_text(attributes: dict[str, str] | None) -> str:

@@ -6,7 +6,7 @@ command that needs it.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pushlane.cli import rules_run
-from pushlane.cli.backend_run import on_backend
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import confirm, note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group
 from pushlane.cli.parsing import parse_pairs, pushes_text
 from pushlane.cli.render import print_fields, print_json, print_table
+from pushlane.cli.rules_view import (
+    RULE_COLUMNS,
+    RUN_COLUMNS,
+    changed_text,
+    rule_fields,
+    rule_json,
+    run_json,
+)
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import UserError
 from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
-    from pushlane.pipeline.rules.rule import Rule
-    from pushlane.pipeline.rules.rule_store import RuleRecord
+    from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Its name.")]
 Target = Annotated[
@@ -102,17 +105,21 @@ class RuleFlags:
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Send to an audience by a schedule, each run once.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    about = "Send to an audience by a schedule, each run once."
+    add_group(
+        app,
+        "rules",
+        about,
+        add,
+        list_,
+        show,
+        history,
+        pause,
+        resume,
+        remove,
+        rules_run.run,
+        rules_run.serve,
     )
-    group.command("add")(with_flags(add))
-    group.command("list")(with_flags(list_))
-    for command in (show, history, pause, resume, remove):
-        group.command()(with_flags(command))
-    rules_run.register(group)
-    app.add_typer(group, name="rules")
 
 
 def add(
@@ -135,29 +142,28 @@ def add(
     built = build_rule({**base, **read_options(given)}, settings, now_ms())
     if check:
         rules_run.say_counts(settings, built, spark)
-    page = on_backend(settings, lambda backend: _save(backend, built, replace))
-    _tell(page, "saved", as_json)
+
+    async def save(store: RuleStore) -> RuleRecord:
+        await (store.replace(built) if replace else store.add(built))
+        return await store.record(built.name)
+
+    _tell(rules_run.in_store(settings, save), "saved", as_json)
 
 
 def list_(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the rules, with when each runs next and how its last run ended."""
-    with pipeline_extra():
-        from pushlane.cli.rules_view import RULE_COLUMNS, rule_json, rule_row
-        from pushlane.pipeline.rules.rule_store import RuleStore
-    pages = on_backend(flags.settings(), lambda backend: RuleStore(backend.documents).records())
+    pages = rules_run.in_store(flags.settings(), lambda store: store.records())
     if as_json:
         print_json([rule_json(page) for page in pages])
     elif pages:
-        print_table(RULE_COLUMNS, (rule_row(page) for page in pages))
+        print_table(RULE_COLUMNS, pages)
     else:
         note("no rules; save one with: pushlane rules add")
 
 
 def show(flags: Flags, rule: RuleName, as_json: JsonFlag = False) -> None:
     """Show a rule, without passwords, and when it runs next."""
-    with pipeline_extra():
-        from pushlane.cli.rules_view import rule_fields, rule_json
-    page = on_backend(flags.settings(), lambda backend: _page(backend, rule))
+    page = rules_run.in_store(flags.settings(), lambda store: store.record(rule))
     if as_json:
         print_json(rule_json(page))
     else:
@@ -171,80 +177,51 @@ def history(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what became of the runs, the latest last."""
-    with pipeline_extra():
-        from pushlane.cli.rules_view import RUN_COLUMNS, run_json, run_row
-        from pushlane.pipeline.rules.rule_store import RuleStore
 
-    async def load(backend: Backend) -> list[RuleRecord]:
-        return (
-            await RuleStore(backend.documents).records()
-            if rule is None
-            else [await _page(backend, rule)]
-        )
+    async def load(store: RuleStore) -> Sequence[RuleRecord]:
+        return await store.records() if rule is None else [await store.record(rule)]
 
-    pages = on_backend(flags.settings(), load)
-    runs = [(run.at_ms, page.rule.name, run) for page in pages for run in page.history.runs]
-    latest = sorted(runs, key=lambda one: one[:2])[-limit:]
+    pages = rules_run.in_store(flags.settings(), load)
+    runs = [(page.rule.name, run) for page in pages for run in page.history.runs]
+    latest = sorted(runs, key=lambda one: (one[1].at_ms, one[0]))[-limit:]
     if as_json:
-        print_json([run_json(name, run) for _, name, run in latest])
+        print_json([run_json(name, run) for name, run in latest])
     elif latest:
-        print_table(RUN_COLUMNS, (run_row(name, run) for _, name, run in latest))
+        print_table(RUN_COLUMNS, latest)
     else:
         note("no runs yet")
 
 
 def pause(flags: Flags, rule: RuleName) -> None:
     """Run a rule no more, but by hand. A run under way goes on to its end."""
-    page = on_backend(flags.settings(), lambda backend: _set_paused(backend, rule, True))
-    note(f"rule {page.rule.name} is paused; go on with: pushlane rules resume {page.rule.name}")
+    name = _set_paused(flags, rule, True).rule.name
+    note(f"rule {name} is paused; go on with: pushlane rules resume {name}")
 
 
 def resume(flags: Flags, rule: RuleName) -> None:
     """Let a paused rule run again. What came due meanwhile is not made up for."""
-    _tell(on_backend(flags.settings(), lambda backend: _set_paused(backend, rule, False)), "on")
+    _tell(_set_paused(flags, rule, False), "on")
 
 
-def remove(
-    flags: Flags,
-    rule: RuleName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
+def remove(flags: Flags, rule: RuleName, yes: YesFlag = False) -> None:
     """Take a rule away, with the history of its runs. Its tasks stay."""
     settings = flags.settings()
-    with pipeline_extra():
-        from pushlane.pipeline.rules.rule_store import RuleStore
-    page = on_backend(settings, lambda backend: _page(backend, rule))
+    page = rules_run.in_store(settings, lambda store: store.record(rule))
     if not yes:
         _confirm(page)
-    on_backend(settings, lambda backend: RuleStore(backend.documents).remove(rule))
+    rules_run.in_store(settings, lambda store: store.remove(rule))
     note(f"rule {rule} is removed")
 
 
-async def _page(backend: Backend, name: str) -> RuleRecord:
-    from pushlane.pipeline.rules.rule_store import RuleStore
+def _set_paused(flags: Flags, name: str, paused: bool) -> RuleRecord:
+    async def change(store: RuleStore) -> RuleRecord:
+        await store.change(name, lambda rule: rule.held(paused, now_ms()))
+        return await store.record(name)
 
-    return await RuleStore(backend.documents).record(name)
-
-
-async def _save(backend: Backend, rule: Rule, replace: bool) -> RuleRecord:
-    from pushlane.pipeline.rules.rule_store import RuleStore
-
-    store = RuleStore(backend.documents)
-    await (store.replace(rule) if replace else store.add(rule))
-    return await store.record(rule.name)
-
-
-async def _set_paused(backend: Backend, name: str, paused: bool) -> RuleRecord:
-    with pipeline_extra():
-        from pushlane.pipeline.rules.rule_store import RuleStore
-    store = RuleStore(backend.documents)
-    await store.change(name, lambda rule: rule.held(paused, now_ms()))
-    return await store.record(name)
+    return rules_run.in_store(flags.settings(), change)
 
 
 def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
-    from pushlane.cli.rules_view import changed_text, rule_json
-
     note(changed_text(page, verb))
     if as_json:
         print_json(rule_json(page))
@@ -252,12 +229,8 @@ def _tell(page: RuleRecord, verb: str, as_json: bool = False) -> None:
 
 def _confirm(page: RuleRecord) -> None:
     name = page.rule.name
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"removing rule {name} cannot be undone and there is no terminal to ask on; add --yes"
-        )
     under_way = sum(run.has_begun for run in page.history.open)
     left = " A run is under way: what it has put on its lane is still sent." if under_way else ""
     sent = pushes_text(sum(page.history.spent.values()))
-    if not typer.confirm(f"Remove rule {name} ({sent} in its last days)?{left}", err=True):
-        raise UserError(f"rule {name} is not removed")
+    question = f"Remove rule {name} ({sent} in its last days)?{left}"
+    confirm(f"removing rule {name}", question, f"rule {name} is not removed")

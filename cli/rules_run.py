@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
-from pushlane.cli.errors import note
-from pushlane.cli.extras import pipeline_extra
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.errors import note, pipeline_extra
+from pushlane.cli.flags import Flags, JsonFlag, LogFormat, on_backend
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json
+from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend, connect
@@ -26,15 +26,14 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 
 if TYPE_CHECKING:
+    from pushlane.pipeline.fanout.request import AudienceCounts
     from pushlane.pipeline.rules.expand import SparkExpander
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
     from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
+    from pushlane.pipeline.rules.rule_store import RuleStore
 
-
-def register(group: typer.Typer) -> None:
-    for command in (run, serve):
-        group.command()(with_flags(command))
+T = TypeVar("T")
 
 
 def run(
@@ -55,12 +54,14 @@ def run(
     """
     settings = flags.settings()
     logging.getLogger("pushlane.rules").setLevel(logging.CRITICAL)  # its end is told as an error
+    if dry_run:
+        page = in_store(settings, lambda store: store.record(rule))
+        counts = say_counts(settings, page.rule, spark)
+        if as_json:
+            print_json(counts)
+        return
     with SubmitBar() as bar:
-        expander = _expander(settings, spark, bar)
-        if dry_run:
-            _count(settings, expander, rule, as_json)
-            return
-        ended = asyncio.run(_run(settings, expander, rule, at))
+        ended = asyncio.run(_run(settings, _expander(settings, spark, bar), rule, at))
     _say(rule, ended, as_json)
 
 
@@ -70,9 +71,7 @@ def serve(
         bool, typer.Option("--once", help="Carry out what is due now, and end.")
     ] = False,
     spark: SparkFlags = DEFAULT_SPARK,
-    log_format: Annotated[
-        Literal["text", "json"] | None, typer.Option(help="How log lines look.")
-    ] = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Run the rules when they are due, one run at a time, until it is told to stop.
 
@@ -85,11 +84,16 @@ def serve(
     asyncio.run(_serve(settings, expander, once))
 
 
-def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> None:
-    """Say what a run of the rule would put on a lane now. Raises BadInput when it could not."""
+def say_counts(settings: Settings, rule: Rule, spark: SparkFlags) -> AudienceCounts:
+    """Say what a run of the rule would put on a lane now, and return it.
+
+    Raises:
+        BadInput: it could put nothing there.
+    """
     with SubmitBar() as bar:
         counts = asyncio.run(_expander(settings, spark, bar).count(rule))
     note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
+    return counts
 
 
 def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> SparkExpander:
@@ -101,14 +105,11 @@ def _expander(settings: Settings, spark: SparkFlags, bar: SubmitBar | None) -> S
     return SparkExpander(settings, spark.master or MASTER, spark.memory or MEMORY, options, bar)
 
 
-def _count(settings: Settings, expander: SparkExpander, name: str, as_json: bool) -> None:
-    from pushlane.pipeline.rules.rule_store import RuleStore
-
-    page = on_backend(settings, lambda backend: RuleStore(backend.documents).record(name))
-    counts = asyncio.run(expander.count(page.rule))
-    if as_json:
-        print_json(counts)
-    note(f"{counts.matched:,} rows match: {pushes_text(counts.total)}")
+def in_store(settings: Settings, work: Callable[[RuleStore], Awaitable[T]]) -> T:
+    """Open the store of rules, do the work on it, close it, and return the work's result."""
+    with pipeline_extra():
+        from pushlane.pipeline.rules.rule_store import RuleStore
+    return on_backend(settings, lambda backend: work(RuleStore(backend.documents)))
 
 
 async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) -> Run:
@@ -137,7 +138,6 @@ async def _run(settings: Settings, expander: SparkExpander, name: str, at: str) 
 
 
 def _say(rule: str, run: Run, as_json: bool) -> None:
-    from pushlane.cli.rules_view import run_json
     from pushlane.pipeline.rules.history import RunState
 
     if as_json:

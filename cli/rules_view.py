@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pushlane.cli.parsing import pushes_text
-from pushlane.cli.render import Column
-from pushlane.cli.times import time_text
-from pushlane.pipeline.rules.due_runs import next_due_ms
-from pushlane.pipeline.rules.history import Run, iso_utc, run_key
-from pushlane.pipeline.rules.rule_store import RuleRecord
+from pushlane.cli.render import Column, time_text
 
-RULE_COLUMNS = (
-    Column("NAME", elastic=True),
-    Column("CRON"),
-    Column("ZONE", from_width=90),
-    Column("NEXT RUN"),
-    Column("LAST RUN", from_width=110),
-    Column("STATE"),
+if TYPE_CHECKING:
+    from pushlane.pipeline.rules.history import Run
+    from pushlane.pipeline.rules.rule_store import RuleRecord
+
+RULE_COLUMNS: tuple[Column[RuleRecord], ...] = (
+    Column("NAME", lambda page: page.rule.name, elastic=True),
+    Column("CRON", lambda page: page.rule.cron),
+    Column("ZONE", lambda page: page.rule.zone, from_width=90),
+    Column("NEXT RUN", lambda page: time_text(_next_ms(page) or 0)),
+    Column("LAST RUN", lambda page: _last_text(page), from_width=110),
+    Column("STATE", lambda page: _state(page)),
 )
-RUN_COLUMNS = (
-    Column("RULE", elastic=True),
-    Column("DUE OR ASKED FOR"),
-    Column("STATE"),
-    Column("PUSHES", number=True),
-    Column("TASK", from_width=90),
-    Column("REASON", elastic=True),
+RUN_COLUMNS: tuple[Column[tuple[str, Run]], ...] = (
+    Column("RULE", lambda row: row[0], elastic=True),
+    Column("DUE OR ASKED FOR", lambda row: time_text(row[1].at_ms)),
+    Column("STATE", lambda row: _run_state(row[1])),
+    Column("PUSHES", lambda row: "-" if row[1].total is None else f"{row[1].total:,}", number=True),
+    Column("TASK", lambda row: row[1].task_id or "-", from_width=90),
+    Column("REASON", lambda row: row[1].reason, elastic=True),
 )
 _NEXT = 3
 
 
-def rule_row(page: RuleRecord) -> tuple[str, ...]:
-    rule, last = page.rule, _last(page)
-    return (
-        rule.name,
-        rule.cron,
-        rule.zone,
-        time_text(next_due_ms(rule, page.history) or 0),
-        time_text(last.at_ms if last else 0),
-        _state(page),
-    )
-
-
 def rule_json(page: RuleRecord) -> dict[str, Any]:
     last = _last(page)
-    next_ms = next_due_ms(page.rule, page.history)
+    next_ms = _next_ms(page)
     return {
         **page.rule.shown(),
         "next_at_ms": next_ms,
@@ -73,13 +61,9 @@ def rule_fields(page: RuleRecord, now_ms: int) -> list[tuple[str, str]]:
     return [*fields, *(("next run", time_text(at_ms)) for at_ms in _next(page))]
 
 
-def run_row(rule: str, run: Run) -> tuple[str, ...]:
-    state = run.state.value if run.times == 1 else f"{run.state} ({run.times:,} runs)"
-    total = "-" if run.total is None else f"{run.total:,}"
-    return (rule, time_text(run.at_ms), state, total, run.task_id or "-", run.reason)
-
-
 def run_json(rule: str, run: Run) -> dict[str, Any]:
+    from pushlane.pipeline.rules.history import iso_utc, run_key
+
     shown = run.model_dump(mode="json", exclude={"rule"})
     return {"rule": rule, "key": run_key(rule, run.at_ms), "at": iso_utc(run.at_ms), **shown}
 
@@ -87,6 +71,15 @@ def run_json(rule: str, run: Run) -> dict[str, Any]:
 def _last(page: RuleRecord) -> Run | None:
     ended = [run for run in page.history.runs if not run.state.is_open]
     return ended[-1] if ended else None
+
+
+def _last_text(page: RuleRecord) -> str:
+    last = _last(page)
+    return time_text(last.at_ms if last else 0)
+
+
+def _run_state(run: Run) -> str:
+    return run.state.value if run.times == 1 else f"{run.state} ({run.times:,} runs)"
 
 
 def _state(page: RuleRecord) -> str:
@@ -109,9 +102,15 @@ def _budget(page: RuleRecord, now_ms: int) -> str:
     return f"a run {run}, a day {pushes_text(rule.budget_day)} ({spent:,} used up today)"
 
 
+def _next_ms(page: RuleRecord) -> int | None:
+    from pushlane.pipeline.rules.due_runs import next_due_ms
+
+    return next_due_ms(page.rule, page.history)
+
+
 def _next(page: RuleRecord) -> list[int]:
     times: list[int] = []
-    at_ms = next_due_ms(page.rule, page.history)
+    at_ms = _next_ms(page)
     while at_ms is not None and len(times) < _NEXT:
         times.append(at_ms)
         at_ms = page.rule.schedule.first_after(at_ms)
@@ -120,6 +119,6 @@ def _next(page: RuleRecord) -> list[int]:
 
 def changed_text(page: RuleRecord, verb: str) -> str:
     """Return what a command on a rule has done, and when the rule runs next."""
-    next_ms = next_due_ms(page.rule, page.history)
+    next_ms = _next_ms(page)
     due = f"; it runs next at {time_text(next_ms)}" if next_ms else "; it is paused"
     return f"rule {page.rule.name} is {verb}{due}"

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks
@@ -23,12 +22,12 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, new_task_id
 from pushlane.lanes.urls import MASK, masked
 
-_COLUMNS = (
-    Column("SINK"),
-    Column("KIND"),
-    Column("SLOTS", number=True),
-    Column("SERVED BY", number=True),
-    Column("STATE", elastic=True),
+_COLUMNS: tuple[Column[dict[str, Any]], ...] = (
+    Column("SINK", lambda row: row["sink"]),
+    Column("KIND", lambda row: row["kind"]),
+    Column("SLOTS", lambda row: str(row["slots"]), number=True),
+    Column("SERVED BY", lambda row: str(row["served_by"]), number=True),
+    Column("STATE", lambda row: row["state"], elastic=True),
 )
 _SHOWN_AS_GIVEN = ("path", "function", "only_http2")
 
@@ -50,7 +49,7 @@ def list_sinks(flags: Flags, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(rows)
         return
-    print_table(_COLUMNS, ([str(value) for value in row.values()] for row in rows))
+    print_table(_COLUMNS, rows)
     for line in resting_text(processes):
         note(line)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.errors import pipeline_extra
 from pushlane.cli.parsing import parse_pairs
 
 if TYPE_CHECKING:

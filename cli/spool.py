@@ -10,19 +10,19 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.producers.outbox import inspect
 from pushlane.producers.outbox.inspect import Spooled, SpoolSent
 
-_COLUMNS = (
-    Column("TASK"),
-    Column("NAME", elastic=True),
-    Column("LEVEL"),
-    Column("WAITING", number=True),
-    Column("BYTES", number=True),
-    Column("SEALED"),
+_COLUMNS: tuple[Column[Spooled], ...] = (
+    Column("TASK", lambda one: one.task.id),
+    Column("NAME", lambda one: one.task.name, elastic=True),
+    Column("LEVEL", lambda one: one.task.level),
+    Column("WAITING", lambda one: f"{one.waiting:,}", number=True),
+    Column("BYTES", lambda one: f"{one.bytes:,}", number=True),
+    Column("SEALED", lambda one: "yes" if one.is_sealed else "no"),
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the spool.")]
@@ -32,14 +32,8 @@ SealFlag = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="Look into a spool of pushes, or send it.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    for command in (show, send):
-        group.command()(with_flags(command))
-    app.add_typer(group, name="spool")
+    about = "Look into a spool of pushes, or send it."
+    add_group(app, "spool", about, show, send)
 
 
 def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
@@ -48,7 +42,7 @@ def show(flags: Flags, folder: Folder, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json([_as_json(one) for one in found])
     else:
-        print_table(_COLUMNS, map(_as_row, found))
+        print_table(_COLUMNS, found)
 
 
 def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag = False) -> None:
@@ -63,12 +57,6 @@ def send(flags: Flags, folder: Folder, seal: SealFlag = False, as_json: JsonFlag
             typer.echo(one.task.id)
     if any(one.refused for one in sent):
         raise typer.Exit(1)
-
-
-def _as_row(one: Spooled) -> list[str]:
-    sealed = "yes" if one.is_sealed else "no"
-    task = one.task
-    return [task.id, task.name, task.level, f"{one.waiting:,}", f"{one.bytes:,}", sealed]
 
 
 def _as_json(one: Spooled) -> dict[str, Any]:

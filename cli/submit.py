@@ -9,15 +9,13 @@ from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.errors import INTERRUPTED, note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.progress import SubmitBar
-from pushlane.cli.render import print_json
+from pushlane.cli.render import print_json, time_text
 from pushlane.cli.task_options import TaskFlags
 from pushlane.cli.task_view import task_fields
-from pushlane.cli.times import time_text
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
@@ -45,7 +43,7 @@ SpoolDir = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_flags(submit))
+    add_commands(app, submit)
 
 
 def submit(

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pushlane.cli.completion import complete_delivery, complete_level
-from pushlane.cli.parsing import parse_dedupe, parse_delivery, parse_level, parse_on_unknown
-from pushlane.lanes.task import DeliveryMode
-from pushlane.producers.task_options import read_options
+from pushlane.cli.parsing import parse_level, parse_word
+from pushlane.lanes.task import DeliveryMode, OnUnknown
+from pushlane.producers.task_options import read_options, sink_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,22 @@ class TaskFlags:
     bad_rows: Annotated[
         Literal["stop", "skip"], typer.Option(help="What a row that cannot be used does.")
     ] = "stop"
+    sink: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,NAME]",
+            help="Where its pushes go; what cannot be delivered there goes to the next.",
+        ),
+    ] = ""
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address",
+            metavar="COLUMN|SINK=COLUMN",
+            help="Column of where a push goes, at this sink or at all; the recipient unless given "
+            "(repeatable).",
+        ),
+    ] = None
 
     def read(self, now_ms: int) -> dict[str, Any]:
         """Return the fields of TaskOptions that the flags stand for.
@@ -145,8 +161,15 @@ class TaskFlags:
             "level": parse_level(self.level),
             "data": tuple(self.data or ()),
             "attribute": tuple(self.attribute or ()),
-            "dedupe": parse_dedupe(self.dedupe) if self.dedupe else "",
-            "delivery": parse_delivery(self.delivery),
-            "on_unknown": parse_on_unknown(self.on_unknown) if self.on_unknown else None,
+            "sink": sink_names(self.sink),
+            "address": tuple(self.address or ()),
+            "dedupe": parse_word(self.dedupe, "dedupe", ["recipient"]) if self.dedupe else "",
+            "delivery": DeliveryMode(parse_word(self.delivery, "delivery", tuple(DeliveryMode))),
+            "on_unknown": self._on_unknown(),
         }
         return read_options({**vars(self), **read}, now_ms)
+
+    def _on_unknown(self) -> OnUnknown | None:
+        if not self.on_unknown:
+            return None
+        return OnUnknown(parse_word(self.on_unknown, "on-unknown", tuple(OnUnknown)))

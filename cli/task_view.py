@@ -8,31 +8,32 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.cli.parsing import SCHEDULED, shown_state
-from pushlane.cli.render import Column
-from pushlane.cli.times import age_text, time_text
+from pushlane.cli.render import Column, age_text, time_text
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.task import DeliveryMode, Progress, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
-COLUMNS = (
-    Column("TASK"),
-    Column("NAME", elastic=True),
-    Column("LEVEL"),
-    Column("QUOTA", number=True),
-    Column("STATE"),
-    Column("TOTAL", number=True),
-    Column("FINISHED", number=True),
-    Column("DELIVERED", number=True, from_width=100),
-    Column("DEAD", number=True),
-    Column("EXPIRED", number=True, from_width=120),
-    Column("DROPPED", number=True, from_width=120),
-    Column("%", number=True),
-    Column("AGE", number=True),
-    Column("REASON", elastic=True, from_width=100),
+COLUMNS: tuple[Column[TaskView], ...] = (
+    Column("TASK", lambda view: view.task.id),
+    Column("NAME", lambda view: view.task.name, elastic=True),
+    Column("LEVEL", lambda view: view.task.level),
+    Column("QUOTA", lambda view: "-" if view.task.pooled else str(view.task.quota), number=True),
+    Column("STATE", lambda view: view.state),
+    Column(
+        "TOTAL",
+        lambda view: "-" if view.task.total is None else f"{view.task.total:,}",
+        number=True,
+    ),
+    Column("FINISHED", lambda view: f"{view.progress.finished:,}", number=True),
+    Column("DELIVERED", lambda view: f"{view.progress.delivered:,}", number=True, from_width=100),
+    Column("DEAD", lambda view: f"{view.progress.dead:,}", number=True),
+    Column("EXPIRED", lambda view: f"{view.progress.expired:,}", number=True, from_width=120),
+    Column("DROPPED", lambda view: f"{view.progress.dropped:,}", number=True, from_width=120),
+    Column("%", lambda view: view.percent_text, number=True),
+    Column("AGE", lambda view: age_text(view.task.created_at_ms, view.at_ms), number=True),
+    Column("REASON", lambda view: view.reason or view.start_text, elastic=True, from_width=100),
 )
-
-
 _JUST_BEGUN_MS = 10_000
 _STALLED = "its submit stopped half-way: run it again with the same --key, or cancel the task"
 _UNFED = (
@@ -82,26 +83,6 @@ class TaskView(msgspec.Struct, frozen=True):
         shown = {"state": self.state, "finished": self.progress.finished, "percent": percent}
         return {**fields, **counts, **shown}
 
-    def as_row(self) -> list[str]:
-        """Return a cell for each of COLUMNS."""
-        task, progress = self.task, self.progress
-        return [
-            task.id,
-            task.name,
-            task.level,
-            "-" if task.pooled else str(task.quota),
-            self.state,
-            "-" if task.total is None else f"{task.total:,}",
-            f"{progress.finished:,}",
-            f"{progress.delivered:,}",
-            f"{progress.dead:,}",
-            f"{progress.expired:,}",
-            f"{progress.dropped:,}",
-            self._percent_text(),
-            age_text(task.created_at_ms, self.at_ms),
-            self.reason or self._start_text(),
-        ]
-
     def as_fields(self) -> list[tuple[str, str]]:
         """Return the names and values that `task show` prints, one pair a line."""
         task, progress = self.task, self.progress
@@ -116,7 +97,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("reason", self.reason or "-"),
             ("lane", task.lane),
             ("total", self._total_text()),
-            ("finished", f"{progress.finished:,} ({self._percent_text()} %)"),
+            ("finished", f"{progress.finished:,} ({self.percent_text} %)"),
             ("  delivered", f"{progress.delivered:,}"),
             ("  dead", f"{progress.dead:,}"),
             ("  expired", f"{progress.expired:,}"),
@@ -141,10 +122,12 @@ class TaskView(msgspec.Struct, frozen=True):
             return f"unknown (it was {self.task.state} before its submit was complete)"
         return "- (its producer goes on)" if self.task.is_fed else "- (still being submitted)"
 
-    def _start_text(self) -> str:
+    @property
+    def start_text(self) -> str:
         return f"starts {time_text(self.task.not_before_ms)}" if self.state == SCHEDULED else ""
 
-    def _percent_text(self) -> str:
+    @property
+    def percent_text(self) -> str:
         return "-" if self.percent is None else f"{int(self.percent)}"
 
 
@@ -161,9 +144,9 @@ def task_fields(task: Task) -> dict[str, Any]:
     return fields
 
 
-async def view_of(backend: Backend, task: Task) -> TaskView:
-    """Return the task with its progress."""
-    [view] = await views_of(backend, [task])
+async def view_of(backend: Backend, task_id: str) -> TaskView:
+    """Return a task with its progress. Raises UnknownTask."""
+    [view] = await views_of(backend, [await backend.registry.get(task_id)])
     return view
 
 

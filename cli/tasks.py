@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import typer
 
-from pushlane.cli.backend_run import on_backend
 from pushlane.cli.completion import complete_level, complete_state, complete_task
-from pushlane.cli.errors import note
-from pushlane.cli.flags import Flags, JsonFlag, with_flags
-from pushlane.cli.parsing import SCHEDULED, parse_level, parse_state, pushes_text, shown_state
+from pushlane.cli.errors import confirm, note
+from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands, add_group, on_backend
+from pushlane.cli.parsing import (
+    SCHEDULED,
+    STATES,
+    parse_level,
+    parse_word,
+    pushes_text,
+    shown_state,
+)
 from pushlane.cli.processes import resting_text, slow_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.task import ACTIVE_STATES, Level, State, Task, Weights
@@ -57,19 +63,10 @@ _ONE_UP = {Level.LOW: Level.MEDIUM, Level.MEDIUM: Level.HIGH, Level.HIGH: Level.
 
 
 def register(app: typer.Typer) -> None:
-    one = typer.Typer(help="Look at one task.", no_args_is_help=True, rich_markup_mode=None)
-    one.callback()(_task)
-    one.command("show")(with_flags(show))
-    app.command()(with_flags(tasks))
-    app.add_typer(one, name="task")
-    for command in (pause, resume, cancel, promote, demote):
-        app.command()(with_flags(command))
-    app.command(context_settings=_NEGATIVES)(with_flags(quota))
-    app.command(context_settings=_NEGATIVES)(with_flags(levels))
-
-
-def _task() -> None:
-    """Look at one task."""
+    add_commands(app, tasks)
+    add_group(app, "task", "Look at one task.", show)
+    add_commands(app, pause, resume, cancel, promote, demote)
+    add_commands(app, quota, levels, context_settings=_NEGATIVES)
 
 
 def tasks(
@@ -88,7 +85,7 @@ def tasks(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks that are not finished, oldest first."""
-    words = [parse_state(word) for word in state or []]
+    words = [parse_word(word, "state", STATES) for word in state or []]
     query = TaskQuery(
         _states(words, show_all), find, app, None if level is None else parse_level(level)
     )
@@ -103,7 +100,7 @@ def tasks(
     if as_json:
         print_json([view.as_json() for view in views])
     elif views:
-        print_table(COLUMNS, (view.as_row() for view in views))
+        print_table(COLUMNS, views)
     else:
         is_chosen = state or find or app or level
         note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
@@ -117,7 +114,7 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     """Show all there is to know about a task."""
 
     async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
-        return await _view(backend, task), await backend.presence.list()
+        return await view_of(backend, task), await backend.presence.list()
 
     view, processes = on_backend(flags.settings(), load)
     if as_json:
@@ -179,15 +176,11 @@ def resume(flags: Flags, task: TaskId) -> None:
     note(f"task {changed.id} is {shown_state(changed, now_ms())}")
 
 
-def cancel(
-    flags: Flags,
-    task: TaskId,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
+def cancel(flags: Flags, task: TaskId, yes: YesFlag = False) -> None:
     """End a task; what it has not sent is never sent."""
     settings = flags.settings()
 
-    view = on_backend(settings, lambda backend: _view(backend, task))
+    view = on_backend(settings, lambda backend: view_of(backend, task))
     task_transitions.cancel(view.task)  # refuse before anybody is asked
     if view.task.state is State.CANCELLED:
         note(f"task {view.task.id} is cancelled already")
@@ -213,14 +206,7 @@ def promote(
     ] = None,
 ) -> None:
     """Move a task to another level, on a lane of its own; its backlog follows."""
-    level = None if to is None else parse_level(to)
-
-    async def apply(backend: Backend) -> Task:
-        target = level or _ONE_UP[(await backend.registry.get(task)).level]
-        return await backend.promote(task, target)
-
-    changed = on_backend(flags.settings(), apply)
-    note(f"task {changed.id} is {changed.level}")
+    _move(flags, task, to, _ONE_UP, lambda backend, level: backend.promote(task, level))
 
 
 def demote(
@@ -236,11 +222,26 @@ def demote(
     ] = None,
 ) -> None:
     """Move a task to a lower level; it keeps its lane, and its backlog follows."""
+    _move(
+        flags,
+        task,
+        to,
+        _ONE_DOWN,
+        lambda backend, level: backend.registry.change(task, task_transitions.demote(level)),
+    )
+
+
+def _move(
+    flags: Flags,
+    task: str,
+    to: str | None,
+    nearest: Mapping[Level, Level],
+    move: Callable[[Backend, Level], Awaitable[Task]],
+) -> None:
     level = None if to is None else parse_level(to)
 
     async def apply(backend: Backend) -> Task:
-        target = level or _ONE_DOWN[(await backend.registry.get(task)).level]
-        return await backend.registry.change(task, task_transitions.demote(target))
+        return await move(backend, level or nearest[(await backend.registry.get(task)).level])
 
     changed = on_backend(flags.settings(), apply)
     note(f"task {changed.id} is {changed.level}")
@@ -268,10 +269,6 @@ def _states(words: list[str], show_all: bool) -> tuple[State, ...]:
     return () if show_all else ACTIVE_STATES
 
 
-async def _view(backend: Backend, task_id: str) -> TaskView:
-    return await view_of(backend, await backend.registry.get(task_id))
-
-
 def _change(flags: Flags, task_id: str, edit: task_transitions.Edit) -> Task:
     return on_backend(flags.settings(), lambda backend: backend.registry.change(task_id, edit))
 
@@ -287,15 +284,9 @@ def _shares(weights: Weights) -> dict[Level, dict[str, float]]:
 
 def _confirm_cancel(view: TaskView) -> None:
     task = view.task
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"cancelling task {task.id} cannot be undone and there is no terminal to ask on; "
-            "add --yes"
-        )
     name = f" {task.name!r}" if task.name else ""
     question = f"Cancel task {task.id}{name}? {_unsent(view).capitalize()} will not go out."
-    if not typer.confirm(question, err=True):
-        raise UserError(f"task {task.id} is not cancelled")
+    confirm(f"cancelling task {task.id}", question, f"task {task.id} is not cancelled")
 
 
 def _unsent(view: TaskView) -> str:

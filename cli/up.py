@@ -44,7 +44,11 @@ def up(
             prefer=_preferred(docker, local),
             ports=stack.Ports(broker_port, admin_port, redis_port),
         )
-        variables = _variables(urls)
+        variables = {
+            "PUSHLANE_BROKER": urls.broker,
+            "PUSHLANE_ADMIN_URL": urls.admin,
+            "PUSHLANE_REDIS_URL": urls.redis,
+        }
         if as_json:
             print_json(variables)
         else:
@@ -69,11 +73,3 @@ def _preferred(docker: bool, local: bool) -> stack.Prefer:
     if docker and local:
         raise BadInput("--docker and --local exclude each other; give one of them")
     return "docker" if docker else "local" if local else "auto"
-
-
-def _variables(urls: stack.StackUrls) -> dict[str, str]:
-    return {
-        "PUSHLANE_BROKER": urls.broker,
-        "PUSHLANE_ADMIN_URL": urls.admin,
-        "PUSHLANE_REDIS_URL": urls.redis,
-    }

@@ -22,7 +22,7 @@ from pushlane.cli.errors import INTERRUPTED
 log = logging.getLogger("pushlane.workers")
 
 
-@dataclass(frozen=True)
+@dataclass
 class WorkerPool:
     """The number of workers, and what each is started with.
 
@@ -57,36 +57,26 @@ class WorkerPool:
         paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
-
-def run_workers(pool: WorkerPool) -> int:
-    """Run until all workers have ended; return the exit code of the whole."""
-    return asyncio.run(_Parent(pool).run())
-
-
-class _Parent:
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
+    def __post_init__(self) -> None:
         self._workers: list[Process] = []
         self._stopping = False
         self._interrupted = False
 
     async def run(self) -> int:
+        """Run until all workers have ended; return the exit code of the whole."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._stop)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        for index in range(self._pool.count):
+        for index in range(self.count):
             self._workers.append(await self._start(index))
-        ends = [asyncio.create_task(self._watch(i)) for i in range(self._pool.count)]
+        ends = [asyncio.create_task(self._watch(i)) for i in range(self.count)]
         codes = await asyncio.gather(*ends)
         return next((code for code in codes if code), 0)
 
     async def _start(self, index: int) -> Process:
         """Start a worker in a session of its own, so that a Ctrl-C reaches only the parent."""
         worker = await asyncio.create_subprocess_exec(
-            *self._pool.command(index),
-            env=self._pool.environment(),
-            stdin=PIPE,
-            start_new_session=True,
+            *self.command(index), env=self.environment(), stdin=PIPE, start_new_session=True
         )
         log.info("worker %d is pid %d", index, worker.pid, extra={"action": "worker_started"})
         if self._stopping:
@@ -97,7 +87,7 @@ class _Parent:
         """Wait for a worker's end; return its exit code, 0 when its end was due."""
         worker = self._workers[index]
         code = await worker.wait()
-        if code == 0 and (self._stopping or self._pool.drain):
+        if code == 0 and (self._stopping or self.drain):
             return 0
         if self._stopping and code == -signal.SIGTERM:  # told before it had begun
             return 0

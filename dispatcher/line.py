@@ -40,7 +40,7 @@ from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, bac
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
-from pushlane.dispatcher.stats import Gauges, Stats
+from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
@@ -252,9 +252,9 @@ class Line:
         for lane, times, since_s in slow:
             yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
 
-    def gauges(self, backlog: Callable[[str], dict[Level, int]]) -> Gauges:
+    def metrics(self, backlog: Callable[[str], dict[Level, int]]) -> LineMetrics:
         """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""
-        return Gauges(
+        gauges = Gauges(
             in_flight=lambda: self.pool.in_flight,
             unsettled=lambda: self.settler.unsettled,
             receipts_waiting=lambda: self.receipts.waiting,
@@ -266,3 +266,4 @@ class Line:
             backlog=lambda: backlog(self.name),
             weights=self.scheduler.weights,
         )
+        return LineMetrics(self.stats, gauges, self.title)

@@ -86,9 +86,7 @@ class Dispatcher:
             if listener is not None:
                 shared.tasks.add_listener(listener)
         if registry is not None:
-            for line in self._lines:
-                gauges = line.gauges(self._backlog)
-                registry.register(StatsCollector(line.stats, gauges, line.title))
+            registry.register(StatsCollector([line.metrics(self._backlog) for line in self._lines]))
 
     @property
     def stats(self) -> Stats:

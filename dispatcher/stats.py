@@ -121,7 +121,20 @@ class Gauges:
 
 
 class StatsCollector(Collector):
-    """Shows `Stats` and `Gauges` to a Prometheus registry."""
+    """Shows what the lines of a process count to a Prometheus registry, each under its sink."""
+
+    def __init__(self, lines: Sequence[LineMetrics]) -> None:
+        self._lines = lines
+
+    def collect(self) -> Iterable[Metric]:
+        for of_lines in zip(*(line.collect() for line in self._lines), strict=True):
+            family = of_lines[0]
+            family.samples = [sample for one in of_lines for sample in one.samples]
+            yield family
+
+
+class LineMetrics:
+    """The metrics of one line: `Stats` and `Gauges`, each sample with the label `sink`."""
 
     def __init__(self, stats: Stats, gauges: Gauges, sink: str) -> None:
         self._stats = stats
@@ -129,6 +142,15 @@ class StatsCollector(Collector):
         self._sink = sink
 
     def collect(self) -> Iterable[Metric]:
+        """Yield each family, the same ones in the same order for every line."""
+        for family in self._families():
+            family.samples = [
+                sample._replace(labels={**sample.labels, "sink": self._sink})
+                for sample in family.samples
+            ]
+            yield family
+
+    def _families(self) -> Iterable[Metric]:
         yield from self._counters()
         yield from self._ledger_counters()
         yield from self._histograms()
@@ -141,10 +163,10 @@ class StatsCollector(Collector):
         for level, count in stats.picked.items():
             picked.add_metric([level], count)
         outcomes = CounterMetricFamily(
-            "pushlane_outcomes", "What became of pushes", labels=["level", "outcome", "sink"]
+            "pushlane_outcomes", "What became of pushes", labels=["level", "outcome"]
         )
         for (level, kind), count in stats.outcomes.items():
-            outcomes.add_metric([level, kind, self._sink], count)
+            outcomes.add_metric([level, kind], count)
         forwarded = CounterMetricFamily("pushlane_forwarded", "Pushes moved to a lane of their own")
         forwarded.add_metric([], stats.forwarded)
         malformed = CounterMetricFamily("pushlane_malformed", "Messages on lanes that were no push")
@@ -193,11 +215,9 @@ class StatsCollector(Collector):
         for level, buckets in self._stats.waited.items():
             waited.add_metric([level], buckets.cumulative(), buckets.sum_s)
         delivery = HistogramMetricFamily(
-            "pushlane_delivery_seconds", "One call of the sink", labels=["sink"]
+            "pushlane_delivery_seconds", "One call of the sink", labels=[]
         )
-        delivery.add_metric(
-            [self._sink], self._stats.delivery.cumulative(), self._stats.delivery.sum_s
-        )
+        delivery.add_metric([], self._stats.delivery.cumulative(), self._stats.delivery.sum_s)
         receipts = HistogramMetricFamily(
             "pushlane_receipts_append_seconds", "One append to the log of receipts", labels=[]
         )
@@ -232,26 +252,26 @@ class StatsCollector(Collector):
 
     def _sink_metrics(self) -> Iterable[Metric]:
         state = GaugeMetricFamily(
-            "pushlane_sink_state", "1 for how the sink's breaker stands", labels=["sink", "state"]
+            "pushlane_sink_state", "1 for how the sink's breaker stands", labels=["state"]
         )
         since = GaugeMetricFamily(
             "pushlane_sink_state_since_seconds",
             "Unix time since when the sink rests or gets fewer pushes than there are, else 0",
-            labels=["sink"],
+            labels=[],
         )
         resting = [one for one in self._gauges.resting() if one.scope is Scope.SINK]
         now = resting[0].state if resting else BreakerState.CLOSED
         for each in BreakerState:
-            state.add_metric([self._sink, each], each is now)
-        since.add_metric([self._sink], resting[0].since_ms / 1000 if resting else 0)
+            state.add_metric([each], each is now)
+        since.add_metric([], resting[0].since_ms / 1000 if resting else 0)
         yield state
         yield since
         for name, text, count in (
             ("pushlane_sink_probes", "Pushes that tried a resting sink", self._stats.probes),
             ("pushlane_spared", "Failures that cost no attempt", self._stats.spared),
         ):
-            family = CounterMetricFamily(name, text, labels=["sink"])
-            family.add_metric([self._sink], count)
+            family = CounterMetricFamily(name, text, labels=[])
+            family.add_metric([], count)
             yield family
 
     def _shares(self) -> dict[Level, float]:

@@ -64,12 +64,14 @@ class Backend:
     async def add(self, task: Task, settings: Settings) -> Task:
         """Keep a new task, as `Registry.add` does, with the size of its bundles.
 
-        A low task gets the pool lane with the smallest backlog; of several that are about as short,
-        the one with the fewest tasks. The pool has as many lanes as the settings say, unless
-        another size was set for all. Of a large pool only some lanes are looked at.
+        A low task gets the pool lane of its first sink with the smallest backlog; of several that
+        are about as short, the one with the fewest tasks. The pool has as many lanes as the
+        settings say, unless another size was set for all. Of a large pool only some lanes are
+        looked at.
         """
         if task.pooled:
-            lanes = pool_lanes(await pool_size(self.documents, settings.pool_lanes))
+            count = await pool_size(self.documents, settings.pool_lanes)
+            lanes = pool_lanes(count, task.chain[0])
             start = spread_over(task.id, len(lanes))
             lane = await self._emptiest(task.id, [*lanes[start:], *lanes[:start]][:_LOOKED_AT])
             task = replace(task, lane=lane, first_lane=lane)

@@ -56,10 +56,6 @@ def parse_quiet(text: str) -> QuietHours:
     return QuietHours(start_s, end_s)
 
 
-def is_quiet(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> bool:
-    return hours.holds(_wall_s(at_ms // 1000, zone)[0])
-
-
 def quiet_until_ms(hours: QuietHours, zone: ZoneInfo, at_ms: int) -> int:
     """Return the first time from `at_ms` on that is not quiet: `at_ms` itself when it is not.
 

@@ -6,51 +6,66 @@ What a dispatcher could not read is refused here, before it takes a seq.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from msgspec.structs import replace
+from typing import Any, NamedTuple
 
 from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
+from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.addresses import given_addresses
 from pushlane.producers.labels import checked
 from pushlane.producers.outbox.buffer import Encode
 
 
-def encoder(
-    task_id: str,
-    recipient: str,
-    title: str,
-    body: str,
-    data: Mapping[str, Any] | None,
-    expires_at_ms: int,
-    attributes: Mapping[str, str] | None,
-    trace_id: str,
-) -> Encode:
+class Content(NamedTuple):
+    """The fields of a push as an application gives them; an expiry of 0 ms means never."""
+
+    recipient: str
+    title: str
+    body: str
+    data: Mapping[str, Any] | None
+    expires_at_ms: int
+    attributes: Mapping[str, str] | None = None
+    trace_id: str = ""
+    address: str | Mapping[str, Any] | None = None
+
+
+def encoder(task: Task, content: Content) -> Encode:
     """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
 
     An expiry of 0 ms means never.
 
     Raises:
-        BadInput: there is no recipient, data that is no mapping, or labels out of bounds.
+        BadInput: there is no recipient, data that is no mapping, labels out of bounds, or an
+            address for no sink of the task.
     """
-    if not isinstance(recipient, str) or not recipient.strip():
+    if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
-    if not isinstance(data, Mapping | None):
-        raise BadInput(f"the data of a push is a {type(data).__name__}, not a mapping")
-    push = Push(
-        task_id,
-        1,
-        recipient.strip(),
-        title,
-        body,
-        dict(data) if data is not None else None,
-        expires_at_ms,
-        now_ms(),
-        attributes=checked(attributes, trace_id),
-        trace_id=trace_id,
-    )
-    return lambda seq: _encoded(replace(push, seq=seq))
+    if not isinstance(content.data, Mapping | None):
+        raise BadInput(f"the data of a push is a {type(content.data).__name__}, not a mapping")
+    recipient, submitted_at_ms = content.recipient.strip(), now_ms()
+    data = dict(content.data) if content.data is not None else None
+    attributes = checked(content.attributes, content.trace_id)
+    addresses = given_addresses(content.address, task.chain)
+
+    def encode_push(seq: int) -> bytes:
+        return _encoded(
+            Push(
+                task.id,
+                seq,
+                recipient,
+                content.title,
+                content.body,
+                data,
+                content.expires_at_ms,
+                submitted_at_ms,
+                attributes=attributes,
+                trace_id=content.trace_id,
+                addresses=addresses,
+            )
+        )
+
+    return encode_push
 
 
 def _encoded(push: Push) -> bytes:

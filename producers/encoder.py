@@ -14,9 +14,10 @@ from pushlane.lanes.errors import BadInput, OversizedPush
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
+from pushlane.producers.addresses import address_columns, read_addresses
 from pushlane.producers.labels import Labels, read_labels
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
-from pushlane.producers.rows import BadRow, RowSource, Wanted
+from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.template import Template, text_of
 
@@ -46,7 +47,8 @@ class Encoder:
         fields = (options.recipient, *in_templates, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
         trace_id = (options.trace_id,) if options.trace_id else ()
-        extra = dict.fromkeys((*options.data, *options.attributes, *trace_id))
+        addresses = address_columns(options).values()
+        extra = dict.fromkeys((*options.data, *options.attributes, *trace_id, *addresses))
         optional = tuple(field for field in extra if field not in required)
         self.wanted = Wanted(required, optional)
         self._require(source)
@@ -56,16 +58,15 @@ class Encoder:
         names, options = self.wanted.names, self._options
         title, body, collapse = (template.compile(names) for template in self._templates)
         times_of, labels_of = read_times(options, names), read_labels(options, names)
-        data_of = _data_picker(names, options.data)
+        data_of, addresses_of = _data_picker(names, options.data), read_addresses(options, names)
         key_of = _key_picker(names, options.ordered_by)
         last, no_recipient = Predecessors(), _no_recipient(options.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
-            recipient = values[0]
-            if recipient.__class__ is not str:
-                recipient = _recipient_text(recipient)
-            if not (recipient := recipient.strip()):
+            value = values[0]
+            recipient = value.strip() if value.__class__ is str else _recipient_text(value)
+            if not recipient:
                 return no_recipient
             if isinstance(times := times_of(values) if times_of else _NO_TIMES, BadRow):
                 return times
@@ -75,24 +76,26 @@ class Encoder:
             attributes, trace_id = labels
             try:
                 key = key_of(values)
-                packed = encode(
-                    Push(
-                        task_id,
-                        seq,
-                        recipient,
-                        title(values),
-                        body(values),
-                        data_of(values),
-                        own_expiry_ms or expires_at_ms,
-                        submitted_at_ms,
-                        after_seq=last.of(key) if key else 0,
-                        collapse=collapse(values),
-                        not_before_ms=not_before_ms,
-                        zone=zone,
-                        attributes=attributes,
-                        trace_id=trace_id,
-                    )
+                push = Push(
+                    task_id,
+                    seq,
+                    recipient,
+                    title(values),
+                    body(values),
+                    data_of(values),
+                    own_expiry_ms or expires_at_ms,
+                    submitted_at_ms,
+                    after_seq=last.of(key) if key else 0,
+                    collapse=collapse(values),
+                    not_before_ms=not_before_ms,
+                    zone=zone,
+                    attributes=attributes,
+                    trace_id=trace_id,
+                    addresses=addresses_of(values),
                 )
+                packed = encode(push)
+            except Unusable as unusable:
+                return unusable.row
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
@@ -118,6 +121,7 @@ class Encoder:
             "collapse template": self._collapse.fields,
             "data": self._options.data,
             "attribute": self._options.attributes,
+            "address": address_columns(self._options).values(),
             "trace id": (self._options.trace_id,) if self._options.trace_id else (),
             "key of the order": (self._options.ordered_by,) if self._options.ordered_by else (),
             **{role: (column,) for role, column in time_columns(self._options).items()},

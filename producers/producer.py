@@ -19,7 +19,7 @@ from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
-from pushlane.producers.content import encoder
+from pushlane.producers.content import Content, encoder
 from pushlane.producers.outbox.background import OutboxThread
 from pushlane.producers.outbox.buffer import Encode
 from pushlane.producers.outbox.folder import SpoolFolder
@@ -27,17 +27,18 @@ from pushlane.producers.outbox.options import ProducerOptions
 from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
 from pushlane.producers.outbox.store import BatchStore, Header, MemoryStore
 from pushlane.producers.task_builder import new_task
-from pushlane.producers.task_options import TaskOptions
+from pushlane.producers.task_options import TaskOptions, sink_names
 
 
 class Producer:
     """Sends pushes in a task of its own, while it is entered: `with Producer("orders") as it:`.
 
-    `async with` is the same for an event loop, with `apush` and `aflush`. Without a spool the task
-    is sealed at the end. With one, a folder for this producer alone, pushes outlive the process,
-    and the next producer of that folder goes on with the same task, until `close(seal=True)`;
-    other options than before begin a new one. Settings are those of `PUSHLANE_*` and
-    `pushlane.toml` unless given. Make it after a fork, not before.
+    `async with` is the same for an event loop, with `apush` and `aflush`. `sink` names where pushes
+    go, like `fcm,sms`: what cannot be delivered at the first goes to the next. Without a spool the
+    task is sealed at the end. With one, a folder for this producer alone, pushes outlive the
+    process, and the next producer of that folder goes on with the same task, until
+    `close(seal=True)`; other options than before begin a new one. Settings are those of
+    `PUSHLANE_*` and `pushlane.toml` unless given. Make it after a fork, not before.
 
     Raises:
         BadInput: an option that cannot be.
@@ -52,6 +53,7 @@ class Producer:
         quota: int = 1,
         delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE,
         on_unknown: OnUnknown | None = None,
+        sink: str | tuple[str, ...] = (),
         spool: str | Path | None = None,
         options: ProducerOptions | None = None,
         settings: Settings | None = None,
@@ -67,6 +69,7 @@ class Producer:
             quota=quota,
             delivery=delivery,
             on_unknown=on_unknown,
+            sink=sink_names(sink) if isinstance(sink, str) else tuple(sink),
         )
         self._new_task()  # refuses a bad option at once
         self._folder: SpoolFolder | None = None
@@ -101,22 +104,24 @@ class Producer:
         expires_at_ms: int = 0,
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
+        address: str | Mapping[str, Any] | None = None,
     ) -> str:
         """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
         most.
 
         Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never. Attributes (at
         most 16, of 256 characters) and trace id are not for the recipient, but for reports.
+        `address` is where it goes if that is not its recipient: a text, or one by sink.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
             BadInput: no recipient, data that cannot travel, or over the size limit.
             PushlaneError: the producer is not open, or has failed; says why.
         """
-        encode = encoder(
-            self.task_id, recipient, title, body, data, expires_at_ms, attributes, trace_id
+        content = Content(
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address
         )
-        return self._put(encode, self._options.max_block_s)
+        return self._put(encoder(self._task, content), self._options.max_block_s)
 
     async def apush(
         self,
@@ -128,11 +133,13 @@ class Producer:
         expires_at_ms: int = 0,
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
+        address: str | Mapping[str, Any] | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
-        encode = encoder(
-            self.task_id, recipient, title, body, data, expires_at_ms, attributes, trace_id
+        content = Content(
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address
         )
+        encode = encoder(self._task, content)
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)
@@ -196,9 +203,7 @@ class Producer:
     @property
     def task_id(self) -> str:
         """The id of the task that its pushes go to."""
-        if self._store is None:
-            raise PushlaneError(_NOT_OPEN)
-        return self._store.header.task.id
+        return self._task.id
 
     def __enter__(self) -> Producer:
         return self.open()
@@ -211,6 +216,12 @@ class Producer:
 
     async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
+
+    @property
+    def _task(self) -> Task:
+        if self._store is None:
+            raise PushlaneError(_NOT_OPEN)
+        return self._store.header.task
 
     @property
     def _running(self) -> OutboxThread:
@@ -268,5 +279,7 @@ def _level(word: Level | str) -> Level:
 
 
 def _options_of(header: Header) -> tuple[object, ...]:
-    task, batch = header.task, header.batch
-    return (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, batch)
+    """Return all that a spool's task has to have in common with ours, to go on with it."""
+    task = header.task
+    same = (task.name, task.level, task.app, task.quota, task.delivery, task.on_unknown, task.sinks)
+    return (*same, header.batch)

@@ -200,6 +200,7 @@ def heir(old: Task, **changes: Any) -> Task:
         "not_before_ms": 0,
         "is_fed": False,
         "has_later": False,
+        "reached": (),
         "created_at_ms": now_ms(),
         "finished_at_ms": 0,
         "stalled_at_ms": 0,

@@ -20,6 +20,14 @@ class BadRow(msgspec.Struct, frozen=True):
     error: type[BadInput] = BadInput
 
 
+class Unusable(Exception):
+    """Says while a row is encoded that it cannot be used, and why."""
+
+    def __init__(self, row: BadRow) -> None:
+        super().__init__(row.reason)
+        self.row = row
+
+
 Row = tuple[int, "Sequence[Any] | BadRow"]
 
 

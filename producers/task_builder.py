@@ -12,6 +12,8 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.validate import validate
 
+_NAMED_SINKS = 2  # the format of tasks that older processes, which know one sink, must not take
+
 
 def new_task(options: TaskOptions, settings: Settings) -> Task:
     """Return a task as the options ask for it; nothing of it is stored yet.
@@ -44,6 +46,8 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         zone=options.zone,
         created_at_ms=now,
         expires_at_ms=options.expires_at_ms,
+        sinks=options.sinks,
+        format=_NAMED_SINKS if options.sinks else 1,
     )
 
 
@@ -55,7 +59,9 @@ def _first_lane(options: TaskOptions, task_id: str, settings: Settings) -> str:
     """
     waits = options.not_before_ms or options.not_before_column or options.quiet
     is_pooled = options.level is Level.LOW and not waits and not options.retention_s
-    return pool_lane(task_id, settings.pool_lanes) if is_pooled else own_lane(task_id)
+    if not is_pooled:
+        return own_lane(task_id)
+    return pool_lane(task_id, settings.pool_lanes, options.chain[0])
 
 
 def describe(options: TaskOptions, settings: Settings) -> bytes:
@@ -64,6 +70,8 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
     Start and expiry are left out: `in 2 hours` is another time at each call, and the first counts.
     """
     labels = [options.attributes, options.trace_id]  # without any, as it was before there were any
+    later = {"sink": options.sinks, "address": options.address}
+    given = {name: value for name, value in later.items() if value}
     return msgspec.json.encode(
         [
             options.level,
@@ -88,5 +96,6 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
             settings.batch,
             settings.pool_lanes if options.level is Level.LOW else 0,
             *(labels if any(labels) else ()),
+            *([given] if given else ()),
         ]
     )

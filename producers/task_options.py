@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, get_type_hints
 
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
 from pushlane.producers.times import parse_expiry, parse_retention, parse_start
 
@@ -34,6 +35,9 @@ class TaskOptions:
     `delivery` is what is promised of each push (docs/guarantees.md), and `on_unknown` what becomes
     of a `once` push of which nobody can tell whether it arrived: it is sent again unless given.
     `bad_rows` says whether a row that cannot be used stops the submit or is skipped.
+
+    `sink` names where pushes go: to the first, and what cannot be delivered there to the next.
+    `address` names columns of where they go there: `COLUMN`, or `SINK=COLUMN` for one sink.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -63,6 +67,24 @@ class TaskOptions:
     delivery: DeliveryMode = DeliveryMode.AT_LEAST_ONCE
     on_unknown: OnUnknown | None = None
     bad_rows: Literal["stop", "skip"] = "stop"
+    sink: tuple[str, ...] = ()
+    address: tuple[str, ...] = ()
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks as its task keeps them: none when it goes to the sink `default` alone."""
+        return () if self.sink == (DEFAULT_SINK,) else self.sink
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The sinks in the order in which its pushes try them."""
+        return self.sinks or (DEFAULT_SINK,)
+
+
+LATER = ("sink", "address")
+"""The options that came after keys of fan-outs were first hashed: unless given they do not count,
+so that a fan-out which an older version has begun is known by its key.
+"""
 
 
 _WRITTEN_AS: dict[str, dict[str, tuple[Any, Any]]] = {
@@ -82,6 +104,11 @@ def written_options() -> dict[str, tuple[Any, Any]]:
         default = ... if field.default is MISSING else field.default
         written |= _WRITTEN_AS.get(field.name, {field.name: (kinds[field.name], default)})
     return written
+
+
+def sink_names(text: str) -> tuple[str, ...]:
+    """Return the sinks in a text like `fcm,sms`."""
+    return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
 def read_options(written: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

@@ -5,19 +5,23 @@ The times here are those of a whole task; those of single rows are read in `row_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import SINK_NAME
 from pushlane.lanes.quiet import parse_quiet
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, OnUnknown
 from pushlane.lanes.zones import find_zone
+from pushlane.producers.addresses import address_columns
 from pushlane.producers.labels import check_names
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.times import LAST_MS
 
 _LONGEST_LABEL = 200
+_MOST_SINKS = 8
 LONGEST_RETENTION_S = 366 * 86_400
 
 
@@ -34,6 +38,8 @@ def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: in
         raise BadInput("app is empty; name who sends, or leave it out")
     _validate_quota(options)
     check_names(options.attributes)
+    _validate_sinks(options.sink)
+    address_columns(options)
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     _validate_times(options, now_ms)
@@ -61,6 +67,22 @@ def _validate_quota(options: TaskOptions) -> None:
             f"quota {options.quota} cannot be given to a low task: it shares a pool lane, which "
             "has no quota of its own; submit it as medium or high, or promote it later"
         )
+
+
+def _validate_sinks(sinks: Sequence[str]) -> None:
+    if isinstance(sinks, str):
+        raise BadInput(f"sink is a text; give the names of sinks, like ({sinks.split(',')[0]!r},)")
+    for name in sinks:
+        if not SINK_NAME.fullmatch(name):
+            shown = name.partition(":")[0][:40]  # of an URL nothing more: it may hold a token
+            raise BadInput(
+                f"sink {shown!r} is no name of one: it has up to 32 lower-case letters, digits, - "
+                "and _, and begins with a letter; the settings say what a sink is"
+            )
+        if sinks.count(name) > 1:
+            raise BadInput(f"sink {name!r} is a fallback that comes back to itself; name it once")
+    if len(sinks) > _MOST_SINKS:
+        raise BadInput(f"{len(sinks)} sinks; a task may have {_MOST_SINKS}: leave some out")
 
 
 def _validate_retention(options: TaskOptions, settings: Settings) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import NODEFAULT
-from msgspec.inspect import FloatType, IntType, LiteralType, UnionType, type_info
+from msgspec.inspect import DictType, FloatType, IntType, LiteralType, UnionType, type_info
 from msgspec.structs import FieldInfo, fields
 from prometheus_client.core import Metric
 
-from pushlane.dispatcher.stats import Gauges, Stats, StatsCollector
+from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
 from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
@@ -61,6 +61,7 @@ Shown by `REGISTRY.register(producer.collector())` ([producers.md](producers.md#
 {producer}"""
 
 _DEFAULTS = {
+    "sinks": "none",
     "data_dir": "`pushlane` in `$XDG_DATA_HOME`, else in `~/.local/share`",
 }
 _UNBOUNDED = ("sink", "producer", "le")
@@ -120,6 +121,8 @@ def _values(kind: Any) -> str:
             return ", ".join(f"`{word}`" for word in words)
         case IntType() | FloatType():
             return _range(info.gt, info.ge, info.le)
+    if isinstance(info, DictType):
+        return "tables"
     return "path" if getattr(info, "cls", None) is Path else "text"
 
 
@@ -135,7 +138,7 @@ def _range(over: float | None, least: float | None, most: float | None) -> str:
 def metrics_page() -> str:
     """The page of all metrics, in the order in which the collectors show them."""
     return _METRICS.format(
-        dispatcher=_table(StatsCollector(Stats(), _idle_gauges(), "webhook").collect()),
+        dispatcher=_table(LineMetrics(Stats(), _idle_gauges(), "webhook").collect()),
         producer=_table(ProducerCollector("orders", _idle_producer).collect()),
     )
 

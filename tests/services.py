@@ -19,10 +19,9 @@ import msgspec
 import pytest
 
 from pushlane.cli.stack import Ports, default_cache_dir, docker, health
-from pushlane.cli.stack.broker_conf import ENVIRONMENT, container_command
 from pushlane.cli.stack.free_ports import settle
 from pushlane.cli.stack.local import LocalWay
-from pushlane.cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE
+from pushlane.cli.stack.values import ENVIRONMENT, HOST, PULSAR_IMAGE, REDIS_IMAGE
 from pushlane.lanes.errors import Unreachable, UserError
 from pushlane.lanes.file_lock import alone
 from pushlane.lanes.settings import Settings
@@ -150,7 +149,7 @@ def _from_env(*names: str) -> Started:
 def _pulsar_container() -> Started:
     host = _container_host(PULSAR_IMAGE)
     ports = settle(FREE)
-    command = container_command(ports, advertise=host)
+    command = docker.pulsar_command(ports, advertise=host)
     published = [ports.broker, ports.admin]
     container = _run_container(PULSAR_IMAGE, command, ENVIRONMENT, published)
     admin = f"http://{host}:{ports.admin}"

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import tempfile
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.live import Live
 
 from pushlane.cli.errors import errors_told
+from pushlane.cli.flags import DebugFlag, JsonFlag
+from pushlane.cli.render import print_json
 from pushlane.lanes.errors import BadInput
+
+if TYPE_CHECKING:
+    from pushlane.cli.demo.scenario import Played
 
 
 def register(app: typer.Typer) -> None:
@@ -21,10 +28,8 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("out"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    as_json: JsonFlag = False,
+    debug: DebugFlag = False,
 ) -> None:
     """Show the main job: a late urgent task among large ones, and a quota changed on the way."""
     with errors_told(debug):
@@ -35,20 +40,36 @@ def _run(out: Path, as_json: bool) -> None:
     if importlib.util.find_spec("uvicorn") is None:
         raise BadInput("the demo's webhook receiver needs uvicorn: pip install 'pushlane[demo]'")
     from pushlane.cli.demo.plot import draw
-    from pushlane.cli.demo.report import report
-    from pushlane.cli.demo.scenario import play
-    from pushlane.cli.demo.screen import Screen, print_report
+    from pushlane.cli.demo.report import print_report, report
 
-    notes = Console(stderr=True)
-    screen = Screen(notes)
-    with tempfile.TemporaryDirectory(prefix="pushlane-demo-") as folder, screen:
-        played = asyncio.run(play(Path(folder), screen.say, screen.show))
+    played = _played()
     out.mkdir(parents=True, exist_ok=True)
     plot = out / "demo.png"
     result = report(played, str(plot) if draw(played, plot) else None)
     if as_json:
-        Console(soft_wrap=True).print_json(data=result.as_dict())
+        print_json(result)
     else:
         print_report(Console(), result)
-    if result.lost:
+    if result["lost"]:
         raise typer.Exit(1)
+
+
+def _played() -> Played:
+    """Play the demo, with notes line by line and under them, on a terminal only, a live view."""
+    from pushlane.cli.demo.scenario import play
+    from pushlane.cli.demo.screen import view
+
+    console = Console(stderr=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="pushlane-demo-") as folder,
+        Live(console=console, auto_refresh=False, transient=True) as live,
+    ):
+
+        def say(note: str) -> None:
+            console.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {note}")
+
+        def show(played: Played, phase: str) -> None:
+            if console.is_terminal:
+                live.update(view(played, phase), refresh=True)
+
+        return asyncio.run(play(Path(folder), say, show))

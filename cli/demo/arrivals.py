@@ -19,34 +19,28 @@ class ArrivalLine(NamedTuple):
     at_s: float
 
 
-class _ArrivalLog(msgspec.Struct):
-    task: str
-    seq: int
-    level: str
-    at_ms: float
-
-
 class Follower:
     """Reads a growing log; only whole lines count."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._offset = 0
-        self._decode = msgspec.json.Decoder(_ArrivalLog).decode
         self.arrivals: list[ArrivalLine] = []
         self.counts: Counter[str] = Counter()
 
     def read(self) -> Sequence[ArrivalLine]:
         """Return the arrivals since the last call."""
-        if not self._path.exists():
+        if not self.path.exists():
             return []
-        with self._path.open("rb") as log:
+        with self.path.open("rb") as log:
             log.seek(self._offset)
             data = log.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        lines = map(self._decode, whole.splitlines())
-        new = [ArrivalLine(line.task, line.seq, line.level, line.at_ms / 1000) for line in lines]
+        new = [
+            ArrivalLine(line["task"], line["seq"], line["level"], line["at_ms"] / 1000)
+            for line in msgspec.json.Decoder().decode_lines(whole)
+        ]
         self.arrivals += new
         self.counts.update(arrival.task for arrival in new)
         return new

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,26 +39,15 @@ LATE_TASK = Campaign(
 
 
 def write_all(folder: Path) -> None:
-    for campaign in (*BACKLOG, LATE_TASK):
-        write = _write_parquet if campaign.suffix == ".parquet" else _write_csv
-        write(campaign.path(folder), campaign)
-
-
-def _rows(campaign: Campaign) -> tuple[list[str], list[str]]:
-    numbers = range(1, campaign.pushes + 1)
-    return [f"device-{n}" for n in numbers], [f"user {n}" for n in numbers]
-
-
-def _write_csv(path: Path, campaign: Campaign) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["recipient", "name"])
-        writer.writerows(zip(*_rows(campaign), strict=True))
-
-
-def _write_parquet(path: Path, campaign: Campaign) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    from pyarrow.csv import write_csv
+    from pyarrow.parquet import write_table
 
-    recipients, names = _rows(campaign)
-    pq.write_table(pa.table({"recipient": recipients, "name": names}), path)
+    for campaign in (*BACKLOG, LATE_TASK):
+        numbers = range(1, campaign.pushes + 1)
+        columns = {
+            "recipient": [f"device-{n}" for n in numbers],
+            "name": [f"user {n}" for n in numbers],
+        }
+        write = write_table if campaign.suffix == ".parquet" else write_csv
+        write(pa.table(columns), campaign.path(folder))

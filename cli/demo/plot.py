@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ from pushlane.cli.demo.arrivals import ArrivalLine
 from pushlane.cli.demo.files import BACKLOG, LATE_TASK
 from pushlane.cli.demo.report import entitled
 from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
-from pushlane.lanes.task import Level
 
 _BIN_S = 0.25
-_COLOURS = {Level.HIGH: "#c0392b", Level.MEDIUM: "#2471a3", Level.LOW: "#7f8c8d"}
+_COLOURS = {"high": "#c0392b", "medium": "#2471a3", "low": "#7f8c8d"}
 
 
 def draw(played: Played, path: Path) -> bool:
@@ -24,12 +23,10 @@ def draw(played: Played, path: Path) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    assert played.webhook is not None
-    arrivals = [a for a in played.webhook.arrivals if a.at_s <= played.stopped_at]
     figure = Figure(figsize=(9, 7), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True)
-    _draw_levels(top, played, arrivals)
-    _draw_tasks(bottom, played, arrivals)
+    _draw_levels(top, played)
+    _draw_tasks(bottom, played)
     for axes in (top, bottom):
         _mark(axes, played)
     figure.savefig(path, dpi=120)
@@ -37,35 +34,33 @@ def draw(played: Played, path: Path) -> bool:
 
 
 def _bins(
-    played: Played, arrivals: Sequence[ArrivalLine], key: Callable[[ArrivalLine], str]
-) -> list[Counter[str]]:
-    count = int((played.stopped_at - played.started_at) / _BIN_S)
-    bins: list[Counter[str]] = [Counter() for _ in range(count)]
-    for arrival in arrivals:
+    played: Played, key: Callable[[ArrivalLine], str]
+) -> tuple[list[float], list[Counter[str]]]:
+    """Return the middles of the bins, in seconds from the start, and how much arrived in each."""
+    bins: list[Counter[str]] = [
+        Counter() for _ in range(int((played.stopped_at - played.started_at) / _BIN_S))
+    ]
+    for arrival in played.webhook.arrivals:
         place = int((arrival.at_s - played.started_at) / _BIN_S)
-        if place < count:
+        if place < len(bins):
             bins[place][key(arrival)] += 1
-    return bins
+    return [(place + 0.5) * _BIN_S for place in range(len(bins))], bins
 
 
-def _draw_levels(axes: Any, played: Played, arrivals: Sequence[ArrivalLine]) -> None:
-    bins = _bins(played, arrivals, lambda arrival: arrival.level)
-    times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
-    for level in Level:
+def _draw_levels(axes: Any, played: Played) -> None:
+    times, bins = _bins(played, lambda arrival: arrival.level)
+    for level, due in entitled().items():
         shares = [100 * b[level] / b.total() if b else math.nan for b in bins]
-        axes.plot(times, shares, color=_COLOURS[level], label=level.value)
-        axes.axhline(
-            100 * entitled()[level.value], color=_COLOURS[level], linestyle=":", linewidth=1
-        )
+        axes.plot(times, shares, color=_COLOURS[level], label=level)
+        axes.axhline(100 * due, color=_COLOURS[level], linestyle=":", linewidth=1)
     axes.set(
         ylabel="share of the sink, %", ylim=(0, 80), title="Levels: measured and entitled (dotted)"
     )
     axes.legend(loc="upper right", ncols=3)
 
 
-def _draw_tasks(axes: Any, played: Played, arrivals: Sequence[ArrivalLine]) -> None:
-    bins = _bins(played, arrivals, lambda arrival: arrival.task)
-    times = [(place + 0.5) * _BIN_S for place in range(len(bins))]
+def _draw_tasks(axes: Any, played: Played) -> None:
+    times, bins = _bins(played, lambda arrival: arrival.task)
     for campaign in (*BACKLOG, LATE_TASK):
         task_id = played.tasks[campaign.name].id
         rates = [b[task_id] / _BIN_S for b in bins]

@@ -1,14 +1,14 @@
 """A webhook receiver for the demo and the benchmarks: its log is the evidence of what arrived.
 
 Answers 204 after a fixed time, so that slots and that time make the sink's rate. It logs task, seq,
-attempt and level of each push as it arrives, and never the recipient. With `--honour` it answers an
+attempt and level of each push as it arrives, and never the recipient. With `honour` it answers an
 Idempotency-Key that comes again, and does not log it.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -89,9 +89,8 @@ async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:
 @contextmanager
 def running(log: Path, delay_ms: float, *, honour: bool = False, refuse: int = 0) -> Iterator[str]:
     """Run a receiver in a process of its own; give the URL to post to."""
-    command = [sys.executable, "-m", "pushlane.cli.demo.receiver", str(log), str(delay_ms)]
-    command += ["--refuse", str(refuse)]
-    command += ["--honour"] if honour else []
+    options = {"delay_s": delay_ms / 1000, "honour": honour, "refuse": refuse}
+    command = [sys.executable, "-m", "pushlane.cli.demo.receiver", str(log), json.dumps(options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -107,17 +106,10 @@ def running(log: Path, delay_ms: float, *, honour: bool = False, refuse: int = 0
 def main() -> None:
     import uvicorn
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("log", type=Path)
-    parser.add_argument("delay_ms", type=float)
-    parser.add_argument("--honour", action="store_true")
-    parser.add_argument("--refuse", type=int, default=0)
-    options = parser.parse_args()
+    log, options = sys.argv[1:]
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     config = uvicorn.Config(
-        Receiver(
-            options.log, options.delay_ms / 1000, honour=options.honour, refuse=options.refuse
-        ),
+        Receiver(Path(log), **json.loads(options)),
         lifespan="off",
         access_log=False,
         log_level="warning",

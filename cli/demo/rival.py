@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pushlane.cli.demo.files import BACKLOG, LATE_TASK, Campaign
+from pushlane.cli.demo.files import Campaign
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.push import Push, encode
@@ -36,17 +36,6 @@ class Queues:
             await self.backend.broker.publish(lane, bodies)
         await self.backend.registry.change(task_id, task_transitions.seal(campaign.pushes))
         return task_id
-
-    async def add_late(self) -> str:
-        return await self.add(LATE_TASK)
-
-
-async def write_queues(backend: Backend) -> Queues:
-    """Write the demo's backlog, a queue a level."""
-    queues = Queues(backend)
-    for campaign in BACKLOG:
-        await queues.add(campaign)
-    return queues
 
 
 def _push(campaign: Campaign, task_id: str, seq: int) -> Push:

@@ -2,21 +2,188 @@
 
 Listens on 127.0.0.1 only, without passwords, with the broker settings that pushlane needs. Never
 touches a service that it did not start itself.
+
+One `up` or `down` at a time for each run folder. Either both services answer when `up` returns, or
+nothing of it is left running.
 """
 
 from __future__ import annotations
 
-from pushlane.cli.stack.control import default_cache_dir, down, status, temporary, up
-from pushlane.cli.stack.values import Ports, Prefer, StackStatus, StackUrls
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from pushlane.cli.stack import docker, free_ports, health
+from pushlane.cli.stack.docker import DockerWay
+from pushlane.cli.stack.local import LocalWay
+from pushlane.cli.stack.values import OnStep, Ports, Prefer, StackUrls
+from pushlane.lanes.errors import UserError
+from pushlane.lanes.file_lock import alone
 
 __all__ = [
     "Ports",
     "Prefer",
-    "StackStatus",
     "StackUrls",
     "default_cache_dir",
     "down",
+    "is_healthy",
     "status",
     "temporary",
     "up",
 ]
+
+START_DEADLINE_S = 120.0
+Way = LocalWay | DockerWay
+
+
+class StackState(msgspec.Struct, frozen=True):
+    """What is kept in the run folder while a stack is up."""
+
+    way: str
+    ports: Ports
+
+
+def default_cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "pushlane"
+
+
+def up(
+    cache_dir: Path,
+    on_step: OnStep,
+    *,
+    prefer: Prefer = "auto",
+    ports: Ports | None = None,
+    deadline_s: float = START_DEADLINE_S,
+) -> StackUrls:
+    """Start both services and wait until they answer. A stack that is up already stays as it is.
+
+    `ports` counts for a stack that is not up yet. `on_step` is told what is being done.
+
+    Raises:
+        UserError: something is missing or a port is taken; says what.
+        Unreachable: a service does not come up; shows the end of its log.
+    """
+    with _alone(cache_dir, on_step):
+        known = status(cache_dir)
+        if known and is_healthy(cache_dir):
+            on_step(f"already up ({known.way})")
+            return known.ports.urls
+        if known:
+            on_step("stopping what is left of an earlier stack")
+        _stop(cache_dir, delete_data=False)
+        way = _choose(_ways(cache_dir), prefer, on_step)
+        settled = free_ports.settle(ports or Ports())
+        try:
+            _state_file(cache_dir).write_bytes(msgspec.json.encode(StackState(way.name, settled)))
+            way.start(settled, on_step)
+            _wait(way, settled.urls, on_step, deadline_s)
+        except BaseException:  # Ctrl-C too
+            _stop(cache_dir, delete_data=False)
+            raise
+        return settled.urls
+
+
+@contextmanager
+def temporary(run_dir: Path, on_step: OnStep) -> Iterator[StackUrls]:
+    """A stack of local processes on free ports, gone with its data in the end.
+
+    Raises:
+        UserError: something is missing; says what.
+        Unreachable: a service does not come up; shows the end of its log.
+    """
+    cache_dir = default_cache_dir()
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    way = LocalWay(run_dir, cache_dir)
+    settled = free_ports.settle(Ports(broker=0, admin=0, redis=0))
+    try:
+        way.start(settled, on_step)
+        _wait(way, settled.urls, on_step, START_DEADLINE_S)
+        yield settled.urls
+    finally:
+        way.stop(delete_data=True)
+
+
+def down(cache_dir: Path, on_step: OnStep = lambda step: None, *, delete_data: bool) -> None:
+    """Stop what `up` started. With `delete_data`, its messages and tasks go too."""
+    with _alone(cache_dir, on_step):
+        _stop(cache_dir, delete_data=delete_data)
+
+
+def status(cache_dir: Path) -> StackState | None:
+    """The stack that is meant to be up, None when there is none."""
+    try:
+        return msgspec.json.decode(_state_file(cache_dir).read_bytes(), type=StackState)
+    except (FileNotFoundError, msgspec.DecodeError):  # none, or an `up` was killed while writing it
+        return None
+
+
+def is_healthy(cache_dir: Path) -> bool:
+    """Whether a stack is up and both of its services answer."""
+    known = status(cache_dir)
+    if known is None:
+        return False
+    way = _ways(cache_dir)[known.way]
+    checks = _checks(known.ports.urls)
+    return all(way.is_running(service) and answers() for service, answers in checks.items())
+
+
+def _run_dir(cache_dir: Path) -> Path:
+    return cache_dir / "run"
+
+
+def _state_file(cache_dir: Path) -> Path:
+    return _run_dir(cache_dir) / "stack.json"
+
+
+def _ways(cache_dir: Path) -> dict[str, Way]:
+    run_dir = _run_dir(cache_dir)
+    return {"local": LocalWay(run_dir, cache_dir), "docker": DockerWay(run_dir)}
+
+
+def _alone(cache_dir: Path, on_step: OnStep) -> AbstractContextManager[None]:
+    return alone(
+        _run_dir(cache_dir) / "lock", lambda: on_step("waiting for another up or down to finish")
+    )
+
+
+def _choose(ways: dict[str, Way], prefer: Prefer, on_step: OnStep) -> Way:
+    if prefer == "local":
+        return ways["local"]
+    reason = docker.unusable_reason(on_step)
+    if not reason:
+        return ways["docker"]
+    if prefer == "docker":
+        raise UserError(f"Docker cannot be used: {reason}; repair that, or choose `local`")
+    on_step(f"without Docker: {reason}")
+    return ways["local"]
+
+
+def _checks(urls: StackUrls) -> dict[str, Callable[[], bool]]:
+    return {
+        "redis": partial(health.redis_answers, urls.redis),
+        "pulsar": partial(health.pulsar_answers, urls.admin),
+    }
+
+
+def _wait(way: Way, urls: StackUrls, on_step: OnStep, deadline_s: float) -> None:
+    for service, answers in _checks(urls).items():
+        on_step(f"waiting for {service} to answer")
+        health.wait_until(
+            answers,
+            what=service,
+            deadline_s=deadline_s,
+            is_running=partial(way.is_running, service),
+            log_tail=partial(way.log_tail, service),
+        )
+
+
+def _stop(cache_dir: Path, *, delete_data: bool) -> None:
+    """Whatever was started, in whichever way; also what an `up` that was killed left behind."""
+    for way in _ways(cache_dir).values():
+        way.stop(delete_data=delete_data)
+    _state_file(cache_dir).unlink(missing_ok=True)

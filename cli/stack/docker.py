@@ -1,4 +1,4 @@
-"""Runs Pulsar and Redis in containers, with `docker compose` when the plugin is there.
+"""Runs Pulsar and Redis in containers.
 
 Containers and volumes carry a name of their own for each run folder. Only those are ever removed.
 """
@@ -6,34 +6,26 @@ Containers and volumes carry a name of their own for each run folder. Only those
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pushlane.cli.stack import broker_conf
-from pushlane.cli.stack.values import HOST, PULSAR_IMAGE, REDIS_IMAGE, OnStep, Ports
+from pushlane.cli.stack.values import (
+    ENVIRONMENT,
+    HOST,
+    PULSAR_IMAGE,
+    REDIS_IMAGE,
+    OnStep,
+    Ports,
+    conf_lines,
+)
 from pushlane.lanes.errors import Unreachable
 
 ASK_TIMEOUT_S = 15.0
 STOP_PATIENCE_S = 20
 TAIL_LINES = 15
-DATA_PATH = "/data"  # of Redis
-SERVICES = ("pulsar", "redis")
-
-
-@dataclass(frozen=True)
-class Container:
-    """One service, as both `docker run` and a compose file can say it."""
-
-    image: str
-    command: list[str]
-    ports: list[int]
-    data_path: str
-    env: dict[str, str]
+_DATA_PATHS = {"pulsar": "/pulsar/data", "redis": "/data"}
 
 
 def unusable_reason(on_step: OnStep, images: Sequence[str] = (PULSAR_IMAGE, REDIS_IMAGE)) -> str:
@@ -56,44 +48,35 @@ def _has_image(image: str, on_step: OnStep) -> bool:
 
 
 class DockerWay:
-    """See `cli.stack.values.Way`."""
+    """The stack in containers; see `cli.stack`."""
 
     name = "docker"
 
     def __init__(self, run_dir: Path) -> None:
-        self._file = run_dir / "compose.json"
+        # Its name is from versions that used compose: a stack of theirs is found and stopped too.
+        self._mark = run_dir / "compose.json"
         run_id = hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:8]
         self._project = f"pushlane-{run_id}"
 
     def start(self, ports: Ports, on_step: OnStep) -> None:
         on_step("starting Pulsar and Redis in Docker (Pulsar without fsync of its journal)")
-        containers = _containers(ports)
-        self._file.write_text(json.dumps(self._compose_file(containers), indent=2))
-        if _has_compose():
-            _docker(*self._compose(), "up", "--detach")
-            return
-        for service, container in containers.items():
-            _docker(*self._run_words(service, container))
+        self._mark.touch()
+        pulsar = [PULSAR_IMAGE, *pulsar_command(ports)]
+        self._run("pulsar", pulsar, [ports.broker, ports.admin], ENVIRONMENT)
+        redis = [REDIS_IMAGE, *redis_command(ports.redis, data_path=_DATA_PATHS["redis"])]
+        self._run("redis", redis, [ports.redis], {})
 
     def stop(self, *, delete_data: bool) -> None:
-        if not self._file.exists():  # never started here
+        if not self._mark.exists():  # never started here
             return
-        if _has_compose():
-            volumes = ["--volumes"] if delete_data else []
-            _docker(*self._compose(), "down", "--timeout", str(STOP_PATIENCE_S), *volumes)
-        else:
-            self._remove(delete_data=delete_data)
-        if delete_data:
-            self._file.unlink()
-
-    def _remove(self, *, delete_data: bool) -> None:
-        for service in SERVICES:
-            name = self._name(service)
+        for name in map(self._name, _DATA_PATHS):
             if _succeeds("container", "inspect", name, timeout_s=ASK_TIMEOUT_S):
                 _docker("stop", "--time", str(STOP_PATIENCE_S), name)
                 _docker("rm", "--force", name)
             if delete_data and _succeeds("volume", "inspect", name, timeout_s=ASK_TIMEOUT_S):
                 _docker("volume", "rm", name)
+        if delete_data:
+            self._mark.unlink()
 
     def is_running(self, service: str) -> bool:
         shown = _run("container", "inspect", "-f", "{{.State.Running}}", self._name(service))
@@ -106,63 +89,32 @@ class DockerWay:
     def _name(self, service: str) -> str:
         return f"{self._project}-{service}"
 
-    def _compose(self) -> list[str]:
-        return ["compose", "--file", str(self._file), "--project-name", self._project]
-
-    def _compose_file(self, containers: dict[str, Container]) -> dict[str, Any]:
-        """JSON is YAML too. `$` is doubled, as compose would fill it in."""
-        services = {
-            service: {
-                "image": container.image,
-                "container_name": self._name(service),
-                "command": [word.replace("$", "$$") for word in container.command],
-                "environment": container.env,
-                "ports": [f"{HOST}:{port}:{port}" for port in container.ports],
-                "volumes": [f"{service}:{container.data_path}"],
-            }
-            for service, container in containers.items()
-        }
-        volumes = {service: {"name": self._name(service)} for service in containers}
-        return {"services": services, "volumes": volumes}
-
-    def _run_words(self, service: str, container: Container) -> list[str]:
+    def _run(
+        self, service: str, image: Sequence[str], ports: Sequence[int], env: Mapping[str, str]
+    ) -> None:
         name = self._name(service)
-        return [
+        _docker(
             *("run", "--detach", "--name", name),
-            *("--volume", f"{name}:{container.data_path}"),
-            *(word for port in container.ports for word in ("-p", f"{HOST}:{port}:{port}")),
-            *(word for pair in container.env.items() for word in ("-e", "=".join(pair))),
-            container.image,
-            *container.command,
-        ]
+            *("--volume", f"{name}:{_DATA_PATHS[service]}"),
+            *(word for port in ports for word in ("-p", f"{HOST}:{port}:{port}")),
+            *(word for pair in env.items() for word in ("-e", "=".join(pair))),
+            *image,
+        )
+
+
+def pulsar_command(ports: Ports, *, advertise: str = HOST) -> list[str]:
+    """What the Pulsar image runs: its own settings with ours at the end."""
+    lines = conf_lines(ports, bind="0.0.0.0", advertise=advertise)  # noqa: S104 - in the container
+    script = (
+        f"printf '%s' '{lines}' >> conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
+    )
+    return ["bash", "-c", script]
 
 
 def redis_command(port: int, *, data_path: str) -> list[str]:
     """Inside the container it listens everywhere; outside only on what Docker publishes."""
     listen = ["--bind", "0.0.0.0", "--protected-mode", "no", "--port", str(port)]  # noqa: S104
     return ["redis-server", *listen, "--appendonly", "yes", "--dir", data_path]
-
-
-def _containers(ports: Ports) -> dict[str, Container]:
-    pulsar = Container(
-        image=PULSAR_IMAGE,
-        command=broker_conf.container_command(ports),
-        ports=[ports.broker, ports.admin],
-        data_path="/pulsar/data",
-        env=broker_conf.ENVIRONMENT,
-    )
-    redis = Container(
-        image=REDIS_IMAGE,
-        command=redis_command(ports.redis, data_path=DATA_PATH),
-        ports=[ports.redis],
-        data_path=DATA_PATH,
-        env={},
-    )
-    return {"pulsar": pulsar, "redis": redis}
-
-
-def _has_compose() -> bool:
-    return _succeeds("compose", "version", timeout_s=ASK_TIMEOUT_S)
 
 
 def _run(*words: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:

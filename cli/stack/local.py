@@ -6,18 +6,17 @@ Settings and data are its own, in the run folder; the distribution is only read.
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from pushlane.cli.stack import broker_conf, tools
+from pushlane.cli.stack import tools
 from pushlane.cli.stack.free_ports import free_port
 from pushlane.cli.stack.processes import Processes
-from pushlane.cli.stack.values import HOST, OnStep, Ports
+from pushlane.cli.stack.values import ENVIRONMENT, HOST, OnStep, Ports, conf_lines
 
 
-class LocalWay:
-    """See `cli.stack.values.Way`.
+class LocalWay(Processes):
+    """The stack as processes; see `cli.stack`.
 
     Services listen at `bind` and give `HOST` as the broker's address: another one is for whoever
     puts a proxy between. `broker_settings` are lines for standalone.conf.
@@ -33,11 +32,10 @@ class LocalWay:
         bind: str = HOST,
         broker_settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._run_dir = run_dir
+        super().__init__(run_dir)
         self._cache_dir = cache_dir
         self._bind = bind
         self._broker_settings = broker_settings or {}
-        self._processes = Processes(run_dir)
 
     def start(self, ports: Ports, on_step: OnStep) -> None:
         self.start_redis(ports, on_step)
@@ -55,7 +53,7 @@ class LocalWay:
             "--save": "",
         }
         argv = [server, *(word for option in options.items() for word in option)]
-        self._processes.start("redis", argv, {}, folder)
+        self.launch("redis", argv, {}, folder)
 
     def start_pulsar(self, ports: Ports, on_step: OnStep) -> None:
         tools.check_java()
@@ -68,7 +66,7 @@ class LocalWay:
         conf = folder / "standalone.conf"
         shutil.copyfile(home / "conf" / "standalone.conf", conf)
         with conf.open("a") as end:
-            end.write(broker_conf.conf_lines(ports, bind=self._bind))
+            end.write(conf_lines(ports, bind=self._bind))
             end.write("".join(f"{k}={v}\n" for k, v in self._broker_settings.items()))
         options = {
             "--config": str(conf),
@@ -80,27 +78,17 @@ class LocalWay:
         words = [word for option in options.items() for word in option]
         argv = [str(home / "bin" / "pulsar"), "standalone", "-nfw", "-nss", *words]
         env = {
-            **broker_conf.ENVIRONMENT,
+            **ENVIRONMENT,
             "PULSAR_STANDALONE_CONF": str(conf),
             "PULSAR_LOG_DIR": str(folder / "logs"),
         }
-        self._processes.start("pulsar", argv, env, folder)
+        self.launch("pulsar", argv, env, folder)
 
     def stop(self, *, delete_data: bool) -> None:
         for service in ("pulsar", "redis"):
-            self._processes.stop(service)
+            self.end(service)
             if delete_data:
                 shutil.rmtree(self._run_dir / service, ignore_errors=True)
-
-    def send(self, service: str, number: signal.Signals) -> None:
-        """Send a signal to `pulsar` or `redis`. Harmless when it does not run."""
-        self._processes.send(service, number)
-
-    def is_running(self, service: str) -> bool:
-        return self._processes.is_running(service)
-
-    def log_tail(self, service: str) -> str:
-        return self._processes.log_tail(service)
 
     def _folder(self, service: str) -> Path:
         folder = self._run_dir / service

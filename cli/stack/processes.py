@@ -28,7 +28,7 @@ class Processes:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
 
-    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+    def launch(self, name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
         """Start it in a session of its own, out of reach of our terminal's Ctrl-C."""
         with self._log(name).open("wb") as log:
             try:
@@ -59,7 +59,7 @@ class Processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, number)
 
-    def stop(self, name: str) -> None:
+    def end(self, name: str) -> None:
         """TERM, then KILL. Harmless when it does not run.
 
         Raises:

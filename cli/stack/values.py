@@ -1,10 +1,9 @@
-"""What a local stack is made of: ports, URLs, versions, and the port of one way to run it."""
+"""What a local stack is made of: ports, URLs, versions, and the broker's settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +11,12 @@ HOST = "127.0.0.1"
 PULSAR_VERSION = "4.0.8"
 PULSAR_IMAGE = f"apachepulsar/pulsar:{PULSAR_VERSION}"
 REDIS_IMAGE = "redis:7"
+ENVIRONMENT = {
+    "PULSAR_MEM": "-Xms512m -Xmx1g -XX:MaxDirectMemorySize=1g",
+    "PULSAR_GC": "-XX:+UseG1GC",
+    "PULSAR_LOG_LEVEL": "warn",
+    "PULSAR_LOG_ROOT_LEVEL": "warn",
+}
 
 Prefer = Literal["auto", "docker", "local"]
 OnStep = Callable[[str], None]
@@ -41,40 +46,20 @@ class StackUrls(msgspec.Struct, frozen=True):
     redis: str
 
 
-class StackStatus(msgspec.Struct, frozen=True):
-    """A stack that was started: how, where, and whether its parts answer now."""
+def conf_lines(ports: Ports, *, bind: str, advertise: str = HOST) -> str:
+    """The broker settings that pushlane needs, for the end of a standalone.conf.
 
-    way: str
-    urls: StackUrls
-    pulsar_answers: bool
-    redis_answers: bool
-
-    @property
-    def healthy(self) -> bool:
-        return self.pulsar_answers and self.redis_answers
-
-
-class StackRuntime(Protocol):
-    """One way to run the two services. Starting returns before they answer."""
-
-    name: str
-
-    def start(self, ports: Ports, on_step: OnStep) -> None: ...
-
-    def stop(self, *, delete_data: bool) -> None:
-        """Harmless for what does not run."""
-
-    def is_running(self, service: str) -> bool: ...
-
-    def log_tail(self, service: str) -> str: ...
-
-
-class StackState(msgspec.Struct, frozen=True):
-    """What is kept in the run folder while a stack is up."""
-
-    way: str
-    ports: Ports
-
-
-def state_file(run_dir: Path) -> Path:
-    return run_dir / "stack.json"
+    A later line wins over an earlier one of the same name. It begins with an empty line, since the
+    file lacks a last newline. journalSyncData stays what standalone has (false): a machine that
+    loses power can lose the last messages, so measure no durability on it.
+    """
+    settings = {
+        "bindAddress": bind,
+        "advertisedAddress": advertise,
+        "brokerServicePort": ports.broker,
+        "webServicePort": ports.admin,
+        "allowAutoTopicCreation": "false",
+        "brokerDeleteInactiveTopicsEnabled": "false",
+        "delayedDeliveryTickTimeMillis": "100",
+    }
+    return "\n" + "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from pushlane.lanes.embedded import claims, messages, replay
+from pushlane.lanes.embedded import claims, messages
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.feeder import Feeder
 from pushlane.lanes.embedded.heartbeats import BEAT_S, HeartbeatWatch, OwnerBeat, beat
@@ -82,7 +82,7 @@ class EmbeddedBroker:
         )
         depth = max(1, (depth or self._depth) // 2)
         reader = EmbeddedReader(
-            lane, lane_id, reader_id, depth, on_ready, self._feeder, self._leave
+            lane, lane_id, reader_id, depth, on_ready, self._feeder.ask, self._leave
         )
         self._feeder.add(reader)
         return reader
@@ -96,11 +96,11 @@ class EmbeddedBroker:
         return await self._database.read(partial(messages.backlog, lane=lane))
 
     async def replay(self, lane: str, since_ms: int = 0) -> AsyncIterator[list[bytes]]:
-        find = partial(replay.stretches, lane=lane, since_ms=since_ms)
-        left: replay.Stretch | None
-        for left in await self._database.read(find):
-            while left:
-                bodies, left = await self._database.read(partial(replay.page, stretch=left))
+        find = partial(messages.published_since, lane=lane, since_ms=since_ms)
+        for first, last in await self._database.read(find):
+            while first <= last:
+                page = partial(messages.page, first=first, last=last)
+                bodies, first = await self._database.read(page)
                 if bodies:
                     yield bodies
 
@@ -161,16 +161,16 @@ class EmbeddedBroker:
     async def _housekeeping(self) -> None:
         """Give back the claims of dead and frozen owners; delete the messages of dropped lanes."""
         folder = self._database.folder
-        due = await self._database.read(
+        dead_owners, beats, is_left = await self._database.read(
             partial(claims.due_maintenance, folder=folder, own=self._owner.name)
         )
-        for owner in due.dead_owners:
+        for owner in dead_owners:
             await self._database.write(partial(claims.give_back_all, owner=owner))
             forget(folder, owner)
             self._feeder.look_around()
-        for last in self._watch.frozen(due.beats):
+        for last in self._watch.frozen(beats):
             await self._take_from_frozen(last)
-        while due.sweep and await self._database.write(messages.sweep):
+        while is_left and await self._database.write(messages.sweep):
             pass
         await asyncio.sleep(HOUSEKEEPING_S)
 

@@ -18,8 +18,6 @@ from pushlane.lanes.embedded.process_liveness import is_alive
 from pushlane.lanes.embedded.schema import LANE_SHIFT, bump
 from pushlane.lanes.ports import Taken
 
-_NUMBER = (1 << LANE_SHIFT) - 1
-
 
 class ClaimRequest(NamedTuple):
     """A reader that asks for at most so many messages of its lane."""
@@ -221,20 +219,14 @@ def _release(connection: sqlite3.Connection, ids: str) -> None:
     connection.execute("DELETE FROM claims WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 
 
-class Maintenance(NamedTuple):
-    """The work that housekeeping has to do; `sweep` says that dropped lanes have left messages."""
-
-    dead_owners: list[str]
-    beats: list[OwnerBeat]
-    sweep: bool
-
-
-def due_maintenance(connection: sqlite3.Connection, folder: Path, own: str) -> Maintenance:
-    """List dead owners and all last beats, and see whether dropped lanes have left anything."""
+def due_maintenance(
+    connection: sqlite3.Connection, folder: Path, own: str
+) -> tuple[list[str], list[OwnerBeat], bool]:
+    """Return dead owners, all last beats, and whether dropped lanes have left any messages."""
     rows = connection.execute("SELECT name FROM owners WHERE name <> ?", (own,)).fetchall()
     dead = [name for (name,) in rows if not is_alive(folder, name)]
     dropped = connection.execute("SELECT 1 FROM dropped LIMIT 1").fetchone()
-    return Maintenance(dead, last_beats(connection), dropped is not None)
+    return dead, last_beats(connection), dropped is not None
 
 
 def drop_lane(connection: sqlite3.Connection, lane: str, unless_read_in: Path | None) -> bool:

@@ -1,4 +1,4 @@
-"""The embedded store as the ports see it: jobs go to the worker thread, answers come back.
+"""The embedded store as the ports see it: jobs go to a thread of its own, answers come back.
 
 A job is a function of a connection. sqlite3 lets go of the interpreter lock at every row it steps
 to, and a busy event loop may then hold it for 5 ms: so jobs work on sets (JSON or one blob in, one
@@ -8,17 +8,21 @@ row out), never row by row. Nothing here blocks the event loop, and no sqlite3 e
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pushlane.lanes.embedded.side_tasks import SideTasks
 from pushlane.lanes.embedded.vendor_errors import translated
-from pushlane.lanes.embedded.worker import Need, SqliteThread, Ticket
+from pushlane.lanes.embedded.worker import Need, Pulse, Session, Ticket, blame
 from pushlane.lanes.errors import Unreachable
 
 POLL_S = 0.02
+_GROUP = 256
 
 T = TypeVar("T")
 
@@ -28,7 +32,11 @@ class Database:
 
     def __init__(self, folder: Path, *, busy_timeout_s: float = 15.0) -> None:
         self.folder = folder
-        self._worker = SqliteThread(folder, busy_timeout_s)
+        self._busy_timeout_s = busy_timeout_s
+        self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="pushlane-sqlite", daemon=True)
+        self._stopping = False
+        self._pulse: Pulse | None = None
         self._background = SideTasks()
         self._listeners: list[Callable[[], None]] = []
         self._seen = 0
@@ -42,7 +50,8 @@ class Database:
         """
         with translated(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._worker.start(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
         self._open = True
         try:
             await self.read(_data_version)
@@ -65,11 +74,12 @@ class Database:
 
         A busy event loop does not delay it; `tell` is called there with the result of each run.
         """
-        self._worker.repeat(job, every_s, tell)
+        self._pulse = Pulse(job, every_s, tell, self._loop)
+        self._queue.put(self._pulse.ticket())
 
     def repeat_no_more(self) -> None:
         """End the repeated job: it does not run after any job that is submitted from now on."""
-        self._worker.repeat_no_more()
+        self._pulse = None
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` soon after a commit of another connection, in this process too."""
@@ -82,14 +92,15 @@ class Database:
         if self._open:
             self._open = False
             await self._background.close()
-            await asyncio.to_thread(self._worker.stop)
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
 
     async def _run(self, job: Callable[[sqlite3.Connection], T], need: Need) -> T:
         if not self._open:
             raise Unreachable(f"the store in {self.folder} is closed; connect again")
         self._background.check()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._worker.submit(Ticket(job, need, future))
+        self._queue.put(Ticket(job, need, future))
         answer: T = await future
         return answer
 
@@ -100,6 +111,62 @@ class Database:
             for listener in self._listeners:
                 listener()
         await asyncio.sleep(POLL_S)
+
+    def _work(self) -> None:
+        """Answer tickets until the database closes; this and what it calls is run by the thread."""
+        session: Session | None = None
+        while not self._stopping:
+            for tickets in (self._next(), self._due()):
+                session = self._serve(tickets, session)
+        if session:
+            session.close()
+
+    def _serve(self, tickets: list[Ticket], session: Session | None) -> Session | None:
+        """Answer the tickets; return the session, or None when the store is unreachable."""
+        if not tickets:
+            return session
+        try:
+            session = session or Session(self.folder, self._busy_timeout_s)
+        except Unreachable as error:
+            blame(tickets, error)
+            self._deliver(tickets)
+            return None
+        while tickets:
+            count = session.serve(tickets)
+            self._deliver(tickets[:count])
+            tickets = tickets[count:]
+        return session
+
+    def _next(self) -> list[Ticket]:
+        """Return the waiting jobs in order. Wait for a first one until the repeated job is due."""
+        tickets: list[Ticket] = []
+        wait_s = pulse.wait_s() if (pulse := self._pulse) else None
+        with contextlib.suppress(queue.Empty):
+            while not self._stopping and len(tickets) < _GROUP:
+                ticket = self._queue.get(block=not tickets, timeout=wait_s)
+                if ticket is None:
+                    self._stopping = True
+                else:
+                    tickets.append(ticket)
+        return tickets
+
+    def _due(self) -> list[Ticket]:
+        """Return the repeated job when it is due, alone: no read is to wait for its lock."""
+        pulse = self._pulse
+        return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
+
+    def _deliver(self, tickets: list[Ticket]) -> None:
+        self._loop.call_soon_threadsafe(_resolve, tickets)
+
+
+def _resolve(tickets: list[Ticket]) -> None:
+    for ticket in tickets:
+        if ticket.future.done():  # its caller was cancelled
+            continue
+        if ticket.error:
+            ticket.future.set_exception(ticket.error)
+        else:
+            ticket.future.set_result(ticket.result)
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

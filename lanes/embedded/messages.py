@@ -1,4 +1,4 @@
-"""Changes lanes and messages, as jobs on the store: open, publish, ack, drop, sweep.
+"""Changes lanes and messages, as jobs on the store: open, publish, ack, replay, drop, sweep.
 
 Each job runs inside one transaction and takes a set at a time (see `lanes.embedded.database`). A
 message is acked by deleting it, unless its lane keeps it; else only the drop of its lane deletes
@@ -18,6 +18,7 @@ from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Source
 
 DROP_CHUNK = 5000
+REPLAY_PAGE = 1_000
 _INSERT_CHUNK = 4096  # SQLite takes at most 1 GB at once
 
 
@@ -153,6 +154,35 @@ def backlog(connection: sqlite3.Connection, lane: str) -> int:
         (lane, LANE_SHIFT),
     ).fetchone()
     return int(row[0]) if row else 0
+
+
+def published_since(
+    connection: sqlite3.Connection, lane: str, since_ms: int
+) -> list[tuple[int, int]]:
+    """Return the first and last id of messages published since then, delayed ones apart.
+
+    A lane that keeps nothing does not know the times of its messages: all of them are returned.
+    """
+    row = connection.execute("SELECT id, kept FROM lanes WHERE name = ?", (lane,)).fetchone()
+    if row is None:
+        return []
+    first, last = span(row[0])
+    halves = [(first, first + DELAYED - 1), (first + DELAYED, last)]
+    if not row[1]:
+        return halves
+    wanted = "SELECT min(first) FROM published WHERE first BETWEEN ? AND ? AND at_ms >= ?"
+    found = [connection.execute(wanted, (*half, since_ms)).fetchone()[0] for half in halves]
+    return [(at, half[1]) for at, half in zip(found, halves, strict=True) if at is not None]
+
+
+def page(connection: sqlite3.Connection, first: int, last: int) -> tuple[list[bytes], int]:
+    """Return some messages from the first id on, acked or not, and the id to go on at."""
+    rows = connection.execute(
+        "SELECT id, body FROM messages WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
+        (first, last, REPLAY_PAGE),
+    ).fetchall()
+    following = rows[-1][0] + 1 if len(rows) == REPLAY_PAGE else last + 1
+    return [body for _, body in rows], following
 
 
 def end_of(connection: sqlite3.Connection, lane: str) -> tuple[int, int]:

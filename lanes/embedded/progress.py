@@ -37,18 +37,6 @@ def progress(connection: sqlite3.Connection, task_ids: Sequence[str]) -> list[Pr
     return [known.get(task_id, Progress(task_id)) for task_id in task_ids]
 
 
-def finished(connection: sqlite3.Connection, task_id: str, seqs: Sequence[int]) -> list[bool]:
-    """Return for each of these seqs whether it is marked."""
-    wanted = json.dumps(list({seq // PAGE_SEQS for seq in seqs}))
-    row = connection.execute(
-        "SELECT json_group_object(page, hex(bits)) FROM seen "
-        "WHERE task_id = ? AND page IN (SELECT value FROM json_each(?))",
-        (task_id, wanted),
-    ).fetchone()
-    pages = {int(page): bytes.fromhex(bits) for page, bits in json.loads(row[0]).items()}
-    return [_is_marked(pages.get(seq // PAGE_SEQS), seq % PAGE_SEQS) for seq in seqs]
-
-
 def move(connection: sqlite3.Connection, moved: Sequence[Moved]) -> None:
     """Mark these seqs as having left their task's first lane."""
     for one in moved:
@@ -93,11 +81,6 @@ def _pages(span: Span) -> Iterator[int]:
 
 def _of_moves(page: int) -> int:
     return -1 - page
-
-
-def _is_marked(bits: bytes | None, place: int) -> bool:
-    at = place >> 3
-    return bits is not None and at < len(bits) and bool(bits[at] & 1 << (place & 7))
 
 
 def _mark_all(connection: sqlite3.Connection, task_id: str, seqs: Iterable[int]) -> int:

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from pushlane.lanes.embedded.claims import ClaimedBatch
 from pushlane.lanes.ports import OnReady, Taken
@@ -18,14 +17,8 @@ from pushlane.lanes.task_transitions import now_ms
 REFILL_WAIT_S = 0.2
 
 
-class Asked(Protocol):
-    """The feeder of a reader, as the reader sees it."""
-
-    def ask(self, reader: EmbeddedReader) -> None: ...
-
-
 class EmbeddedReader:
-    """See `lanes.ports.LaneReader`."""
+    """See `lanes.ports.LaneReader`. `ask` has the feeder look for more messages."""
 
     def __init__(
         self,
@@ -34,7 +27,7 @@ class EmbeddedReader:
         reader_id: int,
         depth: int,
         on_ready: OnReady,
-        feeder: Asked,
+        ask: Callable[[EmbeddedReader], None],
         leave: Callable[[EmbeddedReader], Awaitable[None]],
     ) -> None:
         self.lane = lane
@@ -42,7 +35,7 @@ class EmbeddedReader:
         self.reader_id = reader_id
         self.depth = depth
         self._on_ready = on_ready
-        self._feeder = feeder
+        self._ask = ask
         self._leave = leave
         self._buffer: deque[Taken] = deque()
         self._low = 0
@@ -126,7 +119,7 @@ class EmbeddedReader:
 
     def _ask_if_low(self) -> None:
         if self._more and not self.closed and len(self._buffer) <= self._low:
-            self._feeder.ask(self)
+            self._ask(self)
 
     def _kick_at(self, due_at_ms: int) -> None:
         if self._timer:

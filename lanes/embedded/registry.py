@@ -17,6 +17,7 @@ from pushlane.lanes.embedded import progress, tasks
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.lease import check_fence
 from pushlane.lanes.embedded.schema import note_ended
+from pushlane.lanes.finished_seqs import finished_seqs
 from pushlane.lanes.ports import Changes, Fence, FoundTasks
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
 from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
@@ -42,12 +43,7 @@ class EmbeddedRegistry:
         return await self._database.read(partial(tasks.find, word=task_id))
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
-        def job(connection: sqlite3.Connection) -> Task:
-            if fence is not None:
-                check_fence(connection, fence)
-            return tasks.change(connection, task_id, edit)
-
-        return await self._change(job)
+        return await self._change(partial(tasks.change, word=task_id, edit=edit), fence)
 
     async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
         look = partial(tasks.page, query=query, after=after, most=most, understood=self._understood)
@@ -64,12 +60,7 @@ class EmbeddedRegistry:
         return await self._database.read(look)
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
-        def job(connection: sqlite3.Connection) -> bool:
-            if fence is not None:
-                check_fence(connection, fence)
-            return tasks.forget(connection, task_id)
-
-        return await self._change(job)
+        return await self._change(partial(tasks.forget, task_id=task_id), fence)
 
     async def mend(self) -> None:
         await self._database.write(note_ended)
@@ -99,7 +90,7 @@ class EmbeddedRegistry:
         return await self._database.read(partial(progress.progress, task_ids=task_ids))
 
     async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
-        return await self._database.read(partial(progress.finished, task_id=task_id, seqs=seqs))
+        return await finished_seqs(self, task_id, seqs)
 
     async def move(self, moved: Sequence[Moved]) -> None:
         if moved:
@@ -115,8 +106,15 @@ class EmbeddedRegistry:
     async def close(self) -> None:
         """Do nothing: the store is closed by whoever opened it."""
 
-    async def _change(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        answer = await self._database.write(job, durable=True)
+    async def _change(
+        self, job: Callable[[sqlite3.Connection], T], fence: Fence | None = None
+    ) -> T:
+        def fenced(connection: sqlite3.Connection) -> T:
+            if fence is not None:
+                check_fence(connection, fence)
+            return job(connection)
+
+        answer = await self._database.write(fenced, durable=True)
         self._tell()
         return answer
 

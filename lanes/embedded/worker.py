@@ -1,22 +1,21 @@
-"""The one thread of a process that talks to SQLite.
+"""What the one thread does that talks to SQLite: jobs in transactions, on one connection.
 
 Jobs that wait together share one transaction, so many small writes cost one commit. If one of them
-fails, all are undone and each runs again by itself. One job may be repeated by the thread, however
-busy the event loop is. The thread knows nothing of lanes or tasks.
+fails, all are undone and each runs again by itself. Nothing here knows of lanes or tasks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from pushlane.lanes.embedded.schema import prepare
 from pushlane.lanes.embedded.vendor_errors import code_of, translate, translated
@@ -25,7 +24,6 @@ from pushlane.lanes.errors import Unreachable
 FILE_NAME = "pushlane.db"
 _RETRY_S = 0.001  # SQLite's own busy handler waits up to 100 ms: a busy publisher would starve us
 _GROUP_S = 0.02  # a transaction takes no further job after this, so that other processes get in
-_GROUP = 256
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -43,16 +41,20 @@ class Need(IntEnum):
 _SYNCHRONOUS = {Need.WRITE: "NORMAL", Need.DURABLE: "FULL"}
 
 
-class Ticket(NamedTuple):
+class Ticket(msgspec.Struct):
+    """A job, the future of who waits for it, and its result or error once it has run."""
+
     job: Job
     need: Need
     future: asyncio.Future[Any]
-
-
-class JobAnswer(NamedTuple):
-    ticket: Ticket
     result: Any = None
     error: BaseException | None = None
+
+
+def blame(tickets: list[Ticket], error: BaseException) -> None:
+    """Give all these tickets the same error."""
+    for ticket in tickets:
+        ticket.error = error
 
 
 class Pulse:
@@ -90,93 +92,8 @@ class Pulse:
             self._tell(answer.result())
 
 
-class SqliteThread:
-    def __init__(self, folder: Path, busy_timeout_s: float) -> None:
-        self._folder = folder
-        self._busy_timeout_s = busy_timeout_s
-        self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="pushlane-sqlite", daemon=True)
-        self._stopping = False
-        self._pulse: Pulse | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._thread.start()
-
-    def submit(self, ticket: Ticket) -> None:
-        self._queue.put(ticket)
-
-    def repeat(self, job: Job, every_s: float, tell: Callable[[Any], None]) -> None:
-        """Run this job now, and every so many seconds from now on, as `Pulse` says."""
-        self._pulse = Pulse(job, every_s, tell, self._loop)
-        self._queue.put(self._pulse.ticket())
-
-    def repeat_no_more(self) -> None:
-        """End the repeated job: it does not run after any job that is submitted from now on."""
-        self._pulse = None
-
-    def stop(self) -> None:
-        """Finish the jobs that were submitted, close the file and end. Blocks."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _work(self) -> None:
-        session: Session | None = None
-        while not self._stopping:
-            for tickets in (self._next(), self._due()):
-                session = self._serve(tickets, session)
-        if session:
-            session.close()
-
-    def _serve(self, tickets: list[Ticket], session: Session | None) -> Session | None:
-        """Answer the tickets; return the session, or None when the store is unreachable."""
-        if not tickets:
-            return session
-        try:
-            session = session or Session(self._folder, self._busy_timeout_s)
-        except Unreachable as error:
-            self._deliver([JobAnswer(ticket, error=error) for ticket in tickets])
-            return None
-        while tickets:
-            answers = session.serve(tickets)
-            self._deliver(answers)
-            tickets = tickets[len(answers) :]
-        return session
-
-    def _next(self) -> list[Ticket]:
-        """Return the waiting jobs in order. Wait for a first one until the repeated job is due."""
-        tickets: list[Ticket] = []
-        wait_s = pulse.wait_s() if (pulse := self._pulse) else None
-        with contextlib.suppress(queue.Empty):
-            while not self._stopping and len(tickets) < _GROUP:
-                ticket = self._queue.get(block=not tickets, timeout=wait_s)
-                if ticket is None:
-                    self._stopping = True
-                else:
-                    tickets.append(ticket)
-        return tickets
-
-    def _due(self) -> list[Ticket]:
-        """Return the repeated job when it is due, alone: no read is to wait for its lock."""
-        pulse = self._pulse
-        return [pulse.ticket()] if pulse and not pulse.wait_s() and not self._stopping else []
-
-    def _deliver(self, answers: list[JobAnswer]) -> None:
-        self._loop.call_soon_threadsafe(_resolve, answers)
-
-
-def _resolve(answers: list[JobAnswer]) -> None:
-    for ticket, result, error in answers:
-        if ticket.future.done():  # its caller was cancelled
-            continue
-        if error:
-            ticket.future.set_exception(error)
-        else:
-            ticket.future.set_result(result)
-
-
 class Session:
-    """One connection, and the transactions on it. Made, used and closed on the worker thread."""
+    """One connection, and the transactions on it. Made, used and closed on the one thread."""
 
     def __init__(self, folder: Path, busy_timeout_s: float) -> None:
         self._folder = folder
@@ -196,39 +113,44 @@ class Session:
     def close(self) -> None:
         self._connection.close()
 
-    def serve(self, tickets: list[Ticket]) -> list[JobAnswer]:
-        """Answer the first of these tickets, and as many more as fit into one transaction."""
+    def serve(self, tickets: list[Ticket]) -> int:
+        """Run the first of these jobs, and as many more as fit into one transaction: so many."""
         need = max(ticket.need for ticket in tickets)
         if need is Need.READ:
-            return [self._look(ticket) for ticket in tickets]
+            for ticket in tickets:
+                self._look(ticket)
+            return len(tickets)
         try:
             self._patiently(self._begin, need)
         except sqlite3.Error as error:
-            return [JobAnswer(ticket, error=self._blame(error)) for ticket in tickets]
+            blame(tickets, self._translated(error))
+            return len(tickets)
         return self._transact(tickets)
 
-    def _look(self, ticket: Ticket) -> JobAnswer:
+    def _look(self, ticket: Ticket) -> None:
         try:
-            return JobAnswer(ticket, self._patiently(ticket.job, self._connection))
+            ticket.result = self._patiently(ticket.job, self._connection)
         except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
-            return JobAnswer(ticket, error=self._blame(error))
+            ticket.error = self._translated(error)
 
-    def _transact(self, tickets: list[Ticket]) -> list[JobAnswer]:
-        answers: list[JobAnswer] = []
+    def _transact(self, tickets: list[Ticket]) -> int:
+        count = 0
         started = time.monotonic()
         try:
             for ticket in tickets:
-                answers.append(JobAnswer(ticket, ticket.job(self._connection)))
+                ticket.result = ticket.job(self._connection)
+                count += 1
                 if time.monotonic() - started > _GROUP_S:
                     break
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - it goes to whoever gave the job
             self._undo()
-            attempted = tickets[: len(answers) + 1]
+            attempted = tickets[: count + 1]
             if len(attempted) == 1:
-                return [JobAnswer(attempted[0], error=self._blame(error))]
-            return [answer for ticket in attempted for answer in self.serve([ticket])]
-        return answers
+                attempted[0].error = self._translated(error)
+                return 1
+            return sum(self.serve([ticket]) for ticket in attempted)
+        return count
 
     def _begin(self, need: Need) -> None:
         if need is not self._synchronous:
@@ -251,5 +173,5 @@ class Session:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _blame(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         return translate(error, self._folder) if isinstance(error, sqlite3.Error) else error

@@ -14,7 +14,7 @@ from pushlane.lanes.pulsar.broker import PulsarBroker
 from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
 from pushlane.lanes.pulsar.policies import JOURNAL_POLICIES, ensure_namespace, lane_policies
-from pushlane.lanes.pulsar.receipts import PulsarReceiptLog
+from pushlane.lanes.pulsar.receipts.log import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.settings import Settings
 

@@ -13,10 +13,16 @@ import msgspec
 
 from pushlane.lanes.errors import UnknownLane
 from pushlane.lanes.ports import Broker, LaneReader, OnReady, Source, Taken
-from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
+from pushlane.lanes.pulsar.admin import (
+    Admin,
+    Place,
+    Position,
+    TopicStats,
+    make_subscription,
+    topic_path,
+)
 from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.producers import COMPRESSIONS, Producers
-from pushlane.lanes.pulsar.publisher import Publisher
 from pushlane.lanes.pulsar.reader import SUBSCRIPTION, Subscriber
 from pushlane.lanes.pulsar.replay import replayed, retained_since_ms
 from pushlane.lanes.settings import Settings
@@ -40,26 +46,6 @@ class _Stats(msgspec.Struct):
         return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
 
 
-Position = tuple[int, int]
-"""Ledger and entry, which grow along a topic."""
-
-
-class _Cursor(msgspec.Struct):
-    acked: str = msgspec.field(name="markDeletePosition")
-
-
-class _Internals(msgspec.Struct):
-    """Positions as the broker writes them: ledger:entry."""
-
-    last: str = msgspec.field(name="lastConfirmedEntry")
-    cursors: dict[str, _Cursor]
-
-
-def _position(text: str) -> Position:
-    ledger, entry = text.split(":")[:2]
-    return int(ledger), int(entry)
-
-
 class PulsarBroker(Broker):
     def __init__(self, connection: Connection, admin: Admin, settings: Settings) -> None:
         self._connection = connection
@@ -70,7 +56,6 @@ class PulsarBroker(Broker):
         self._producers = Producers(
             connection, settings.namespace, COMPRESSIONS[settings.compression]
         )
-        self._publisher = Publisher(connection, self._producers)
 
     async def open_lane(self, lane: str, *, keep: bool = False) -> None:
         """Make the topic and its subscription.
@@ -105,7 +90,7 @@ class PulsarBroker(Broker):
         source: Source | None = None,
     ) -> None:
         try:
-            await self._publisher.publish(lane, bodies, delay_s, source)
+            await self._producers.publish(lane, bodies, delay_s=delay_s, source=source)
         except UnknownLane:  # somebody else has removed it
             self._known.discard(lane)
             raise
@@ -136,17 +121,17 @@ class PulsarBroker(Broker):
     async def retained_since_ms(self, lane: str) -> int | None:
         return await retained_since_ms(self._connection, self._topic(lane), lane)
 
-    async def end_of(self, lane: str) -> Position:
+    async def end_of(self, lane: str) -> tuple[int, int]:
         internals = await self._internals(lane)
-        return _position(internals.last) if internals else (-1, -1)
+        return Position.parse(internals.confirmed) if internals else (-1, -1)
 
-    async def is_past(self, lane: str, end: Position) -> bool:
+    async def is_past(self, lane: str, end: tuple[int, int]) -> bool:
         """Return whether all before the end is acked, not only messages behind an unacked one."""
         internals = await self._internals(lane)
         if internals is None:
             return True
         ours = internals.cursors.get(SUBSCRIPTION)
-        return ours is not None and _position(ours.acked) >= end
+        return ours is not None and Position.parse(ours.marked) >= end
 
     async def lanes(self) -> list[str]:
         path = f"/persistent/{self._namespace}"
@@ -169,9 +154,9 @@ class PulsarBroker(Broker):
             return _pulsar.MessageId.earliest
         return _pulsar.MessageId(-1, first.ledger, first.entry, -1)
 
-    async def _internals(self, lane: str) -> _Internals | None:
+    async def _internals(self, lane: str) -> TopicStats | None:
         path = f"{self._path(lane)}/internalStats"
-        return await self._admin.find(path, f"measure lane {lane}", _Internals)
+        return await self._admin.find(path, f"measure lane {lane}", TopicStats)
 
     async def _stats(self, lane: str) -> _Stats | None:
         path = f"{self._path(lane)}/stats?getPreciseBacklog=true"

@@ -82,18 +82,17 @@ class Connection:
         topic: str,
         doing: str,
         start: Callable[[Answer], None],
-        discard: Callable[[Any], None],
     ) -> Any:
         """Call the client, as `call` does, to open a reader or a producer of the topic.
 
-        While the broker is away this fails within a second. An attempt that began in an outage is
-        made again by the client after ever longer waits, so the one that gets through has to be a
-        new one.
+        What comes after the waiting task was cancelled is closed. While the broker is away this
+        fails within a second. An attempt that began in an outage is made again by the client after
+        ever longer waits, so the one that gets through has to be a new one.
         """
         if self.is_away and not await self.answers(topic):
             raise failure(_pulsar.Result.ConnectError, self.url, doing)
         try:
-            opened = await self.call(doing, start, discard)
+            opened = await self.call(doing, start, discard=lambda late: late.close_async(ignore))
         except Unreachable:
             self.is_away = True
             raise

@@ -1,6 +1,6 @@
-"""The open producers: made when first needed, shared, and closed when there are too many.
+"""Puts messages on topics, by producers that are made when first needed and shared.
 
-A producer in use is never closed to make room. This file sends nothing itself.
+They are closed when there are too many. A producer in use is never closed to make room.
 """
 
 from __future__ import annotations
@@ -8,14 +8,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 import _pulsar
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, Unreachable
-from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, ignore
+from pushlane.lanes.ports import Source
+from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection, wake
+from pushlane.lanes.pulsar.policies import DELAY_TICK_MS
+from pushlane.lanes.pulsar.vendor_errors import failure
 
 MAX_PRODUCERS = 1024
 MAX_IN_FLIGHT = 64
@@ -56,21 +61,54 @@ class OpenProducer:
 
 
 class Producers:
+    """The producers of a namespace, at most `limit` that are idle.
+
+    `doing` is what an error says could not be done, where that is no publish on a lane.
+    """
+
     def __init__(
         self,
         connection: Connection,
         namespace: str,
         compression: _pulsar.CompressionType = _pulsar.CompressionType.NONE,
         limit: int = MAX_PRODUCERS,
+        doing: str = "",
     ) -> None:
         self._connection = connection
         self._namespace = namespace
         self._limit = limit
         self._compression = compression
+        self._doing = doing
         self._open: OrderedDict[ProducerKey, OpenProducer] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
+
+    async def publish(
+        self,
+        lane: str,
+        bodies: Sequence[bytes],
+        *,
+        delay_s: float = 0.0,
+        source: Source | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Return once all bodies are durable. A compaction keeps the last body of a `key`.
+
+        Raises UnknownLane, TaskConflict, OversizedPush or Unreachable (within about 10 s).
+        """
+        named = ProducerKey(lane, source.name if source else "")
+        numbers = source.numbers if source else [None] * len(bodies)
+        async with self.borrow(named) as producer:
+            result = await _Sending(producer).run(
+                _message(body, number, delay_s, key)
+                for body, number in zip(bodies, numbers, strict=True)
+            )
+            if result is None:
+                return
+            if result != _pulsar.Result.Timeout:  # which the producer survives
+                await self._discard(named, producer)
+        raise failure(result, self._connection.url, self._doing or f"publish on lane {lane}")
 
     @asynccontextmanager
     async def borrow(self, key: ProducerKey) -> AsyncIterator[OpenProducer]:
@@ -86,7 +124,7 @@ class Producers:
             entry.users -= 1
             await self._return(key, entry)
 
-    async def discard(self, key: ProducerKey, entry: OpenProducer) -> None:
+    async def _discard(self, key: ProducerKey, entry: OpenProducer) -> None:
         """Close a producer that is of no more use; the next borrower gets a new one."""
         self._forget(key, entry)
         await self._close(entry)
@@ -153,18 +191,14 @@ class Producers:
             return
 
     async def _make(self, key: ProducerKey) -> _pulsar.Producer:
-        topic = self._topic(key)
+        topic = f"persistent://{self._namespace}/{key.lane}"
         configuration = self._configuration(key.name)
         start = self._connection.raw.create_producer_async
         return await self._connection.open(
             topic,
-            f"publish {key.name or 'pushes'} on lane {key.lane}",
+            self._doing or f"publish {key.name or 'pushes'} on lane {key.lane}",
             lambda done: start(topic, configuration, done),
-            discard=lambda late: late.close_async(ignore),
         )
-
-    def _topic(self, key: ProducerKey) -> str:
-        return f"persistent://{self._namespace}/{key.lane}"
 
     def _configuration(self, name: str) -> _pulsar.ProducerConfiguration:
         configuration = _pulsar.ProducerConfiguration()
@@ -175,3 +209,52 @@ class Producers:
         configuration.compression_type(self._compression)
         configuration.batching_enabled(False)  # a message has many pushes already
         return configuration
+
+
+class _Sending:
+    """The messages of one publish that are on their way."""
+
+    def __init__(self, producer: OpenProducer) -> None:
+        self._producer = producer
+        self._in_flight = 0
+        self._failed: _pulsar.Result | None = None
+        self._landed = asyncio.Event()
+        self._confirm = partial(wake, asyncio.get_running_loop(), self._confirmed)
+
+    async def run(self, messages: Iterable[_pulsar.Message]) -> _pulsar.Result | None:
+        """Send all; return the first failure, or None."""
+        for message in messages:
+            await self._producer.room.acquire()
+            if self._failed is not None:
+                self._producer.room.release()
+                break
+            self._in_flight += 1
+            raw = self._producer.raw
+            if raw is None:  # closed meanwhile, by another publish that failed
+                self._confirmed(_pulsar.Result.AlreadyClosed, None)
+            else:
+                raw.send_async(message, self._confirm)
+        while self._in_flight:
+            self._landed.clear()
+            await self._landed.wait()
+        return self._failed
+
+    def _confirmed(self, result: _pulsar.Result, _message_id: object) -> None:
+        if result.value and self._failed is None:
+            self._failed = result
+        self._producer.room.release()
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._landed.set()
+
+
+def _message(body: bytes, number: int | None, delay_s: float, key: str | None) -> _pulsar.Message:
+    builder = _pulsar.MessageBuilder()
+    builder.content(body)
+    if number is not None:
+        builder.sequence_id(number)
+    if delay_s > 0:  # a tick more, since the broker may deliver one tick early
+        builder.deliver_after(timedelta(seconds=delay_s, milliseconds=DELAY_TICK_MS))
+    if key is not None:
+        builder.partition_key(key)
+    return builder.build()

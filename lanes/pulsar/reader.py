@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import lru_cache, partial
 
 import _pulsar
 
@@ -29,7 +29,6 @@ class PulsarReader:
     __slots__ = (
         "_answer",
         "_asked",
-        "_closed",
         "_connection",
         "_consumer",
         "_head",
@@ -37,6 +36,7 @@ class PulsarReader:
         "_on_ready",
         "_recent",
         "_waiting",
+        "closed",
         "depth",
         "lane",
     )
@@ -59,7 +59,7 @@ class PulsarReader:
         self._head: _pulsar.Message | None = None
         self._asked = False
         self._waiting = False
-        self._closed = False
+        self.closed = False
         self.depth = depth
 
     def _use(self, consumer: _pulsar.Consumer) -> None:
@@ -67,13 +67,9 @@ class PulsarReader:
         self._answer = partial(self._arrived, consumer)
 
     @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    @property
     def is_lost(self) -> bool:
         """True when the connection of its consumer is broken."""
-        return not self._closed and not self._consumer.is_connected()
+        return not self.closed and not self._consumer.is_connected()
 
     async def renew(self, subscribe: Callable[[], Awaitable[_pulsar.Consumer]]) -> None:
         """Go on with a new consumer: the client might not try the old one again for a minute.
@@ -82,7 +78,7 @@ class PulsarReader:
         old one held in stock come again.
         """
         consumer = await subscribe()
-        if self._closed:
+        if self.closed:
             consumer.close_async(ignore)
             return
         old, self._head, self._asked = self._consumer, None, False
@@ -101,7 +97,7 @@ class PulsarReader:
         self._ask()
 
     def take(self) -> Taken | None:
-        while not self._closed:
+        while not self.closed:
             message = self._at_hand()
             if message is None:
                 return None
@@ -115,9 +111,9 @@ class PulsarReader:
         return 0.0
 
     async def close(self) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             await self._connection.call(
                 f"stop reading lane {self.lane}", self._consumer.close_async
@@ -152,7 +148,7 @@ class PulsarReader:
             wake(self._loop, self._tell)
 
     def _tell(self) -> None:
-        if self._waiting and self._head is not None and not self._closed:
+        if self._waiting and self._head is not None and not self.closed:
             self._waiting = False
             self._on_ready(self)
 
@@ -163,7 +159,6 @@ class Subscriber:
     def __init__(self, connection: Connection, depth: int) -> None:
         self._connection = connection
         self._depth = depth
-        self._configurations: dict[int, _pulsar.ConsumerConfiguration] = {}
         self._recent = RedeliveryFilter()
         self._topics: dict[PulsarReader, str] = {}
         self._renewing: dict[PulsarReader, asyncio.Task[None]] = {}
@@ -187,14 +182,11 @@ class Subscriber:
 
     async def _subscribe(self, topic: str, lane: str, depth: int) -> _pulsar.Consumer:
         start: Callable[..., None] = self._connection.raw.subscribe_async
-        configuration = self._configurations.get(depth)
-        if configuration is None:
-            configuration = self._configurations[depth] = _configuration(depth)
+        configuration = _configuration(depth)
         return await self._connection.open(
             topic,
             f"read lane {lane}",
             lambda done: start(topic, SUBSCRIPTION, configuration, done),
-            discard=lambda late: late.close_async(ignore),
         )
 
     async def _renew_lost(self) -> None:
@@ -202,7 +194,7 @@ class Subscriber:
         before: set[PulsarReader] = set()
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            self._topics = {one: of for one, of in self._topics.items() if not one.is_closed}
+            self._topics = {one: of for one, of in self._topics.items() if not one.closed}
             lost = {reader for reader in self._topics if reader.is_lost}
             late = [one for one in lost & before if one not in self._renewing]
             before = lost  # a short break the client mends by itself
@@ -231,6 +223,7 @@ def _is_part(message: _pulsar.Message) -> bool:
     return bool(message.message_id().batch_index() >= 0)
 
 
+@lru_cache(maxsize=64)
 def _configuration(depth: int) -> _pulsar.ConsumerConfiguration:
     """Return one configuration for all readers of a depth: that saves each of them 1 KiB."""
     configuration = _pulsar.ConsumerConfiguration()

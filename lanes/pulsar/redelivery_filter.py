@@ -8,24 +8,25 @@ consumer had before is never held back.
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import _pulsar
 import msgspec
 
+if TYPE_CHECKING:
+    from pushlane.lanes.pulsar.reader import PulsarReader
+
 MOST = 32_768
 
 
-class Acker(Protocol):
-    """A reader, whose consumer may be another one after the connection was lost."""
-
-    def acknowledge(self, acked: _pulsar.Message) -> None: ...
-
-
 class MessageHandle(msgspec.Struct, gc=False):
-    """A message that a consumer has given out, None once it is acked; `name` is its id."""
+    """A message that a reader has given out, None once it is acked; `name` is its id.
 
-    consumer: Acker
+    The reader's consumer may be another one after the connection was lost.
+    """
+
+    reader: PulsarReader
     name: bytes
     message: _pulsar.Message | None
 
@@ -34,7 +35,7 @@ class MessageHandle(msgspec.Struct, gc=False):
         message = self.message
         if message is not None:
             self.message = None
-            acknowledge(self.consumer, message)
+            acknowledge(self.reader, message)
 
 
 class RedeliveryFilter:
@@ -45,19 +46,19 @@ class RedeliveryFilter:
         self._holds: dict[bytes, MessageHandle] = {}
         self._names: deque[bytes] = deque()  # oldest first: a dict is slow to find its first
 
-    def hold(self, consumer: Acker, message: _pulsar.Message) -> MessageHandle | None:
-        """Return a handle to deliver the message, or None when this consumer gave it out before.
+    def hold(self, reader: PulsarReader, message: _pulsar.Message) -> MessageHandle | None:
+        """Return a handle to deliver the message, or None when this reader gave it out before.
 
         If that one is acked already, its ack may have been lost with the connection: it is sent
         again. If not, it will be.
         """
         name = message.message_id().serialize()
         known = self._holds.get(name)
-        if known is not None and known.consumer is consumer:
+        if known is not None and known.reader is reader:
             if known.message is None:
-                acknowledge(consumer, message)
+                acknowledge(reader, message)
             return None
-        hold = self._holds[name] = MessageHandle(consumer, name, message)
+        hold = self._holds[name] = MessageHandle(reader, name, message)
         self._names.append(name)
         if len(self._names) > self._most:
             self._holds.pop(self._names.popleft(), None)  # None: it had come twice
@@ -68,8 +69,6 @@ class RedeliveryFilter:
         self._names.clear()
 
 
-def acknowledge(consumer: Acker, acked: _pulsar.Message) -> None:
-    try:
-        consumer.acknowledge(acked)
-    except _pulsar.PulsarException:  # its reader is closed: the message comes again
-        return
+def acknowledge(reader: PulsarReader, acked: _pulsar.Message) -> None:
+    with suppress(_pulsar.PulsarException):  # its reader is closed: the message comes again
+        reader.acknowledge(acked)

@@ -58,12 +58,18 @@ async def retained_since_ms(connection: Connection, topic: str, lane: str) -> in
 
 
 def open_reader(
-    connection: Connection, topic: str, start: _pulsar.MessageId, queue: int = PAGE
+    connection: Connection,
+    topic: str,
+    start: _pulsar.MessageId,
+    queue: int = PAGE,
+    *,
+    compacted: bool = False,
 ) -> _pulsar.Reader:
     """Open a reader from that message on, which holds at most `queue` unread messages. Blocks."""
     configuration = _pulsar.ReaderConfiguration()
     configuration.receiver_queue_size(queue)
     configuration.start_message_id_inclusive(True)
+    configuration.read_compacted(compacted)
     return connection.raw.create_reader(topic, start, configuration)
 
 

@@ -22,17 +22,7 @@ from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 
-__all__ = [
-    "RedisDocuments",
-    "RedisLease",
-    "RedisLedger",
-    "RedisLimiter",
-    "RedisPorts",
-    "RedisPresence",
-    "RedisRecipientWindows",
-    "RedisRegistry",
-    "connect_redis",
-]
+__all__ = ["RedisPorts", "RedisRegistry", "connect_redis"]
 
 
 class RedisPorts(NamedTuple):

@@ -28,6 +28,11 @@ CONNECT_TIMEOUT_S = 3.0
 REPLY_TIMEOUT_S = 10.0
 RETRIES = 3
 
+NOW = """
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+"""
+"""What a script begins with that needs the server's time."""
 
 T = TypeVar("T")
 
@@ -44,7 +49,8 @@ def numbers_only(answer: Any) -> int | None:
 
 
 def words(answer: Any) -> list[bytes]:
-    """Read a list of byte strings."""
+    """Read a list of byte strings, or a set, which the client gives as one or as a list."""
+    answer = list(answer) if isinstance(answer, set) else answer
     if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
         raise TypeError("no list of byte strings")
     return answer

@@ -5,13 +5,12 @@ Every write of tasks uses this; it never decides whether a write may happen.
 
 from __future__ import annotations
 
-from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.task_bytes import glimpse
 
 # How long counted seqs are kept once nothing can bring them again, and counts without a task.
 KEPT_MS = 24 * 3600 * 1000
 
-# KEYS begin with `index_keys`. The order of tasks, and of their ends, is read from this index.
+# KEYS begin with `Keys.index`. The order of tasks, and of their ends, is read from this index.
 INDEX = """
 local function index(id, active, ended_ms)
   redis.call('ZADD', KEYS[8], 0, id)
@@ -86,36 +85,16 @@ end
 """
 
 
-def index_keys(keys: Keys) -> list[str]:
-    return [
-        keys.version,
-        keys.tasks,
-        keys.by_key,
-        keys.by_name,
-        keys.active,
-        keys.changes,
-        keys.change_channel,
-        keys.order,
-        keys.ended,
-        keys.open,
-    ]
-
-
 def store_args(task_id: str, body: bytes) -> list[str | bytes | int]:
     kept = glimpse(body)
-    _, *index = index_args(task_id, body)
-    return [task_id, body, kept.key, kept.name, *index]
+    active = "1" if kept.is_active else ""
+    return [task_id, body, kept.key, kept.name, active, kept.finished_at_ms]
 
 
-def index_args(task_id: str, body: bytes) -> list[str | int]:
-    kept = glimpse(body)
-    return [task_id, "1" if kept.is_active else "", kept.finished_at_ms]
+def index_args(task_id: str, body: bytes) -> list[str | bytes | int]:
+    return [task_id, *store_args(task_id, body)[4:]]
 
 
 def remove_args(task_id: str, body: bytes) -> list[str]:
     kept = glimpse(body)
     return [task_id, kept.key, kept.name]
-
-
-def progress_keys(keys: Keys, task_id: str) -> list[str]:
-    return [keys.seen(task_id), keys.moved(task_id), keys.counts(task_id)]

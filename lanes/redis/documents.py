@@ -6,15 +6,15 @@ refused after it had journalled puts the kept document into the journal again.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
-from pushlane.lanes.ports import Document, Journal
+from pushlane.lanes.ports import Document
 from pushlane.lanes.ports.documents import check_body, check_place
-from pushlane.lanes.redis.client import RedisClient, numbers_only, turn, words
+from pushlane.lanes.redis.client import numbers_only, words
 from pushlane.lanes.redis.codec import PUT_DOCUMENT, READY
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from pushlane.lanes.redis.rebuild import DOCUMENT_KEY, Rebuild
+from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
+from pushlane.lanes.redis.rebuild import DOCUMENT_KEY
 
 _A_PAGE = 100
 _ANY = "any"
@@ -47,14 +47,8 @@ return put_document(KEYS[3], ARGV[2], ARGV[3])
 )
 
 
-class RedisDocuments:
+class RedisDocuments(LockedWrites):
     """See `lanes.ports.DocumentStore`."""
-
-    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
-        self._client = client
-        self._keys = keys
-        self._journal = journal
-        self._rebuild = Rebuild(client, keys, journal)
 
     async def put(self, kind: str, name: str, body: bytes, expected: int | None) -> int | None:
         check_place(kind, name)
@@ -82,48 +76,34 @@ class RedisDocuments:
     async def _write(self, field: str, body: bytes, expected: str) -> int | None:
         """Return the new version, or whether one was removed; None when another version is kept."""
         refused = False
-        async for token in attempts(f"the document {field!r}"):
-            how, _ = await self._begin(field, token, expected)
-            if how == b"unready":
-                await self._rebuild.until_ready()
-            elif how == b"other":
+        lock = self._lock(field)
+        async for token, how, _ in self._begin(field, expected):
+            if how == b"other":
                 if refused:
                     await self._journal_kept(field)
                 return None
-            elif how == b"ours":
-                written = await self._journal_and_commit(field, token, body)
-                if written is not None:
-                    return written
-                refused = True
-        raise AssertionError("attempts end with a return or an error")
+            async with self._unlocked_on_error(lock, token):
+                await self._append(DOCUMENT_KEY + field, body)
+                written = await self._client.run(
+                    _COMMIT, [*self._document_keys(), lock], [token, field, body], read=numbers_only
+                )
+            if written is not None:
+                return written
+            refused = True
+        raise unended()
 
     async def _journal_kept(self, field: str) -> None:
         """Journal the kept document again, behind the one that was journalled and then refused."""
-        async for token in attempts(f"the document {field!r}"):
-            how, kept = await self._begin(field, token, _ANY)
-            if how == b"unready":
-                await self._rebuild.until_ready()
-            elif how == b"ours":
-                await self._append(field, token, kept.partition(b"\n")[2])
-                if await unlock(self._client, self._lock(field), token):
-                    return
+        lock = self._lock(field)
+        async for token, _, kept in self._begin(field, _ANY):
+            async with self._unlocked_on_error(lock, token):
+                await self._append(DOCUMENT_KEY + field, kept.partition(b"\n")[2])
+            if await self._unlock(lock, token):
+                return
 
-    async def _begin(self, field: str, token: str, expected: str) -> tuple[bytes, bytes]:
+    def _begin(self, field: str, expected: str) -> AsyncIterator[tuple[str, bytes, bytes]]:
         keys = [*self._document_keys(), self._lock(field)]
-        args: list[str | bytes | int] = [token, LOCK_MS, field, expected]
-        return await self._client.run(_BEGIN, keys, args, read=turn)
-
-    async def _journal_and_commit(self, field: str, token: str, body: bytes) -> int | None:
-        """Journal the body, then keep it. None when the lock ended before."""
-        await self._append(field, token, body)
-        keys = [*self._document_keys(), self._lock(field)]
-        async with unlocked_on_error(self._client, self._lock(field), token):
-            return await self._client.run(_COMMIT, keys, [token, field, body], read=numbers_only)
-
-    async def _append(self, field: str, token: str, body: bytes) -> None:
-        async with unlocked_on_error(self._client, self._lock(field), token):
-            if self._journal is not None:
-                await self._journal.append(DOCUMENT_KEY + field, body)
+        return self._begun(f"the document {field!r}", _BEGIN, keys, [field, expected])
 
     def _document_keys(self) -> list[str]:
         return [self._keys.version, self._keys.filled, self._keys.documents]
@@ -134,21 +114,9 @@ class RedisDocuments:
     async def list(self, kind: str) -> list[Document]:
         check_place(kind, "any")
         await self._read("")
-        found: dict[bytes, bytes] = {}  # a scan may show one twice
-        cursor, first = 0, True
-        while cursor or first:
-            first = False
-            cursor, page = await self._client.call(
-                "HSCAN",
-                self._keys.documents,
-                cursor,
-                "MATCH",
-                f"{kind}:*",
-                "COUNT",
-                _A_PAGE,
-                read=lambda answer: (int(answer[0]), dict(answer[1])),
-            )
-            found |= page
+        with self._client.reach():
+            scan = self._client.redis.hscan_iter(self._keys.documents, f"{kind}:*", _A_PAGE)
+            found = {field: value async for field, value in scan}  # one may come twice
         with self._client.understood():
             named = {field.partition(b":")[2].decode(): value for field, value in found.items()}
             return [_document(name, named[name]) for name in sorted(named)]

@@ -28,6 +28,10 @@ class Keys:
         self.rebuilding = self._base + "rebuilding"
         self.change_channel = self._base + "notices"  # channel: the number of each change
 
+        # In the order in which scripts that store a task name them, before other keys.
+        self.index = [self.version, self.tasks, self.by_key, self.by_name, self.active]
+        self.index += [self.changes, self.change_channel, self.order, self.ended, self.open]
+
     def lock(self, what: str) -> str:
         return f"{self._base}lock:{what}"
 
@@ -42,6 +46,10 @@ class Keys:
     def counts(self, task_id: str) -> str:
         """Return the key of the hash of how many distinct seqs ended in each kind."""
         return f"{self._base}counts:{task_id}"
+
+    def progress(self, task_id: str) -> list[str]:
+        """Return the keys of all that is counted of a task."""
+        return [self.seen(task_id), self.moved(task_id), self.counts(task_id)]
 
     def claim(self, push_id: str) -> str:
         """Return the key of a claim.

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import ClaimResult
 from pushlane.lanes.push import Push
-from pushlane.lanes.redis.client import Read, RedisClient, words
+from pushlane.lanes.redis.client import NOW, Read, RedisClient, words
 from pushlane.lanes.redis.keys import Keys
 
 PUSHES_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 
 # A key holds nothing when its push is confirmed, or else: end of the claim, its result, its owner.
 # A value of another form is a newer version's claim: held, and never written over.
-_CLAIM = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+_CLAIM = (
+    NOW
+    + """
 local until_ms = string.format('%.0f', now_ms + ARGV[2])
 local kept = redis.call('MGET', unpack(KEYS))
 local results = {}
@@ -42,6 +43,7 @@ for at, key in ipairs(KEYS) do
 end
 return results
 """
+)
 
 _CONFIRM = """
 for _, key in ipairs(KEYS) do redis.call('SET', key, '', 'PX', ARGV[1]) end
@@ -92,7 +94,6 @@ class RedisLedger:
         for keys in self._calls(pushes):
             await self._client.run(_RELEASE, keys, [owner])
 
-    def _calls(self, pushes: Sequence[Push]) -> Iterator[list[str]]:
+    def _calls(self, pushes: Sequence[Push]) -> Iterator[Sequence[str]]:
         keys = [self._keys.claim(push.push_id) for push in pushes]
-        for start in range(0, len(keys), PUSHES_A_CALL):
-            yield keys[start : start + PUSHES_A_CALL]
+        return paged(keys, PUSHES_A_CALL)

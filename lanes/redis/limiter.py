@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from pushlane.lanes.ports import PlaceAsk, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
-from pushlane.lanes.redis.client import RedisClient, words
+from pushlane.lanes.redis.client import NOW, RedisClient, words
 from pushlane.lanes.redis.keys import Keys
 
 ASKS_A_CALL = 500  # a few ms during which Redis serves nobody else
@@ -18,11 +18,6 @@ ASKS_A_CALL = 500  # a few ms during which Redis serves nobody else
 _DAY_MS = 24 * 3600 * 1000
 
 Ask = TypeVar("Ask")
-
-_NOW = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-"""
 
 # A key holds the tokens and the microsecond of that, and goes when all have gathered again.
 _TOKENS = """
@@ -69,7 +64,7 @@ end
 
 # A field is a holder: places held, places wanted, since when it waits, and the end of its time.
 _PLACES = (
-    _NOW
+    NOW
     + """
 local me, ttl_ms = ARGV[1], tonumber(ARGV[2])
 local answers = {}
@@ -111,7 +106,7 @@ return answers
 # A field is a total's name, its day and a holder: what that was allotted, and when it last asked.
 # Holders that were not heard of for two days are gone: their parts are added up under no name.
 _TOTALS = (
-    _NOW
+    NOW
     + """
 local gone_ms = now_ms - tonumber(ARGV[1])
 local stamp = string.format(' %.0f', now_ms)
@@ -147,7 +142,7 @@ return answers
 
 # For each subject its places and its totals: the places held, then names and what was spent.
 _USAGE = (
-    _NOW
+    NOW
     + """
 local answers = {}
 for at = 1, #KEYS / 2 do

@@ -10,10 +10,13 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from pushlane.lanes.errors import TaskConflict, Unreachable
-from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.ports import Journal
+from pushlane.lanes.redis.client import RedisClient, turn
+from pushlane.lanes.redis.keys import Keys
+from pushlane.lanes.redis.rebuild import Rebuild
 
 LOCK_MS = 10_000
 PATIENCE_S = 20.0  # twice a lock's life: a dead holder is always outlived
@@ -28,34 +31,59 @@ end
 _UNLOCK = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])"
 
 
-async def attempts(what: str) -> AsyncIterator[str]:
-    """Yield a new token for each attempt, with growing pauses between.
+class LockedWrites:
+    """Writes one after the other what is journalled before it is in Redis."""
 
-    Raises:
-        TaskConflict: somebody else has been writing for PATIENCE_S.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    pause_s = 0.005
-    while time.monotonic() < deadline:
-        yield secrets.token_hex(8)
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(2 * pause_s, MOST_PAUSE_S)
-    raise TaskConflict(
-        f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
-        "see which still run, then try again"
-    )
+    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
+        self._client = client
+        self._keys = keys
+        self._journal = journal
+        self._rebuild = Rebuild(client, keys, journal)
+
+    async def _begun(
+        self, what: str, script: str, keys: Sequence[str], args: Sequence[str | bytes | int]
+    ) -> AsyncIterator[tuple[str, bytes, bytes]]:
+        """Yield a new token, how the script began with it, and what it found; then try again.
+
+        Waits while the lock is busy, with growing pauses, and fills a registry that is not ready.
+
+        Raises:
+            TaskConflict: somebody else has been writing for PATIENCE_S.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        pause_s = 0.005
+        while time.monotonic() < deadline:
+            token = secrets.token_hex(8)
+            how, found = await self._client.run(script, keys, [token, LOCK_MS, *args], read=turn)
+            if how == b"unready":
+                await self._rebuild.until_ready()
+            elif how != b"busy":
+                yield token, how, found
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, MOST_PAUSE_S)
+        raise TaskConflict(
+            f"{what} has been under change by other processes for {PATIENCE_S:.0f} s; "
+            "see which still run, then try again"
+        )
+
+    async def _append(self, key: str, body: bytes) -> None:
+        if self._journal is not None:
+            await self._journal.append(key, body)
+
+    async def _unlock(self, lock: str, token: str) -> bool:
+        """Release the lock. False when it was not this writer's any more."""
+        return bool(await self._client.run(_UNLOCK, [lock], [token]))
+
+    @contextlib.asynccontextmanager
+    async def _unlocked_on_error(self, lock: str, token: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Unreachable):  # then the lock ends by itself
+                await self._unlock(lock, token)
+            raise
 
 
-async def unlock(client: RedisClient, lock: str, token: str) -> bool:
-    """Release the lock. False when it was not this writer's any more."""
-    return bool(await client.run(_UNLOCK, [lock], [token]))
-
-
-@contextlib.asynccontextmanager
-async def unlocked_on_error(client: RedisClient, lock: str, token: str) -> AsyncIterator[None]:
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Unreachable):  # then the lock ends by itself
-            await unlock(client, lock, token)
-        raise
+def unended() -> AssertionError:
+    """Make the error for the end of a loop that only a return or an error ends."""
+    return AssertionError("attempts end with a return or an error")

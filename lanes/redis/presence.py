@@ -5,17 +5,11 @@ The index drops expired processes whenever anybody announces or looks.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pushlane.lanes.presence import Process, decode_all, encode
-from pushlane.lanes.redis.client import RedisClient, words
+from pushlane.lanes.redis.client import NOW, RedisClient, bodies_only, words
 from pushlane.lanes.redis.keys import Keys
 
-_PRUNE = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))
-"""
+_PRUNE = NOW + "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now_ms))\n"
 
 _ANNOUNCE = (
     _PRUNE
@@ -50,13 +44,9 @@ class RedisPresence:
         if not ids:
             return []
         keys = [self._keys.process(process_id.decode()) for process_id in ids]
-        bodies: list[bytes] = await self._client.call("MGET", *keys, read=_there)
-        return decode_all(bodies)
+        bodies = await self._client.call("MGET", *keys, read=bodies_only)
+        return decode_all(body for body in bodies if body)
 
     async def leave(self, process_id: str) -> None:
         keys = [self._keys.processes, self._keys.process(process_id)]
         await self._client.run(_LEAVE, keys, [process_id])
-
-
-def _there(answer: Any) -> list[bytes]:
-    return words([body for body in answer if body])

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.paging import paged
 from pushlane.lanes.redis.client import RedisClient, words
 from pushlane.lanes.redis.codec import KEPT_MS, READY
 from pushlane.lanes.redis.keys import Keys
@@ -21,7 +22,6 @@ MAX_SEQ = 2**32 - 1  # the last bit of a Redis bitmap
 SEQS_A_CALL = 2_000  # about 1 ms during which Redis serves nobody else
 GROUPS_A_CALL = 500
 
-_ONE = ord("1")
 _KINDS = ("delivered", "dead", "expired", "dropped")
 
 # KEYS: version, filled and tasks; seen and counts of each group. ARGV: how long what is counted of
@@ -53,16 +53,6 @@ end
 return replies
 """
 )
-
-# KEYS: seen. ARGV: packed seqs. One digit a seq: one reply of text costs less than many numbers.
-_FINISHED = """
-local digits = {}
-for at = 1, #ARGV[1], 4 do
-  local seq = struct.unpack('<I4', ARGV[1], at)
-  digits[#digits + 1] = redis.call('GETBIT', KEYS[1], seq)
-end
-return table.concat(digits)
-"""
 
 # KEYS: version, filled and tasks; a bitmap. ARGV: as of `_RECORD`, for one group.
 _MARK = (
@@ -102,6 +92,7 @@ class TaskProgress:
         self._keys = keys
 
     async def record(self, finished: Sequence[Finished]) -> list[Progress]:
+        """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
         progress: dict[str, Progress] = {}
         for chunk in _chunks(finished):
             keys = self._registry_keys()
@@ -115,16 +106,15 @@ class TaskProgress:
 
     async def move(self, moved: Sequence[Moved]) -> None:
         for item in moved:
-            for start in range(0, len(item.seqs), SEQS_A_CALL):
-                packed = _packed(item.task_id, item.seqs[start : start + SEQS_A_CALL])
+            for seqs in paged(item.seqs, SEQS_A_CALL):
+                packed = _packed(item.task_id, seqs)
                 keys = [*self._registry_keys(), self._keys.moved(item.task_id)]
                 await self._client.run(_MARK, keys, [KEPT_MS, item.task_id, packed])
 
     async def gone(self, spans: Sequence[Span]) -> list[int]:
         asked = [(span, key) for span in spans for key in self._bitmaps(span)]
         gone: dict[Span, int] = dict.fromkeys(spans, 0)
-        for start in range(0, len(asked), _BITMAPS_A_CALL):
-            some = asked[start : start + _BITMAPS_A_CALL]
+        for some in paged(asked, _BITMAPS_A_CALL):
             ends = [end for span, _ in some for end in (span.first >> 3, span.last >> 3)]
             keys = [key for _, key in some]
             replies: list[bytes] = await self._client.run(_BYTES, keys, ends, read=words)
@@ -148,16 +138,6 @@ class TaskProgress:
             replies = await pipeline.execute()
         with self._client.understood():
             return _read(task_ids, replies)
-
-    async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
-        digits = b""
-        for start in range(0, len(seqs), SEQS_A_CALL):
-            packed = _packed(task_id, seqs[start : start + SEQS_A_CALL])
-            key, size = self._keys.seen(task_id), len(packed) // 4
-            digits += await self._client.run(
-                _FINISHED, [key], [packed], read=partial(_digits, size)
-            )
-        return [digit == _ONE for digit in digits]
 
 
 def _chunks(finished: Sequence[Finished]) -> Iterator[list[_Group]]:
@@ -189,13 +169,6 @@ def _bits(span: Span, reply: bytes) -> int:
     """Return a mask where bit n is seq `first + n`; the reply begins with the byte of `first`."""
     bits = int.from_bytes(reply.translate(_TURNED), "little") >> (span.first & 7)
     return bits & ((1 << (span.last - span.first + 1)) - 1)
-
-
-def _digits(count: int, answer: Any) -> bytes:
-    (digits,) = words([answer])
-    if len(digits) != count:
-        raise ValueError("not a digit for each seq")
-    return digits
 
 
 def _read(task_ids: Sequence[str], answer: Any) -> list[Progress]:

@@ -16,7 +16,7 @@ from typing import Any
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.redis.client import RedisClient, words
+from pushlane.lanes.redis.client import NOW, RedisClient, words
 from pushlane.lanes.redis.codec import (
     INDEX,
     KEPT_MS,
@@ -25,8 +25,6 @@ from pushlane.lanes.redis.codec import (
     REMOVE,
     STORE,
     index_args,
-    index_keys,
-    progress_keys,
     remove_args,
     store_args,
 )
@@ -66,9 +64,10 @@ return 1
 )
 
 # The news that a task was forgotten is kept for a day.
-_TRIM = """
-local time = redis.call('TIME')
-local before_ms = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[1]
+_TRIM = (
+    NOW
+    + """
+local before_ms = now_ms - ARGV[1]
 local old = redis.call('ZRANGE', KEYS[2], '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(old) do
   redis.call('ZREM', KEYS[1], id)
@@ -76,6 +75,7 @@ for _, id in ipairs(old) do
 end
 return #old
 """
+)
 
 # Processes of an earlier version add and end tasks without a word to the indexes.
 _LACKS = """
@@ -96,12 +96,11 @@ return 1
 # Tasks whose lane may still be read count as just changed: who followed the registry before the
 # loss hears of them.
 _FILL = (
-    STORE
+    NOW
+    + STORE
     + """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[11], ARGV[2])
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 for at = 3, #ARGV, 7 do
   store(at)
   redis.call('ZADD', KEYS[6], ARGV[at + 6] == 'open' and now_ms or 1, ARGV[at])
@@ -144,11 +143,11 @@ return 1
 )
 
 # Versions start at the server's time in ms, so that they are higher than any from before a loss.
-_OPEN = """
+_OPEN = (
+    NOW
+    + """
 if redis.call('GET', KEYS[11]) ~= ARGV[1] then return 0 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[12], ARGV[2]) end
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local version = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or 0) + 1)
 redis.call('SET', KEYS[1], string.format('%.0f', version))
 local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -159,6 +158,7 @@ redis.call('DEL', KEYS[11])
 redis.call('PUBLISH', KEYS[7], version)
 return 1
 """
+)
 
 
 class Rebuild:
@@ -201,7 +201,7 @@ class Rebuild:
         keys, args = [self._keys.changes, self._keys.forgotten], [KEPT_MS, TASKS_A_CALL]
         while await self._client.run(_TRIM, keys, args):
             pass
-        if not await self._client.run(_LACKS, index_keys(self._keys)):
+        if not await self._client.run(_LACKS, self._keys.index):
             return
         token = secrets.token_hex(8)
         guard = ("SET", self._keys.rebuilding, token, "NX", "PX", GUARD_MS)
@@ -248,7 +248,7 @@ class Rebuild:
     async def _empty(self, token: str, known: Container[str]) -> bool:
         async for page in self._stored():
             old = [(task_id, body) for task_id, body in page.items() if task_id not in known]
-            progress = [key for task_id, _ in old for key in progress_keys(self._keys, task_id)]
+            progress = [key for task_id, _ in old for key in self._keys.progress(task_id)]
             args = [arg for task_id, body in old for arg in remove_args(task_id, body)]
             keys = [*self._filled_keys(), *progress]
             if not await self._client.run(_EMPTY, keys, [token, GUARD_MS, *args]):
@@ -268,18 +268,16 @@ class Rebuild:
 
     async def _fill_documents(self, token: str, documents: Mapping[str, bytes]) -> bool:
         keys = [self._keys.rebuilding, self._keys.documents]
-        kept = [*documents.items()]
         if not await self._client.run(_CLEAR, keys, [token]):
             return False
-        for start in range(0, len(kept), DOCUMENTS_A_CALL):
-            page = kept[start : start + DOCUMENTS_A_CALL]
+        for page in paged([*documents.items()], DOCUMENTS_A_CALL):
             args = [arg for document in page for arg in document]
             if not await self._client.run(_FILL_DOCUMENTS, keys, [token, GUARD_MS, *args]):
                 return False
         return True
 
     def _filled_keys(self) -> list[str]:
-        return [*index_keys(self._keys), self._keys.rebuilding]
+        return [*self._keys.index, self._keys.rebuilding]
 
 
 def _lane_is(body: bytes) -> str:

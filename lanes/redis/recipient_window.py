@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import Mark
-from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.client import NOW, RedisClient
 from pushlane.lanes.redis.keys import Keys
 
 MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
@@ -19,9 +20,9 @@ MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
 T = TypeVar("T")
 
 # A key holds the token; while somebody is in its turn also until when, and who.
-_READ = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+_READ = (
+    NOW
+    + """
 local function read(key)
   local kept = redis.call('GET', key)
   if not kept then return nil end
@@ -35,6 +36,7 @@ local function write(key, window_ms, token, until_ms, holder)
   redis.call('SET', key, body, 'PX', window_ms)
 end
 """
+)
 
 _FIRST = """
 local answers = {}
@@ -132,8 +134,7 @@ class RedisRecipientWindows:
             return [read_one(one) for one in answer]
 
         answers: list[T] = []
-        for start in range(0, len(marks), MARKS_A_CALL):
-            some = marks[start : start + MARKS_A_CALL]
+        for some in paged(marks, MARKS_A_CALL):
             keys = [self._keys.mark(mark.key) for mark in some]
             tokens = [mark.token for mark in some]
             answers += await self._client.run(script, keys, [*args, *tokens], read=read)

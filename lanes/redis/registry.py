@@ -9,41 +9,46 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from pushlane.lanes.errors import UnknownTask
+from pushlane.lanes.finished_seqs import finished_seqs
+from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes, Edit, Fence, FoundTasks, Journal
-from pushlane.lanes.redis.client import RedisClient, numbers_only
+from pushlane.lanes.redis.client import RedisClient, bodies_only, numbers_only, words
 from pushlane.lanes.redis.codec import READY
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.progress import TaskProgress
 from pushlane.lanes.redis.pubsub import ChangeSignal
-from pushlane.lanes.redis.reads import Reads
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.writes import Writes
 from pushlane.lanes.search import PAGE, TaskPage, TaskQuery
-from pushlane.lanes.task import Finished, Moved, Progress, Span, Task, Weights
+from pushlane.lanes.suggestions import ambiguous_task, unknown_task
+from pushlane.lanes.task import Task, Weights
+from pushlane.lanes.task_bytes import Understood, decode
+
+TASKS_A_CALL = 200  # so many are read without a pause: two or three ms
+NEAREST_AMONG = 1_000
 
 _VERSION = READY + "return ready(KEYS[1], KEYS[2]) and redis.call('GET', KEYS[1])"
 
 
-class RedisRegistry:
+class RedisRegistry(TaskProgress):
     """See `lanes.ports.Registry`."""
 
     def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
-        self._client = client
-        self._keys = keys
-        self._reads = Reads(client, keys)
+        super().__init__(client, keys)
         self._writes = Writes(client, keys, journal)
         self._rebuild = Rebuild(client, keys, journal)
         self._change_signal = ChangeSignal(client, keys.change_channel)
-        self._progress = TaskProgress(client, keys)
+        self._understood = Understood()
 
     async def add(self, task: Task) -> Task:
         return await self._writes.add(task)
 
     async def get(self, task_id: str) -> Task:
         await self._version()
-        found = await self._reads.find(task_id)
+        found = await self._find(task_id)
         if found is None:
-            raise await self._reads.unknown(task_id)
+            raise await self._unknown(task_id)
         return found
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task:
@@ -51,20 +56,31 @@ class RedisRegistry:
         if changed is None:  # a key or a name, or no task at all
             changed = await self._writes.change((await self.get(task_id)).id, edit, fence)
         if changed is None:
-            raise await self._reads.unknown(task_id)
+            raise await self._unknown(task_id)
         return changed
 
     async def page(self, query: TaskQuery, after: str = "", most: int = PAGE) -> TaskPage:
+        """See `lanes.ports.TaskStore.page`. A page ends at the id of its last task."""
         await self._version()
-        return await self._reads.page(query, after, most)
+        start = f"({after}" if after else "+"
+        order = self._keys.open if query.is_of_active else self._keys.order
+        ids = await self._client.call(
+            "ZRANGE", order, start, "-", "BYLEX", "REV", "LIMIT", 0, most, read=words
+        )
+        found = await self._read(ids)
+        last = ids[-1].decode() if len(ids) == most else ""
+        return TaskPage([task for task in found.tasks if query.fits(task)], last)
 
     async def some(self, task_ids: Sequence[str]) -> FoundTasks:
         await self._version()
-        return await self._reads.some([task_id.encode() for task_id in task_ids])
+        return await self._read([task_id.encode() for task_id in task_ids])
 
     async def ended(self, before_ms: int, most: int, skip: int = 0) -> FoundTasks:
         await self._version()
-        return await self._reads.ended(before_ms, most, skip)
+        span = ("-inf", f"({before_ms}", "BYSCORE", "LIMIT", skip, most)
+        return await self._read(
+            await self._client.call("ZRANGE", self._keys.ended, *span, read=words)
+        )
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         return await self._writes.forget(task_id, fence)
@@ -91,24 +107,11 @@ class RedisRegistry:
             await self._change_signal.wait(left_s)
             version = await self._version()
         # Tasks are read after the version: what changes in between comes again, and is not missed.
-        found, forgotten = await self._reads.changed(since, version)
+        found, forgotten = await self._changed(since, version)
         return Changes(version, found.tasks, await self.weights(), found.unread, forgotten)
 
-    async def record(self, finished: Sequence[Finished]) -> list[Progress]:
-        """Count these seqs, in Redis alone: when it loses its data the counts start from zero."""
-        return await self._progress.record(finished)
-
-    async def progress(self, task_ids: Sequence[str]) -> list[Progress]:
-        return await self._progress.progress(task_ids)
-
-    async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
-        return await self._progress.finished(task_id, seqs)
-
-    async def move(self, moved: Sequence[Moved]) -> None:
-        await self._progress.move(moved)
-
-    async def gone(self, spans: Sequence[Span]) -> Sequence[int]:
-        return await self._progress.gone(spans)
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> list[bool]:
+        return await finished_seqs(self, task_id, seqs)
 
     async def counted_since_ms(self) -> int:
         return await self._client.call("GET", self._keys.counted, read=numbers_only) or 0
@@ -124,3 +127,62 @@ class RedisRegistry:
             await self._rebuild.until_ready()
             version = await self._client.run(_VERSION, keys, read=numbers_only)
         return version or 0
+
+    async def _changed(self, since: int, version: int) -> tuple[FoundTasks, list[str]]:
+        """Return the tasks that are new, and the ids of those that are not there any more."""
+        if since == version:
+            return FoundTasks([]), []
+        if since == 0 or since > version:  # a first look, or a registry that was set back
+            return await self._read(
+                await self._client.call("SMEMBERS", self._keys.active, read=words)
+            ), []
+        newer = await self._client.call(
+            "ZRANGEBYSCORE", self._keys.changes, f"({since}", "+inf", read=words
+        )
+        found = await self._read(newer)
+        there = {*(task.id for task in found.tasks), *found.unread}
+        return found, [one for task_id in newer if (one := task_id.decode()) not in there]
+
+    async def _read(self, task_ids: Sequence[bytes]) -> FoundTasks:
+        tasks: list[Task] = []
+        unread: list[str] = []
+        for page in paged(task_ids, TASKS_A_CALL):
+            bodies = await self._client.call("HMGET", self._keys.tasks, *page, read=bodies_only)
+            pairs = zip(page, bodies, strict=True)
+            found = self._understood.read(
+                (task_id.decode(), body) for task_id, body in pairs if body
+            )
+            tasks += found[0]
+            unread += found[1]
+        return FoundTasks(tasks, unread)
+
+    async def _find(self, wanted: str) -> Task | None:
+        """Return the task of this id, key or name; None when there is none."""
+        named = f"[{wanted}\0"
+        pipeline = self._client.pipeline()
+        pipeline.execute_command("HGET", self._keys.tasks, wanted)
+        pipeline.execute_command("HGET", self._keys.by_key, wanted)
+        pipeline.execute_command(
+            "ZRANGEBYLEX", self._keys.by_name, named, named.encode() + b"\xff", "LIMIT", 0, 3
+        )
+        with self._client.reach():
+            answers = await pipeline.execute()
+        with self._client.understood():
+            body, keyed, names = answers
+            ids = set(words([keyed] if keyed else [name.rpartition(b"\0")[2] for name in names]))
+        if body is not None:
+            return decode(wanted, body)
+        if len(ids) > 1:
+            raise ambiguous_task(wanted, sorted(task_id.decode() for task_id in ids))
+        for task_id in ids:
+            body = await self._client.call("HGET", self._keys.tasks, task_id)
+            return None if body is None else decode(task_id.decode(), body)
+        return None
+
+    async def _unknown(self, wanted: str) -> UnknownTask:
+        latest = await self._client.call(
+            "ZREVRANGE", self._keys.changes, 0, NEAREST_AMONG - 1, read=words
+        )
+        found = await self._read(latest)
+        near = {word for task in found.tasks for word in (task.id, task.key, task.name) if word}
+        return unknown_task(wanted, near)

@@ -14,22 +14,19 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pushlane.lanes.errors import Superseded
-from pushlane.lanes.ports import Edit, Fence, Journal
-from pushlane.lanes.redis.client import RedisClient, turn
+from pushlane.lanes.ports import Edit, Fence
+from pushlane.lanes.redis.client import NOW
 from pushlane.lanes.redis.codec import (
     ANNOUNCE,
     KEPT_MS,
     READY,
     REMOVE,
     STORE,
-    index_keys,
-    progress_keys,
     remove_args,
     store_args,
 )
-from pushlane.lanes.redis.keys import Keys
-from pushlane.lanes.redis.locks import LOCK, LOCK_MS, attempts, unlock, unlocked_on_error
-from pushlane.lanes.redis.rebuild import WEIGHTS_KEY, Rebuild
+from pushlane.lanes.redis.locks import LOCK, LockedWrites, unended
+from pushlane.lanes.redis.rebuild import WEIGHTS_KEY
 from pushlane.lanes.task import Task, Weights
 from pushlane.lanes.task_bytes import decode, encode
 from pushlane.lanes.task_transitions import check_forgettable
@@ -105,7 +102,8 @@ return 1
 
 # For a day those who follow the changes hear of it, by an id without a task.
 _COMMIT_FORGET = (
-    REMOVE
+    NOW
+    + REMOVE
     + ANNOUNCE
     + READY
     + _FENCE
@@ -116,8 +114,6 @@ if not ready(KEYS[1], KEYS[#KEYS]) then return 0 end
 if fenced(KEYS[16], ARGV[5]) then return 0 end
 remove(ARGV[2], ARGV[3], ARGV[4], KEYS[12], KEYS[13], KEYS[14])
 announce(ARGV[2])
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[15], now_ms, ARGV[2])
 return 1
 """
@@ -135,51 +131,38 @@ return 1
 )
 
 
-class Writes:
+class Writes(LockedWrites):
     """Adds and changes, one writer at a time for each task."""
-
-    def __init__(self, client: RedisClient, keys: Keys, journal: Journal | None) -> None:
-        self._client = client
-        self._keys = keys
-        self._journal = journal
-        self._rebuild = Rebuild(client, keys, journal)
 
     async def add(self, task: Task) -> Task:
         lock = self._keys.lock(f"key:{task.key}" if task.key else f"task:{task.id}")
         keys = [self._keys.version, self._keys.tasks, self._keys.by_key, lock, self._keys.adding]
         keys.append(self._keys.filled)
-        async for token in attempts(f"task {task.key or task.id!r}"):
-            args: list[str | bytes | int] = [token, LOCK_MS, task.id, task.key, encode(task)]
-            how, body = await self._client.run(_BEGIN_ADD, keys, args, read=turn)
+        args: list[str | bytes | int] = [task.id, task.key, encode(task)]
+        what = f"task {task.key or task.id!r}"
+        async for token, how, body in self._begun(what, _BEGIN_ADD, keys, args):
             if how == b"kept":
                 return decode(f"of key {task.key!r}", body)
-            if how == b"ours":
-                async with unlocked_on_error(self._client, lock, token):
-                    begun = decode(f"of key {task.key!r}", body)
+            async with self._unlocked_on_error(lock, token):
+                begun = decode(f"of key {task.key!r}", body)
                 if await self._write(lock, token, begun):
                     return begun
-            if how == b"unready":
-                await self._rebuild.until_ready()
-        raise _unreached()
+        raise unended()
 
     async def change(self, task_id: str, edit: Edit, fence: Fence | None = None) -> Task | None:
         """Change the task as `Registry.change` does. None when there is no such task."""
-        return await self._change(task_id, edit, fence, refused=False)
+        return await self._change(task_id, edit, fence)
 
     async def forget(self, task_id: str, fence: Fence | None = None) -> bool:
         """Forget the task as `Registry.forget` does. False when there is no such task."""
-
-        def edit(task: Task) -> None:
-            check_forgettable(task)
-
-        return await self._change(task_id, edit, fence, refused=False) is not None
+        return await self._change(task_id, check_forgettable, fence) is not None
 
     async def _change(
         self,
         task_id: str,
         edit: Callable[[Task], Task | None],
         fence: Fence | None,
-        refused: bool,
+        refused: bool = False,
     ) -> Task | None:
         """Return the changed task; the task as it was when the edit gives None, which removes it.
 
@@ -188,9 +171,8 @@ class Writes:
         lock = self._keys.lock(f"task:{task_id}")
         keys = [self._keys.version, self._keys.tasks, lock]
         keys += [*self._fence_keys(fence), self._keys.filled]
-        async for token in attempts(f"task {task_id}"):
-            args = [token, LOCK_MS, task_id, *_fence_args(fence)]
-            how, body = await self._client.run(_BEGIN_CHANGE, keys, args, read=turn)
+        args = [task_id, *_fence_args(fence)]
+        async for token, how, body in self._begun(f"task {task_id}", _BEGIN_CHANGE, keys, args):
             if how == b"unknown":
                 if refused:  # it was forgotten since
                     await self._append(task_id, b"")
@@ -198,27 +180,29 @@ class Writes:
             if how == b"fenced":
                 if refused:
                     await self._change(task_id, lambda task: task, None, refused)
-                raise _superseded(fence)
-            if how == b"ours":
+                assert fence is not None
+                raise Superseded(
+                    f"the lease {fence.lease} is another process's now: nothing was changed"
+                )
+            async with self._unlocked_on_error(lock, token):
                 if refused:
-                    await self._append_locked(lock, token, task_id, body)
+                    await self._append(task_id, body)
                 changed, kept = await self._edit(lock, token, task_id, body, edit, fence)
-                if kept:
-                    return changed
-                refused = True
-            if how == b"unready":
-                await self._rebuild.until_ready()
-        raise _unreached()
+            if kept:
+                return changed
+            refused = True
+        raise unended()
 
     async def set_weights(self, weights: Weights) -> None:
-        lock = self._keys.lock("weights")
-        async for token in attempts("the level weights"):
-            keys = [self._keys.version, lock, self._keys.filled]
-            how, _ = await self._client.run(_BEGIN_WEIGHTS, keys, [token, LOCK_MS], read=turn)
-            if how == b"ours" and await self._write_weights(lock, token, str(weights)):
-                return
-            if how == b"unready":
-                await self._rebuild.until_ready()
+        lock, body = self._keys.lock("weights"), str(weights)
+        begin = [self._keys.version, lock, self._keys.filled]
+        commit = [*self._keys.index, lock, self._keys.weights]
+        what = "the level weights"
+        async for token, _, _ in self._begun(what, _BEGIN_WEIGHTS, begin, []):
+            async with self._unlocked_on_error(lock, token):
+                await self._append(WEIGHTS_KEY, body.encode())
+                if await self._client.run(_COMMIT_WEIGHTS, commit, [token, body]):
+                    return
 
     async def _edit(
         self,
@@ -230,52 +214,36 @@ class Writes:
         fence: Fence | None,
     ) -> tuple[Task, bool]:
         """Return the edited task, and whether it is kept now."""
-        async with unlocked_on_error(self._client, lock, token):
-            task = decode(task_id, body)
-            edited = edit(task)
-            if edited is None:
-                return task, await self._remove(lock, token, task_id, body, fence)
-            if edited == task:
-                await unlock(self._client, lock, token)
-                return task, True
-            edited = replace(edited, version=task.version + 1)
-            return edited, await self._write(lock, token, edited, fence)
+        task = decode(task_id, body)
+        edited = edit(task)
+        if edited is None:
+            return task, await self._remove(lock, token, task_id, body, fence)
+        if edited == task:
+            await self._unlock(lock, token)
+            return task, True
+        edited = replace(edited, version=task.version + 1)
+        return edited, await self._write(lock, token, edited, fence)
 
     async def _write(self, lock: str, token: str, task: Task, fence: Fence | None = None) -> bool:
         """Write the task. False when the lock or the fence ended before it was kept."""
-        async with unlocked_on_error(self._client, lock, token):
-            body = encode(task)
-            await self._append(task.id, body)
-            seen, moved, _ = progress_keys(self._keys, task.id)
-            keys = [*index_keys(self._keys), lock, self._keys.adding, seen, moved]
-            kept_ms = KEPT_MS if task.lane_dropped else ""
-            args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
-            keys += [*self._fence_keys(fence), self._keys.filled]
-            return bool(await self._client.run(_COMMIT_TASK, keys, args))
+        body = encode(task)
+        await self._append(task.id, body)
+        seen, moved, _ = self._keys.progress(task.id)
+        keys = [*self._keys.index, lock, self._keys.adding, seen, moved]
+        kept_ms = KEPT_MS if task.lane_dropped else ""
+        args = [token, *store_args(task.id, body), kept_ms, *_fence_args(fence)]
+        keys += [*self._fence_keys(fence), self._keys.filled]
+        return bool(await self._client.run(_COMMIT_TASK, keys, args))
 
     async def _remove(
         self, lock: str, token: str, task_id: str, body: bytes, fence: Fence | None
     ) -> bool:
         """Remove the task. False when the lock or the fence ended before."""
         await self._append(task_id, b"")
-        keys = [*index_keys(self._keys), lock, *progress_keys(self._keys, task_id)]
+        keys = [*self._keys.index, lock, *self._keys.progress(task_id)]
         keys += [self._keys.forgotten, *self._fence_keys(fence), self._keys.filled]
         args = [token, *remove_args(task_id, body), *_fence_args(fence)]
         return bool(await self._client.run(_COMMIT_FORGET, keys, args))
-
-    async def _write_weights(self, lock: str, token: str, weights: str) -> bool:
-        async with unlocked_on_error(self._client, lock, token):
-            await self._append(WEIGHTS_KEY, weights.encode())
-            keys = [*index_keys(self._keys), lock, self._keys.weights]
-            return bool(await self._client.run(_COMMIT_WEIGHTS, keys, [token, weights]))
-
-    async def _append_locked(self, lock: str, token: str, key: str, body: bytes) -> None:
-        async with unlocked_on_error(self._client, lock, token):
-            await self._append(key, body)
-
-    async def _append(self, key: str, body: bytes) -> None:
-        if self._journal is not None:
-            await self._journal.append(key, body)
 
     def _fence_keys(self, fence: Fence | None) -> list[str]:
         return [self._keys.fence(fence.lease if fence else "")]
@@ -283,12 +251,3 @@ class Writes:
 
 def _fence_args(fence: Fence | None) -> list[str | int]:
     return [fence.number if fence else ""]
-
-
-def _superseded(fence: Fence | None) -> Superseded:
-    lease = fence.lease if fence else ""
-    return Superseded(f"the lease {lease} is another process's now: nothing was changed")
-
-
-def _unreached() -> AssertionError:
-    return AssertionError("attempts end with a return or an error")

@@ -13,6 +13,7 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.session import MASTER
 from pushlane.pipeline.spec import TaskSpec
 from pushlane.producers.task_builder import describe
+from pushlane.producers.task_options import LATER
 
 MEMORY = "2g"
 _SECRETS = ("password", "secret", "token", "user", "key")
@@ -65,7 +66,9 @@ class FanoutRequest:
     def _content(self) -> list[object]:
         options = {k: v for k, v in self.options.items() if not _is_secret(k)}
         source = [self.audience, self.format, sorted(options.items()), self.where]
-        return [*source, list(self.exclude), self.spec.model_dump(mode="json")]
+        spec = self.spec.model_dump(mode="json")
+        counted = {name: value for name, value in spec.items() if value or name not in LATER}
+        return [*source, list(self.exclude), counted]
 
 
 def _is_secret(option: str) -> bool:

@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from pushlane.lanes.durable import create_durably, sync, write_durably
-from pushlane.lanes.embedded.receipts.partition import Busy, Full, Limits, Partition
+from pushlane.lanes.embedded.receipts.partition import Busy, Full, Partition
 from pushlane.lanes.errors import ReceiptsGone, StorageFull, Unreachable
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.settings import Settings
 
-_LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
-_SEGMENTS = 8
 _PAGE_BYTES = 4 * 1024 * 1024
 _PATIENCE_S = 10.0
 _RETRY_S = 0.002
@@ -97,10 +95,13 @@ class EmbeddedReceiptLog(ReceiptLog):
         if not path.exists():
             sync(self._folder.parent)
             _make(path, b"%d" % self._settings.receipts_partitions)
-        limits = _limits(self._settings, int(path.read_bytes()))
+        count = int(path.read_bytes())
+        most_bytes = self._settings.receipts_max_bytes // count
         return [
-            Partition(self._folder / str(n), limits, partial(self._committed_of, n))
-            for n in range(limits.partitions)
+            Partition(
+                self._folder / str(n), self._settings, most_bytes, partial(self._committed_of, n)
+            )
+            for n in range(count)
         ]
 
     def _append(self, bodies: Sequence[bytes]) -> None:
@@ -221,17 +222,6 @@ class EmbeddedReceiptLog(ReceiptLog):
                 return work()
 
         return await asyncio.to_thread(run)
-
-
-def _limits(settings: Settings, partitions: int) -> Limits:
-    most_bytes = settings.receipts_max_bytes // partitions
-    return Limits(
-        partitions,
-        min(_LARGEST_SEGMENT_BYTES, max(1, most_bytes // _SEGMENTS)),
-        most_bytes,
-        settings.receipts_retention_s,
-        settings.receipts != "required",
-    )
 
 
 def _make(path: Path, content: bytes) -> None:

@@ -14,42 +14,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from pushlane.lanes.durable import sync
 from pushlane.lanes.embedded.receipts.records import (
     LogSegment,
     Record,
+    Tail,
     body_of,
     packed,
     records,
     segment_at,
     segments,
 )
-from pushlane.lanes.embedded.receipts.tail import Tail
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.file_lock import FileLock
+from pushlane.lanes.settings import Settings
 
+_LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
+_SEGMENTS = 8
 _CLOCK_STEP_MS = 1_000  # a file's time may lag behind the clock that its records were given
-
-
-class Limits(NamedTuple):
-    """The limits of one partition, and the number of partitions.
-
-    `drops` says whether receipts that nobody has committed are removed to make room.
-    """
-
-    partitions: int
-    segment_bytes: int
-    most_bytes: int
-    retention_s: float
-    drops: bool
-
-
-class _Counted(NamedTuple):
-    start: int
-    end: int
-    records: int
 
 
 class Busy(Exception):
@@ -61,16 +44,29 @@ class Full(Exception):
 
 
 class Partition:
-    """Segments in one folder. Everything before the position from `committed` was taken over."""
+    """Segments in one folder, which hold `most_bytes` in all.
 
-    def __init__(self, folder: Path, limits: Limits, committed: Callable[[], int | None]) -> None:
+    Everything before the position from `committed` was taken over. What was not is removed to make
+    room, unless receipts are required.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        most_bytes: int,
+        committed: Callable[[], int | None],
+    ) -> None:
         self._folder = folder
         self._committed = committed
-        self._limits = limits
+        self._most_bytes = most_bytes
+        self._segment_bytes = min(_LARGEST_SEGMENT_BYTES, max(1, most_bytes // _SEGMENTS))
+        self._retention_s = settings.receipts_retention_s
+        self._drops = settings.receipts != "required"
         self._mine = threading.Lock()
         self._lock: FileLock | None = None
         self._tail: Tail | None = None
-        self._counted = _Counted(0, 0, 0)
+        self._counted = (0, 0, 0)  # the records from the first position to the second
 
     def append(self, bodies: Sequence[bytes]) -> int:
         """Return once the bodies are on the disk.
@@ -84,9 +80,9 @@ class Partition:
         with self._locked(wait_s=0):
             tail = self._caught_up()
             dropped = 0
-            if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
+            if tail.damaged or tail.end - tail.base >= self._segment_bytes:
                 dropped = self._make_room()
-                tail = self._rolled(tail)
+                tail = self._use(segment_at(self._folder, tail.end))
             tail.append(packed(bodies, time.time_ns() // 1_000_000))
             return dropped
 
@@ -120,7 +116,7 @@ class Partition:
         """Return the position of the first record of this time or later."""
         for segment in segments(self._folder):
             if segment.path.stat().st_mtime_ns // 1_000_000 + _CLOCK_STEP_MS >= at_ms:
-                for _, record in self._walk(segment.base, None):
+                for _, record, _ in self._walk(segment.base, None):
                     if record.at_ms >= at_ms:
                         return segment.base + record.start
         return self.end(wait_s)
@@ -128,7 +124,7 @@ class Partition:
     def ends(self, start: int, end: int, most: int | None) -> list[int]:
         """Return the positions after each record from `start` on, at most so many."""
         found: list[int] = []
-        for segment, record in self._walk(start, end):
+        for segment, record, _ in self._walk(start, end):
             if most is not None and len(found) >= most:
                 break
             found.append(segment.base + record.end)
@@ -139,15 +135,15 @@ class Partition:
 
         A later call for positions a little further on waits only for the change at the two ends.
         """
-        known = self._counted
+        known_start, known_end, known = self._counted
         found: int | None = None
-        if known.start <= start <= known.end <= end:
+        if known_start <= start <= known_end <= end:
             with suppress(ReceiptsGone):  # the oldest of them went meanwhile
-                gone = self._walked(known.start, start)
-                found = known.records - gone + self._walked(known.end, end)
+                gone = self._walked(known_start, start)
+                found = known - gone + self._walked(known_end, end)
         if found is None:
             found = self._walked(start, end)
-        self._counted = _Counted(start, end, found)
+        self._counted = (start, end, found)
         return found
 
     def _walked(self, start: int, end: int) -> int:
@@ -157,7 +153,7 @@ class Partition:
         """Return bodies from `start` on, of about so many bytes, and the position after them."""
         bodies: list[bytes] = []
         room, position = most_bytes, start
-        for segment, record, file in self._walk_files(start, end):
+        for segment, record, file in self._walk(start, end):
             if room <= 0:
                 break
             bodies.append(body_of(file, record))
@@ -195,16 +191,13 @@ class Partition:
 
     def _goes(self, segment: LogSegment, is_over: bool, is_taken: bool) -> bool:
         if is_over:
-            return is_taken or self._limits.drops
-        return is_taken and self._is_old(segment)
+            return is_taken or self._drops
+        return is_taken and segment.path.stat().st_mtime < time.time() - self._retention_s
 
     def _is_over(self, newest: LogSegment, oldest: LogSegment) -> bool:
         """Return whether there is no room for another segment."""
         held = newest.base + newest.path.stat().st_size - oldest.base
-        return held + self._limits.segment_bytes > self._limits.most_bytes
-
-    def _is_old(self, segment: LogSegment) -> bool:
-        return segment.path.stat().st_mtime < time.time() - self._limits.retention_s
+        return held + self._segment_bytes > self._most_bytes
 
     def _make_room(self) -> int:
         dropped = self._tidied()
@@ -245,7 +238,7 @@ class Partition:
         if tail is None or tail.is_removed:
             tail = self._reopened()
         tail.recover()
-        if tail.damaged or tail.end - tail.base >= self._limits.segment_bytes:
+        if tail.damaged or tail.end - tail.base >= self._segment_bytes:
             newest = segments(self._folder)[-1]
             if newest.base != tail.base:
                 tail = self._reopened()
@@ -255,9 +248,6 @@ class Partition:
     def _reopened(self) -> Tail:
         found = segments(self._folder)
         return self._use(found[-1] if found else segment_at(self._folder, 0))
-
-    def _rolled(self, tail: Tail) -> Tail:
-        return self._use(segment_at(self._folder, tail.end))
 
     def _use(self, segment: LogSegment) -> Tail:
         is_new = not segment.path.exists()
@@ -269,11 +259,7 @@ class Partition:
         self._tail = tail
         return tail
 
-    def _walk(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record]]:
-        for segment, record, _ in self._walk_files(start, end):
-            yield segment, record
-
-    def _walk_files(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
+    def _walk(self, start: int, end: int | None) -> Iterator[tuple[LogSegment, Record, int]]:
         """Yield the records between two positions, each with the open file that it lies in.
 
         Raises:

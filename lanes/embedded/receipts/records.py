@@ -1,4 +1,4 @@
-"""The records of a segment: each body with its length, its time and a checksum.
+"""The segments of a partition, and their records: each body with its time and a checksum.
 
 A segment's file name is its place in the partition, so that a position is one number that only
 grows. A record that a crash left half written is told from a damaged one: nothing comes after it.
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pushlane.lanes.segment_log import marks
+from pushlane.lanes.segment_log import append, marks
 
 _MAGIC = b"plr1"
 _HEAD = struct.Struct("<4sIIQ")
@@ -34,6 +34,50 @@ class Record(NamedTuple):
     end: int
     at_ms: int
     is_hole: bool = False
+
+
+class Tail:
+    """The newest segment, open, and known to be whole up to `end`.
+
+    Whoever calls it holds the partition's lock. A segment that is `damaged` is not appended to.
+    """
+
+    __slots__ = ("base", "damaged", "end", "file")
+
+    def __init__(self, segment: LogSegment) -> None:
+        self.base = self.end = segment.base
+        self.file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.damaged = False
+
+    @property
+    def is_removed(self) -> bool:
+        return os.fstat(self.file).st_nlink == 0
+
+    def recover(self) -> None:
+        """See how far the file is whole if others have changed it, and cut off a torn end.
+
+        Records that another process has left there are made durable before anybody reads on.
+        """
+        size = os.fstat(self.file).st_size
+        if self.base + size == self.end:
+            return
+        start = self.end - self.base if self.base + size > self.end else 0
+        whole = _whole_until(self.file, start, size)
+        if whole < size:
+            if _is_torn(self.file, whole, size):
+                os.ftruncate(self.file, whole)
+            else:  # nothing that may be good is cut off: it goes on in a new file
+                self.damaged, whole = True, size
+        os.fdatasync(self.file)
+        self.end = self.base + whole
+
+    def append(self, content: bytes) -> None:
+        """Return once the content is on the disk; what was written of it is cut off if it fails."""
+        size = self.end - self.base
+        self.end = self.base + append(self.file, content, size, durably=True)
+
+    def close(self) -> None:
+        os.close(self.file)
 
 
 def segments(folder: Path) -> list[LogSegment]:
@@ -74,7 +118,7 @@ def body_of(file: int, record: Record) -> bytes:
     return content[_HEAD.size :] if _is_whole(content) else b""
 
 
-def whole_until(file: int, start: int, size: int) -> int:
+def _whole_until(file: int, start: int, size: int) -> int:
     """Return where the first record begins that is not whole; `size` when all are."""
     for record in records(file, start, size):
         if record.is_hole or not _is_whole_at(file, record):
@@ -82,7 +126,7 @@ def whole_until(file: int, start: int, size: int) -> int:
     return size
 
 
-def is_torn(file: int, offset: int, size: int) -> bool:
+def _is_torn(file: int, offset: int, size: int) -> bool:
     """Return whether nothing whole comes after this offset: then a writer died there."""
     return _next_whole(file, offset + 1, size) is None
 

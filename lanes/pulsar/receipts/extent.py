@@ -6,47 +6,9 @@ removes an empty one when it closes, and the oldest ones when they are over.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, Self
+from typing import NamedTuple, Self
 
-import msgspec
-
-
-class Position(NamedTuple):
-    ledger: int
-    entry: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        ledger, entry = text.split(":")
-        return cls(int(ledger), int(entry))
-
-    def __str__(self) -> str:
-        return f"{self.ledger}:{self.entry}"
-
-
-_Where = Annotated[str, msgspec.Meta(pattern=r"^-?\d+:-?\d+$")]
-
-
-class _LedgerStats(msgspec.Struct):
-    name: int = msgspec.field(name="ledgerId")
-    entries: int
-
-
-class _CursorStats(msgspec.Struct):
-    marked: _Where = msgspec.field(name="markDeletePosition")
-
-
-class TopicStats(msgspec.Struct):
-    """The parts of the broker's internal stats of a topic that are looked at."""
-
-    confirmed: _Where = msgspec.field(name="lastConfirmedEntry")
-    ledgers: list[_LedgerStats]
-    cursors: dict[str, _CursorStats]
-
-
-class LedgerSegment(NamedTuple):
-    name: int
-    entries: int
+from pushlane.lanes.pulsar.admin import LedgerSegment, Position, TopicStats
 
 
 class Extent(NamedTuple):
@@ -59,7 +21,7 @@ class Extent(NamedTuple):
     def of(cls, stats: TopicStats, subscription: str) -> Self:
         """Read the extent from stats; the ledger still written to ends at its confirmed entry."""
         confirmed = Position.parse(stats.confirmed)
-        closed = [LedgerSegment(found.name, found.entries) for found in stats.ledgers]
+        closed = [*stats.ledgers]
         if closed and closed[-1].name == confirmed.ledger:
             closed[-1] = LedgerSegment(confirmed.ledger, confirmed.entry + 1)
         marked = Position.parse(stats.cursors[subscription].marked)

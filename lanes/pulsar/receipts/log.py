@@ -19,12 +19,18 @@ import msgspec
 from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.ports.receipt_log import split_evenly
-from pushlane.lanes.pulsar.admin import Admin, Place, make_subscription, topic_path
+from pushlane.lanes.pulsar.admin import (
+    Admin,
+    Place,
+    Position,
+    TopicStats,
+    make_subscription,
+    topic_path,
+)
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.policies import ensure_namespace, receipt_policies
 from pushlane.lanes.pulsar.producers import Producers
-from pushlane.lanes.pulsar.publisher import Publisher
-from pushlane.lanes.pulsar.receipts.extent import Extent, Position, TopicStats
+from pushlane.lanes.pulsar.receipts.extent import Extent
 from pushlane.lanes.pulsar.replay import blocking, open_reader
 from pushlane.lanes.settings import Settings
 
@@ -48,8 +54,12 @@ class PulsarReceiptLog(ReceiptLog):
         self._admin = admin
         self._settings = settings
         self._namespace = f"{settings.namespace}-receipts"
-        self._producers = Producers(connection, self._namespace, _pulsar.CompressionType.LZ4)
-        self._publisher = Publisher(connection, self._producers)
+        self._producers = Producers(
+            connection,
+            self._namespace,
+            _pulsar.CompressionType.LZ4,
+            doing="write the log of receipts",
+        )
         self._opening = asyncio.Lock()
         self._partitions = 0
         self._turns = itertools.count(secrets.randbelow(64))
@@ -60,7 +70,7 @@ class PulsarReceiptLog(ReceiptLog):
         partitions = await self._open()
         topic = _topic(next(self._turns) % partitions)
         try:
-            await self._publisher.publish(topic, bodies, 0.0, None)
+            await self._producers.publish(topic, bodies)
         except UnknownLane as error:
             self._partitions = 0  # somebody has removed it: it is made anew
             raise Unreachable(f"the log of receipts is gone: {error}") from error
@@ -109,7 +119,8 @@ class PulsarReceiptLog(ReceiptLog):
         count = extent.count_from(first) - extent.count_from(last)
         if count <= 0:
             return
-        doing, topic = "read the log of receipts", self._name(partition)
+        doing = "read the log of receipts"
+        topic = f"persistent://{self._namespace}/{_topic(partition)}"
         begin = _pulsar.MessageId(-1, first.ledger, first.entry, -1)
         reader = await blocking(
             self._connection, doing, lambda: open_reader(self._connection, topic, begin, _PAGE)
@@ -214,9 +225,6 @@ class PulsarReceiptLog(ReceiptLog):
 
     def _path(self, partition: int) -> str:
         return topic_path(self._namespace, _topic(partition))
-
-    def _name(self, partition: int) -> str:
-        return f"persistent://{self._namespace}/{_topic(partition)}"
 
 
 _FULL = (

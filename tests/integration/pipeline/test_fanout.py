@@ -450,6 +450,28 @@ async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path)
     assert shown[0]["7"][-2:] == ({"text": 'quo"te', "yes": "true", "fraction": "1.0"}, "-5")
 
 
+async def test_addresses_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path) -> None:
+    path = tmp_path / "people.parquet"
+    subscriptions = [{"endpoint": "https://x/1", "keys": {"auth": "a"}}, None]
+    pq.write_table(
+        pa.table({"recipient": ["a", "b"], "web": subscriptions, "phone": [None, "39"]}), path
+    )
+    options = {"sink": ("web", "sms"), "address": ("web=web", "sms=phone")}
+
+    made = await run(embedded, asked(path, spec=spec(**options)))
+
+    async with connect(embedded) as backend:
+        plain = SubmitRequest(source=path, level=Level.HIGH, **options)
+        submitted = await submit(backend, embedded, plain)
+    fanned, sent = [
+        {push.recipient: push.addresses for push in await on_lane(embedded, task)}
+        for task in (made.task, submitted.task)
+    ]
+    assert fanned == sent
+    assert sent["b"] == {"web": "", "sms": "39"}
+    assert made.task.sinks == ("web", "sms")
+
+
 def every_kind() -> pa.Table:
     """Three rows of the kinds of values that a template may name, the last one all null."""
     at = pa.array([1_700_000_000_123_456, 0, None], pa.timestamp("us", "UTC"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushlane.cli.extras import pipeline_extra
+from pushlane.cli.errors import pipeline_extra
 from pushlane.lanes.errors import BadInput
 
 

@@ -125,7 +125,7 @@ def submit(command: Command, tmp_path: Path) -> Callable[..., Ran]:
 def away(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
     """No service answers until it is undone."""
     with monkeypatch.context() as patch:
-        patch.setattr("pushlane.cli.backend_run.connect", never)
+        patch.setattr("pushlane.lanes.backend.connect", never)
         yield patch
 
 
@@ -208,7 +208,7 @@ def test_pushes_from_a_spool_replace_those_that_wait(
 ) -> None:
     waiting = submit("--collapse", "news").stdout.strip()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pushlane.cli.backend_run.connect", never)
+        patch.setattr("pushlane.lanes.backend.connect", never)
         submit("--collapse", "news")
     command("spool", "send", tmp_path / "spool")
     settings = load()
@@ -236,5 +236,5 @@ def test_what_is_left_of_a_task_that_only_a_newer_version_understands_stays(
     ran = command("spool", "send", spool)
 
     assert ran.exit_code == 1
-    assert f"task {task_id} is of format 2" in ran.stderr
+    assert f"task {task_id} is of format 3" in ran.stderr
     assert command("spool", "show", spool, "--json").json[0]["waiting"] == 3

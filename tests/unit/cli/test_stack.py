@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,8 +16,6 @@ import pytest
 from pushlane.cli import stack
 from pushlane.cli.stack import (
     Ports,
-    broker_conf,
-    control,
     docker,
     free_ports,
     health,
@@ -92,8 +90,8 @@ class TestUp:
         urls = up(cache)
         status = stack.status(cache)
         assert status is not None
-        assert status.healthy
-        assert status.urls == urls
+        assert status.ports.urls == urls
+        assert stack.is_healthy(cache)
 
     def test_a_second_up_finds_the_same_stack(self, cache: Path) -> None:
         urls = up(cache)
@@ -103,11 +101,9 @@ class TestUp:
 
     def test_a_stack_with_a_dead_part_is_started_anew(self, cache: Path) -> None:
         up(cache)
-        Processes(cache / "run").stop("redis")
+        Processes(cache / "run").end("redis")
         up(cache)
-        status = stack.status(cache)
-        assert status is not None
-        assert status.healthy
+        assert stack.is_healthy(cache)
 
     def test_a_broker_that_ends_shows_its_log_and_takes_redis_with_it(
         self, cache: Path, pulsar_home: Path
@@ -124,7 +120,7 @@ class TestUp:
         def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(control.health, "wait_until", interrupt)
+        monkeypatch.setattr(health, "wait_until", interrupt)
         with pytest.raises(KeyboardInterrupt):
             up(cache)
         ours = Processes(cache / "run")
@@ -185,7 +181,7 @@ class TestProcesses:
     def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(self, tmp_path: Path) -> None:
         with subprocess.Popen(["sleep", "60"]) as other:
             (tmp_path / "redis.pid").write_text(f"{other.pid} another-time\n")
-            Processes(tmp_path).stop("redis")
+            Processes(tmp_path).end("redis")
             assert other.poll() is None
             other.kill()
 
@@ -195,13 +191,13 @@ class TestProcesses:
         monkeypatch.setattr(processes, "TERM_PATIENCE_S", 0.2)
         ours = Processes(tmp_path)
         deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
-        ours.start("deaf", [sys.executable, "-c", deaf], {}, tmp_path)
-        ours.stop("deaf")
+        ours.launch("deaf", [sys.executable, "-c", deaf], {}, tmp_path)
+        ours.end("deaf")
         assert not ours.is_running("deaf")
 
     def test_a_signal_reaches_it(self, tmp_path: Path) -> None:
         ours = Processes(tmp_path)
-        ours.start("sleeper", ["sleep", "60"], {}, tmp_path)
+        ours.launch("sleeper", ["sleep", "60"], {}, tmp_path)
         ours.send("sleeper", signal.SIGKILL)
         health.wait_until(
             lambda: not ours.is_running("sleeper"),
@@ -216,14 +212,14 @@ class TestProcesses:
 
     def test_it_is_out_of_reach_of_our_terminal(self, tmp_path: Path) -> None:
         ours = Processes(tmp_path)
-        ours.start("sleeper", ["sleep", "60"], {}, tmp_path)
+        ours.launch("sleeper", ["sleep", "60"], {}, tmp_path)
         pid = int((tmp_path / "sleeper.pid").read_text().split()[0])
         assert os.getsid(pid) != os.getsid(0)
-        ours.stop("sleeper")
+        ours.end("sleeper")
 
     def test_one_that_was_killed_does_not_run(self, tmp_path: Path) -> None:
         ours = Processes(tmp_path)
-        ours.start("sleeper", ["sleep", "60"], {}, tmp_path)
+        ours.launch("sleeper", ["sleep", "60"], {}, tmp_path)
         pid = int((tmp_path / "sleeper.pid").read_text().split()[0])
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -231,7 +227,7 @@ class TestProcesses:
 
     def test_a_program_that_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="/no/such/program"):
-            Processes(tmp_path).start("it", ["/no/such/program"], {}, tmp_path)
+            Processes(tmp_path).launch("it", ["/no/such/program"], {}, tmp_path)
 
 
 class TestTools:
@@ -287,21 +283,30 @@ class TestDocker:
         monkeypatch.setenv("PATH", str(tmp_path / "bin") + os.pathsep + os.environ["PATH"])
         return log
 
-    def test_compose_starts_the_stack_when_the_plugin_is_there(
+    def test_each_service_runs_under_a_name_of_this_folder(
         self, calls: Path, tmp_path: Path
     ) -> None:
         docker.DockerWay(tmp_path).start(Ports(), print)
-        last = calls.read_text().splitlines()[-1]
-        assert last.startswith(f"compose --file {tmp_path}/compose.json")
-        assert last.endswith("up --detach")
+        docker.DockerWay(tmp_path / "other").is_running("redis")
+        pulsar, redis, other = re.findall(r"(?:--name|}}) (\S+)", calls.read_text())
+        assert pulsar.removesuffix("-pulsar") == redis.removesuffix("-redis")
+        assert other != redis
 
-    @pytest.mark.usefixtures("calls")
-    def test_every_port_is_published_on_loopback_only(self, tmp_path: Path) -> None:
+    def test_every_port_is_published_on_loopback_only(self, calls: Path, tmp_path: Path) -> None:
         docker.DockerWay(tmp_path).start(Ports(), print)
-        services = json.loads((tmp_path / "compose.json").read_text())["services"]
-        published = [port for service in services.values() for port in service["ports"]]
-        assert len(published) == 3
-        assert all(port.startswith("127.0.0.1:") for port in published)
+        published = re.findall(r"-p (\S+)", calls.read_text())
+        assert published == [f"127.0.0.1:{port}:{port}" for port in (6650, 8080, 6379)]
+
+    @pytest.mark.parametrize("delete_data", [False, True])
+    def test_down_removes_containers_and_volumes_only_when_asked(
+        self, calls: Path, tmp_path: Path, delete_data: bool
+    ) -> None:
+        way = docker.DockerWay(tmp_path)
+        way.start(Ports(), print)
+        way.stop(delete_data=delete_data)
+        asked = calls.read_text()
+        assert len(re.findall("^rm --force", asked, re.MULTILINE)) == 2
+        assert len(re.findall("^volume rm", asked, re.MULTILINE)) == (2 if delete_data else 0)
 
     def test_a_stack_that_was_never_in_docker_is_not_looked_for_there(
         self, calls: Path, tmp_path: Path
@@ -324,6 +329,6 @@ def test_free_ports_differ() -> None:
 
 
 def test_a_container_gets_the_settings_in_plain_lines() -> None:
-    *_, script = broker_conf.container_command(Ports(), advertise="10.0.0.5")
+    *_, script = docker.pulsar_command(Ports(), advertise="10.0.0.5")
     assert "advertisedAddress=10.0.0.5\n" in script
     assert script.endswith("exec bin/pulsar standalone -nfw -nss")

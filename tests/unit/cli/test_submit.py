@@ -200,3 +200,13 @@ def test_a_promise_that_cannot_be_meant_is_refused(
 
 def test_every_option_of_a_task_has_a_flag() -> None:
     assert [field.name for field in fields(TaskFlags)] == list(written_options())
+
+
+def test_sinks_and_addresses_are_named_by_flags(command: Command) -> None:
+    rows = command.file("a.csv", "recipient,token,phone\na,t,1\n")
+    places = ("--sink", "fcm,sms", "--address", "fcm=token", "--address", "sms=phone")
+
+    ran = command("submit", rows, "--level", "high", "--json", *places)
+
+    assert ran.json["task"]["sinks"] == ["fcm", "sms"]
+    assert command("submit", rows, "--level", "high", "--sink", "fcm,fcm").exit_code == 1

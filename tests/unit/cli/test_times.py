@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from pushlane.cli.times import age_text, time_text
+from pushlane.cli.render import age_text, time_text
 from pushlane.lanes.errors import BadInput
 from pushlane.producers.times import parse_expiry, parse_start
 

@@ -605,3 +605,49 @@ def test_the_short_way_of_deliveries_is_the_same_as_the_long_one(
             long.landed(now_s, leaves[1], flight(number), outcome)
         assert short.view() == long.view()
         assert short.room(now_s, SLOTS) == long.room(now_s, SLOTS)
+
+
+REFUSED = Outcome.refused("HTTP 401")
+
+
+def test_three_refusals_of_our_credentials_hold_the_sink() -> None:
+    desk = Desk(quotes=True)
+    desk.send(REFUSED, 2)
+    assert desk.state is BreakerState.CLOSED
+
+    desk.send(REFUSED)
+
+    view = desk.breaker.view()
+    assert view.state is BreakerState.OPEN
+    assert view.reason == "it refuses our credentials: HTTP 401"
+
+
+def test_a_refusal_between_deliveries_holds_nothing() -> None:
+    desk = Desk()
+    for _ in range(50):
+        desk.send(DELIVERED)
+        desk.send(REFUSED)
+
+    assert "credentials" not in desk.breaker.view().reason
+
+
+def test_a_held_sink_is_probed_once_a_minute_for_as_long_as_it_refuses() -> None:
+    desk = Desk()
+    desk.send(REFUSED, 3)
+    for _ in range(3 * 24 * 60):
+        assert LONGEST_REST_S <= desk.until_probe() <= 1.1 * LONGEST_REST_S
+        assert desk.send(REFUSED) is not None  # free, also after the patience with outages
+
+    desk.until_probe()
+    assert desk.send(DELIVERED) is None
+    assert desk.state is BreakerState.RISING
+
+
+def test_a_held_sink_is_tried_at_once_when_told() -> None:
+    desk = Desk()
+    desk.send(REFUSED, 3)
+    assert desk.room() == 0
+
+    desk.breaker.try_again(desk.now_s)
+
+    assert desk.room() == 1

@@ -6,7 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from pushlane.dispatcher import Dispatcher
 from pushlane.lanes import task_transitions
 from pushlane.lanes.naming import lane_at, later_lane
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome
@@ -291,3 +293,21 @@ async def test_a_retry_at_a_later_sink_waits_there(tmp_path: Path) -> None:
 
         [progress] = await backend.registry.progress([task.id])
         assert (progress.delivered, len(failing.received)) == (5, 15)
+
+
+async def test_metrics_of_each_sink_stand_under_its_name(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        registry = CollectorRegistry()
+        for name, count in (("a", 3), ("b", 5)):
+            await add_task(backend, Level.HIGH, count, sinks=(name,))
+        dispatcher = Dispatcher(
+            backend, {"a": MemorySink(), "b": MemorySink()}, settings, drain=True, registry=registry
+        )
+
+        await dispatcher.run()
+
+        page = generate_latest(registry).decode()
+        for name, count in (("a", 3), ("b", 5)):
+            labels = {"level": "high", "outcome": "delivered", "sink": name}
+            assert registry.get_sample_value("pushlane_outcomes_total", labels) == count
+        assert page.count("# HELP pushlane_outcomes_total") == 1

@@ -51,7 +51,9 @@ async def test_a_lane_rests_while_too_many_of_its_pushes_wait(tmp_path: Path) ->
         sink = MemorySink(answer)
         metrics = CollectorRegistry()
         async with dispatching(backend, sink, settings, registry=metrics):
-            await until(lambda: metrics.get_sample_value("pushlane_lanes_full") == 1)
+            await until(
+                lambda: metrics.get_sample_value("pushlane_lanes_full", {"sink": "memory"}) == 1
+            )
             sink.gate.set()
 
             other = await add_task(backend, Level.HIGH, 50)

@@ -103,3 +103,15 @@ def test_the_key_of_a_fan_out_is_the_one_that_earlier_versions_made() -> None:
 
     assert plain.task_key == "fanout-c677d544c496cc8f"
     assert given.task_key == "fanout-2e54be53e84367b2"
+
+
+def test_sinks_and_addresses_are_part_of_the_key_of_a_fan_out() -> None:
+    options = {"level": "high", "sink": ["fcm", "sms"], "address": ["fcm=token", "sms=phone"]}
+
+    plain, given = (
+        FanoutRequest(audience="users", spec=parse_spec(spec, "here"))
+        for spec in ({"level": "high"}, options)
+    )
+
+    assert given.spec.request(NOW_MS).sink == ("fcm", "sms")
+    assert given.task_key != plain.task_key

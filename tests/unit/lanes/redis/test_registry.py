@@ -20,7 +20,7 @@ from pushlane.lanes.errors import (
 from pushlane.lanes.ports import ClaimResult, Fence
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.redis import connect_redis, writes
+from pushlane.lanes.redis import connect_redis, locks
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.progress import SEQS_A_CALL
@@ -135,7 +135,7 @@ async def test_a_fence_grows_although_redis_was_set_back(redis_url: str) -> None
 async def test_a_refused_edit_lets_the_next_one_in_at_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "LOCK_MS", 3_600_000)  # would outlive the patience of the next
+    monkeypatch.setattr(locks, "LOCK_MS", 3_600_000)  # would outlive the patience of the next
 
     async with world_on(redis_url) as world, world.registry() as registry:
         task = await registry.add(new_task())
