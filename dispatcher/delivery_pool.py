@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from pushlane.dispatcher.budgets.budget_gate import BudgetGate
 from pushlane.dispatcher.guards.guard import Guard, Guards, admitted, concluded
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
@@ -34,6 +35,7 @@ class DeliveryPool:
         guards: Guards,
         outcomes: Outcomes,
         outage: Outage,
+        gate: BudgetGate,
         shares: Shares[OpenLane],
         stats: Stats,
         wake: Callable[[], None],
@@ -44,6 +46,7 @@ class DeliveryPool:
         self._guards = guards
         self._outcomes = outcomes
         self._outage = outage
+        self._gate = gate
         self._shares = shares
         self._stats = stats
         self._wake = wake
@@ -115,6 +118,7 @@ class DeliveryPool:
     ) -> None:
         slots = left = len(jobs)
         leave = jobs[0].leave
+        charged = [job for job in jobs if job.charge is not None]
         try:
             if guards:
                 jobs = await admitted(guards, jobs)
@@ -127,6 +131,7 @@ class DeliveryPool:
                 left -= len(jobs)
                 await self._conclude(guards, jobs, outcomes, waits_s)
         finally:
+            self._gate.over(charged)
             self._outage.give_back(leave, left)
             self._free += slots
             self._shares.gave(time.monotonic(), hold)
@@ -156,6 +161,8 @@ class DeliveryPool:
         for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
             if outcome is None:
                 continue
+            if job.charge is not None and _costs_no_attempt(outcome, wait_s):
+                job.charge.uncount()
             if wait_s is not None and outcome.kind is Kind.RETRY:
                 self._outage.keep(job, wait_s, outcome)
             else:
@@ -190,6 +197,10 @@ class DeliveryPool:
             log.error(fault, extra={"action": "sink_misanswered"})
             return [_unheard(fault)] * len(batch)
         return outcomes
+
+
+def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:
+    return outcome.kind is Kind.RETRY and (wait_s is not None or outcome.pause_task)
 
 
 def _is_given_up() -> bool:

@@ -107,6 +107,10 @@ class Backend:
         """Move a task to another level; its backlog follows."""
         return await self._move(task_id, task_transitions.promote(level))
 
+    async def isolate(self, task_id: str) -> Task:
+        """Give a task that shares a lane one of its own; its backlog follows."""
+        return await self._move(task_id, task_transitions.isolate)
+
     async def open_later(self, task_id: str) -> Task:
         """Give a task's own lane a later lane. A task that has ended gets none."""
         task = await self.registry.get(task_id)

@@ -29,8 +29,8 @@ LeasedBudget = RateBudget | PlaceBudget | TotalBudget
 class Leasing:
     """Keeps in touch with the store for all budgets that are in use or missed.
 
-    `granted` is called after each round that brought something. `failures` counts rounds without
-    the store.
+    `granted` is called after each round that brought something. `is_away`
+    tells that the last one failed.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Leasing:
         self._busy: dict[LeasedBudget, None] = {}
         self._due = asyncio.Event()
         self._backoff = Backoff(log, "the limiter")
-        self.failures = 0
+        self.is_away = False
 
     def watch(self, budgets: Iterable[LeasedBudget]) -> None:
         """Look after these from now on, until they are idle."""
@@ -63,9 +63,10 @@ class Leasing:
             try:
                 await self.round()
             except PushlaneError as error:
-                self.failures += 1
+                self.is_away = True
                 await self._backoff.wait(error)
             else:
+                self.is_away = False
                 self._backoff.reset()
 
     async def round(self) -> None:

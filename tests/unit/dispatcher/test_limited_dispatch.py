@@ -1,0 +1,188 @@
+"""A dispatcher that keeps to limits: what is limited waits, and holds up nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from pushlane.lanes import task_transitions
+from pushlane.lanes.limits import Limit, Subject
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome
+from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.lanes.task import Level, State, Task
+from tests.unit.dispatcher.support import (
+    MemorySink,
+    add_task,
+    backend_in,
+    dispatching,
+    until,
+    until_state,
+    until_task,
+)
+
+
+def of(task: Task) -> Subject:
+    return Subject("task", task.id)
+
+
+async def test_a_limited_task_keeps_its_rate_and_the_other_is_not_held_up(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        slow, fast = [await add_task(backend, pushes=count) for count in (30, 500)]
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            began_s = time.monotonic()
+            dispatcher.on_limits({of(slow): Limit(rate_per_s=20)})
+
+            await until_state(backend, fast, State.DONE)
+            assert len(sink.pushes(slow)) < 20
+            await until_state(backend, slow, State.DONE)
+
+        assert time.monotonic() - began_s >= (30 - 2 - 2) / 20
+        assert len(sink.pushes(slow)) == 30
+
+
+async def test_no_more_are_in_flight_than_the_sink_may_have(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, slots=8) as (backend, settings):
+        task = await add_task(backend, pushes=40)
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            dispatcher.on_limits({Subject("sink", "default"): Limit(in_flight=3)})
+            await until_state(backend, task, State.DONE)
+
+        assert sink.most_in_flight <= 3
+
+
+async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_path: Path) -> None:
+    own = SinkSettings(kind="null", in_flight=2, cost=2.5)
+    async with backend_in(tmp_path, sinks={"sms": own}) as (backend, settings):
+        task = await add_task(backend, pushes=20, sinks=("sms",))
+        sink = MemorySink()
+        async with dispatching(backend, {"sms": sink}, settings) as dispatcher:
+            dispatcher.on_limits({of(task): Limit(total_cost=10)})
+            await sink.until_received(4)
+            await until(lambda: dispatcher.stats.limited["task"] > 0)
+
+            assert len(sink.received) == 4
+            assert sink.most_in_flight <= 2
+
+
+async def test_a_total_ends_a_task_until_it_is_raised(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=12)
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            dispatcher.on_limits({of(task): Limit(total=5)})
+            await sink.until_received(5)
+            await until(lambda: dispatcher.stats.limited["task"] > 1)
+            assert len(sink.received) == 5
+
+            dispatcher.on_limits({of(task): Limit(total=50)})
+            await until_state(backend, task, State.DONE)
+
+        [usage] = await backend.limiter.usage([str(of(task))], "")
+        assert usage.spent == {"total": 12}
+
+
+async def test_each_push_is_charged_once_however_often_it_is_tried(tmp_path: Path) -> None:
+    tries: Counter[int] = Counter()
+
+    def twice(delivery: Delivery) -> Outcome:
+        tries[delivery.push.seq] += 1
+        return Outcome.retry("busy", after_s=0.0) if tries[delivery.push.seq] < 3 else DELIVERED
+
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=6)
+        sink = MemorySink(twice)
+        async with dispatching(backend, sink, settings) as dispatcher:
+            dispatcher.on_limits({of(task): Limit(total=6)})
+            await until_state(backend, task, State.DONE)
+
+        [usage] = await backend.limiter.usage([str(of(task))], "")
+        assert (len(sink.received), usage.spent) == (18, {"total": 6})
+
+
+async def test_what_a_sink_could_not_take_is_not_charged(tmp_path: Path) -> None:
+    refused: Counter[int] = Counter()
+
+    def at_first(delivery: Delivery) -> Outcome:
+        refused[delivery.push.seq] += 1
+        first = refused[delivery.push.seq] == 1
+        return Outcome.throttled(after_s=0.0, reason="busy") if first else DELIVERED
+
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=4)
+        async with dispatching(backend, MemorySink(at_first), settings) as dispatcher:
+            dispatcher.on_limits({of(task): Limit(total=4)})
+            await until_state(backend, task, State.DONE)
+
+        [usage] = await backend.limiter.usage([str(of(task))], "")
+        assert usage.spent == {"total": 4}
+
+
+async def test_a_limited_task_on_a_shared_lane_moves_to_one_of_its_own(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, pool_lanes=1) as (backend, settings):
+        tasks = [await add_task(backend, Level.LOW, pushes=300) for _ in range(6)]
+        limited, *others = tasks
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            dispatcher.on_limits({of(limited): Limit(total=3)})
+            for task in others:
+                await until_state(backend, task, State.DONE)
+            moved = await until_task(backend, limited, lambda task: not task.pooled)
+            assert (moved.lane, moved.level) == (own_lane(limited.id), Level.LOW)
+            assert len(sink.pushes(limited)) == 3
+
+            dispatcher.on_limits({})
+            await until_state(backend, limited, State.DONE)
+
+        assert Counter(sink.pushes(limited)).total() == len(set(sink.pushes(limited))) == 300
+
+
+async def test_a_limited_app_holds_up_no_other_app_on_shared_lanes(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        apps = ("shop", "news") * 3
+        tasks = [await add_task(backend, Level.LOW, pushes=100, app=app) for app in apps]
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            dispatcher.on_limits({Subject("app", "shop"): Limit(a_day=10)})
+            for task in tasks[1::2]:
+                await until_state(backend, task, State.DONE)
+
+            sent = [len(sink.pushes(task)) for task in tasks[::2]]
+            assert sum(sent) <= 10
+
+
+async def test_a_cancelled_task_ends_though_its_pushes_wait(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.LOW, pushes=50)
+        sink = MemorySink()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            dispatcher.on_limits({of(task): Limit(total=1)})
+            await until(lambda: dispatcher.stats.limited["task"] > 0)
+
+            await backend.registry.change(task.id, task_transitions.cancel)
+            await until_state(backend, task, State.CANCELLED)
+
+        assert len(sink.received) <= 1
+
+
+async def test_waits_are_counted_by_scope(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=3)
+        metrics = CollectorRegistry()
+        async with dispatching(backend, MemorySink(), settings, registry=metrics) as dispatcher:
+            dispatcher.on_limits({Subject("app", "default"): Limit(in_flight=1)})
+            await until_state(backend, task, State.DONE)
+
+        def waits(scope: str) -> float | None:
+            labels = {"scope": scope, "sink": "memory"}
+            return metrics.get_sample_value("pushlane_limited_total", labels)
+
+        assert waits("app") > 0
+        assert (waits("task"), waits("sink")) == (0, 0)
+        assert metrics.get_sample_value("pushlane_limiter_away", {"sink": "memory"}) == 0
