@@ -179,6 +179,7 @@ class Line:
             self.shares,
             stats,
             self.wake,
+            sink_name=self.name,
         )
 
     def _make_guards(self, backend: Backend) -> Guards:

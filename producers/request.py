@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pushlane.lanes.task import Task
 from pushlane.producers.task_options import TaskOptions
+
+_STDIN = Path("-")
+LONGEST_LABEL = 200
+"""The most characters of a name, a key or an app."""
 
 RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 
@@ -23,13 +27,26 @@ class SubmitRequest(TaskOptions):
 
     `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory; all
     but a file are copied to a temporary file first, since every row is checked before the first is
-    published. `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl`
-    unless given.
+    published. The task of a file has its name unless it is given one: `sale` for `sale.parquet`.
+    `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless
+    given.
     """
 
     source: RowsInput
     format: str | None = None
     rejects: Path | None = None
+
+    def named(self) -> SubmitRequest:
+        """Return the request with its file's name for its task, unless it is given one.
+
+        A stream has no name, and a file's that no task may have is left out.
+        """
+        given = self.source
+        if self.name or not isinstance(given, Path) or given == _STDIN or not given.is_file():
+            return self
+        name = given.stem.strip()
+        is_usable = name.isprintable() and len(name) <= LONGEST_LABEL
+        return replace(self, name=name) if is_usable else self
 
 
 class SubmitStage(StrEnum):
