@@ -23,6 +23,7 @@ _COMMANDS = {
         *("tasks", "task", "pause", "resume", "cancel"),
         *("promote", "demote", "quota", "levels"),
     ),
+    "limits": ("limit", "limits"),
     "forget": ("forget",),
     "pool": ("pool",),
     "replay": ("replay", "clone"),

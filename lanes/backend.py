@@ -18,6 +18,7 @@ from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import format_to_write
+from pushlane.lanes.limits import Subject, remove_limit
 from pushlane.lanes.naming import (
     dead_lane,
     lane_at,
@@ -153,6 +154,9 @@ class Backend:
             if not await self.broker.drop_lane(name):
                 return False
         await self.registry.forget(task.id, fence)
+        limited = Subject("task", task.id)
+        await remove_limit(self.documents, limited)
+        await self.limiter.forget([str(limited)])
         return True
 
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:
