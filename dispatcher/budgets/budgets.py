@@ -7,7 +7,7 @@ totals. With no limits set, asking costs one look at `is_limited`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from pushlane.lanes.ports import Limiter
 from pushlane.lanes.task_transitions import now_ms
 
 _FIELDS = ("rate_per_s", "in_flight", "total", "total_cost", "a_day", "cost_a_day")
+_EVERY = Subject("app", EVERY_APP)
 _LOOK_AGAIN_S = 2.0
 
 
@@ -33,12 +34,14 @@ class RoomListener(Protocol):
 class Charge:
     """What a push has taken of budgets."""
 
-    __slots__ = ("_cost", "_parts", "subjects")
+    __slots__ = ("_cost", "_parts", "budgets")
 
-    def __init__(self, cost: float, subjects: list[Subject], parts: list[LeasedBudget]) -> None:
+    def __init__(
+        self, cost: float, budgets: list[SubjectBudget], parts: list[LeasedBudget]
+    ) -> None:
         self._cost = cost
         self._parts = parts
-        self.subjects = subjects
+        self.budgets = budgets
 
     def land(self) -> None:
         """Give back the places: the push is no longer in flight."""
@@ -61,11 +64,12 @@ class Charge:
         self._parts = [part for part in self._parts if not isinstance(part, kind)]
 
 
-class Budgets:
-    """The budgets of a process. `defaults` are limits that hold where none is set.
+UNCHARGED = Charge(0.0, [], [])
+"""That of a push that nothing limits."""
 
-    `waits` counts by kind of subject how often a push had to wait.
-    """
+
+class Budgets:
+    """The budgets of a process. `defaults` are limits that hold where none is set."""
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class Budgets:
         self._waiting: dict[Subject, SubjectBudget] = {}
         self._look_again_s = 0.0
         self._day = ""
+        self._limits_every_app = False
         self.is_limited = False
         self.on_limits({})
 
@@ -103,8 +108,8 @@ class Budgets:
         for subject in {*known, *self._limits}:
             self._set(subject)
         self._by_kind = {kind: by_name for kind, by_name in self._by_kind.items() if by_name}
-        star = self._limits.get(Subject("app", EVERY_APP))
-        self.is_limited = bool(self._by_kind) or (star is not None and _limits_pushes(star))
+        self._limits_every_app = _limits_pushes(self._limits.get(_EVERY, Limit()))
+        self.is_limited = bool(self._by_kind) or self._limits_every_app
         self._release(list(self._waiting))
         self.leasing.look()
 
@@ -112,37 +117,48 @@ class Budgets:
         self, task_id: str, app: str, sink: str, cost: float, *, is_first: bool, host: str = ""
     ) -> Charge | Subject:
         """Charge a push if all its budgets have room; else return which subject has none."""
+        found = self._of(task_id, app, sink, host)
+        if not found:
+            return UNCHARGED
         now_s = self._clock_s()
-        found = list(self._of(task_id, app, sink, host))
-        blocked = None
-        for budget in found:
-            if lacking := list(budget.lacking(cost, now_s, is_first=is_first)):
-                budget.miss(lacking, cost, is_first=is_first)
-                self.leasing.watch(lacking)
-                self._waiting[budget.subject] = budget
-                blocked = blocked or budget.subject
-        if blocked is not None:
-            return blocked
-        parts = [part for one in found for part in one.take(cost, is_first=is_first)]
+        parts = [part for one in found for part in (one.all if is_first else one.again)]
+        for part in parts:
+            if not part.has_room(cost, now_s):
+                return self._miss(found, cost, now_s, is_first=is_first)
+        for part in parts:
+            part.take(cost)
         self.leasing.watch(parts)
-        return Charge(cost, [one.subject for one in found], parts)
+        return Charge(cost, found, parts)
 
     def land(self, charge: Charge) -> None:
         """Hear that a push is no longer in flight."""
         charge.land()
-        self._look_at(charge.subjects)
+        self._look_at(charge.budgets)
 
     def undo(self, charge: Charge) -> None:
         """Hear that a push did not go."""
         charge.undo()
-        self._look_at(charge.subjects)
+        self._look_at(charge.budgets)
 
-    def _look_at(self, subjects: list[Subject]) -> None:
+    def _miss(
+        self, found: list[SubjectBudget], cost: float, now_s: float, *, is_first: bool
+    ) -> Subject:
+        """Note that a push waits for all that it lacks; return the first that lacks some."""
+        short = []
+        for budget in found:
+            if lacking := budget.lacking(cost, now_s, is_first=is_first):
+                budget.miss(lacking, cost, is_first=is_first)
+                self.leasing.watch(lacking)
+                self._waiting[budget.subject] = budget
+                short.append(budget.subject)
+        return short[0]
+
+    def _look_at(self, budgets: list[SubjectBudget]) -> None:
         """Tell who waits for one of these that it has room, if so."""
         if self._waiting:
             now_s = self._clock_s()
-            some = [one for one in subjects if one in self._waiting]
-            self._release([one for one in some if self._waiting[one].has_room_again(now_s)])
+            some = [one for one in budgets if one.subject in self._waiting]
+            self._release([one.subject for one in some if one.has_room_again(now_s)])
 
     def _tell(self) -> None:
         """Tell who waits for what has room again. Now and then all, as some may not wait any more:
@@ -165,23 +181,25 @@ class Budgets:
             for listener in self._listeners:
                 listener.on_room(subject)
 
-    def _of(self, task_id: str, app: str, sink: str, host: str) -> Iterator[SubjectBudget]:
-        """Yield the budgets that concern a push."""
+    def _of(self, task_id: str, app: str, sink: str, host: str) -> list[SubjectBudget]:
+        """Return the budgets that concern a push."""
+        found = []
+        by_kind = self._by_kind
         for kind, name in (("task", task_id), ("app", app), ("sink", sink), ("host", host)):
-            by_name = self._by_kind.get(kind)
-            budget = by_name.get(name) if by_name else None
-            if budget is None and kind == "app" and Subject("app", EVERY_APP) in self._limits:
+            budget = by_kind[kind].get(name) if kind in by_kind else None
+            if budget is None and self._limits_every_app and kind == "app":
                 budget = self._set(Subject("app", app))
             if budget is not None:
-                yield budget
+                found.append(budget)
+        return found
 
     def _set(self, subject: Subject) -> SubjectBudget | None:
         """Bring a subject's budget in line with its limits; return it, None if it has none."""
         limit = self._limits.get(subject, Limit())
         if subject.kind == "app":
-            limit = _over(limit, self._limits.get(Subject("app", EVERY_APP)))
+            limit = _over(limit, self._limits.get(_EVERY))
         by_name = self._by_kind.setdefault(subject.kind, {})
-        if subject == Subject("app", EVERY_APP) or not _limits_pushes(limit):
+        if subject == _EVERY or not _limits_pushes(limit):
             by_name.pop(subject.name, None)
             return None
         if (budget := by_name.get(subject.name)) is None:

@@ -47,10 +47,10 @@ class Leasing:
 
     def watch(self, budgets: Iterable[LeasedBudget]) -> None:
         """Look after these from now on, until they are idle."""
-        before = len(self._busy)
-        self._busy.update(dict.fromkeys(budgets))
-        if len(self._busy) > before:
-            self._due.set()
+        for one in budgets:
+            if one not in self._busy:
+                self._busy[one] = None
+                self._due.set()
 
     def look(self) -> None:
         """Look at once at what is needed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pushlane.dispatcher.budgets.leasing import LeasedBudget
 from pushlane.dispatcher.budgets.place_budget import PlaceBudget
@@ -18,7 +18,10 @@ _DAILY = ("a_day", "cost_a_day")
 
 
 class SubjectBudget:
-    """What a push of the subject has to have room in. Only limits that are set have a budget."""
+    """What a push of the subject has to have room in. Only limits that are set have a budget.
+
+    `all` are those of a push that goes for the first time, `again` those of one that went before.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -28,16 +31,14 @@ class SubjectBudget:
         self.rate: RateBudget | None = None
         self.places: PlaceBudget | None = None
         self.totals: dict[str, TotalBudget] = {}
+        self.all: tuple[LeasedBudget, ...] = ()
+        self.again: tuple[LeasedBudget, ...] = ()
         self._short_of: float | None = None
         self._short_of_totals = False
 
-    @property
-    def is_none(self) -> bool:
-        return self.rate is None and self.places is None and not self.totals
-
     def set_limit(self, limit: Limit, day: str) -> None:
         """Take over its limits; what stays limited keeps what it has leased."""
-        for part in self._parts(is_first=True):
+        for part in self.all:
             part.unmiss()
         self._limit = limit
         self._set_rate(limit.rate_per_s)
@@ -49,11 +50,10 @@ class SubjectBudget:
         if day != self._day:
             self._set_totals(day)
 
-    def lacking(self, cost: float, now_s: float, *, is_first: bool) -> Iterator[LeasedBudget]:
-        """Yield each budget that has no room for a push."""
-        for part in self._parts(is_first=is_first):
-            if not part.has_room(cost, now_s):
-                yield part
+    def lacking(self, cost: float, now_s: float, *, is_first: bool) -> list[LeasedBudget]:
+        """Return each budget that has no room for a push."""
+        parts = self.all if is_first else self.again
+        return [part for part in parts if not part.has_room(cost, now_s)]
 
     def miss(self, parts: Iterable[LeasedBudget], cost: float, *, is_first: bool) -> None:
         """Note that a push waits for these."""
@@ -68,28 +68,13 @@ class SubjectBudget:
     def has_room_again(self, now_s: float) -> bool:
         """Tell whether one that waits may go, as far as this subject is concerned."""
         cost = self._short_of
-        return cost is None or not any(self.lacking(cost, now_s, is_first=self._short_of_totals))
+        return cost is None or not self.lacking(cost, now_s, is_first=self._short_of_totals)
 
     def unmiss(self) -> None:
         """Forget who waited: those that still do say so again."""
         self._short_of = None
-        for part in self._parts(is_first=True):
+        for part in self.all:
             part.unmiss()
-
-    def take(self, cost: float, *, is_first: bool) -> list[LeasedBudget]:
-        """Take what a push needs, and return of what."""
-        parts = list(self._parts(is_first=is_first))
-        for part in parts:
-            part.take(cost)
-        return parts
-
-    def _parts(self, *, is_first: bool) -> Iterator[LeasedBudget]:
-        if self.rate is not None:
-            yield self.rate
-        if self.places is not None:
-            yield self.places
-        if is_first:
-            yield from self.totals.values()
 
     def _set_rate(self, rate_per_s: float | None) -> None:
         if rate_per_s is None:
@@ -122,3 +107,5 @@ class SubjectBudget:
             if limit is not None:
                 tally = Tally(self._name, what, of_day)
                 self.totals[what] = TotalBudget(tally, limit, counts_pushes=counts_pushes)
+        self.again = tuple(part for part in (self.rate, self.places) if part is not None)
+        self.all = (*self.again, *self.totals.values())
