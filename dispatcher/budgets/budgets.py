@@ -156,22 +156,28 @@ class Budgets:
     def _look_at(self, budgets: list[SubjectBudget]) -> None:
         """Tell who waits for one of these that it has room, if so."""
         if self._waiting:
-            now_s = self._clock_s()
-            some = [one for one in budgets if one.subject in self._waiting]
-            self._release([one.subject for one in some if one.has_room_again(now_s)])
+            self._release_with_room([one for one in budgets if one.subject in self._waiting])
 
     def _tell(self) -> None:
         """Tell who waits for what has room again. Now and then all, as some may not wait any more:
         their tasks have ended.
         """
         now_s = self._clock_s()
-        self._turn_day()
-        if now_s >= self._look_again_s:
+        if self._turn_day() or now_s >= self._look_again_s:
             self._look_again_s = now_s + _LOOK_AGAIN_S
             self._release(list(self._waiting))
         else:
-            waiting = self._waiting.items()
-            self._release([one for one, budget in waiting if budget.has_room_again(now_s)])
+            self._release_with_room(list(self._waiting.values()))
+
+    def _release_with_room(self, budgets: list[SubjectBudget]) -> None:
+        now_s = self._clock_s()
+        ready = []
+        for budget in budgets:
+            if lacking := budget.still_lacking(now_s):
+                self.leasing.watch(lacking)
+            else:
+                ready.append(budget.subject)
+        self._release(ready)
 
     def _release(self, subjects: list[Subject]) -> None:
         for subject in subjects:
@@ -207,13 +213,16 @@ class Budgets:
         budget.set_limit(limit, self._day)
         return budget
 
-    def _turn_day(self) -> None:
+    def _turn_day(self) -> bool:
+        """Begin a new day, and tell whether one has begun."""
         today = self._today()
-        if today != self._day:
-            self._day = today
-            for by_name in self._by_kind.values():
-                for budget in by_name.values():
-                    budget.set_day(today)
+        if today == self._day:
+            return False
+        self._day = today
+        for by_name in self._by_kind.values():
+            for budget in by_name.values():
+                budget.set_day(today)
+        return True
 
     def _today(self) -> str:
         return utc_day(self._clock_ms())

@@ -65,10 +65,15 @@ class SubjectBudget:
             self._short_of = min(self._short_of, cost)
             self._short_of_totals = self._short_of_totals and is_first
 
-    def has_room_again(self, now_s: float) -> bool:
-        """Tell whether one that waits may go, as far as this subject is concerned."""
+    def still_lacking(self, now_s: float) -> list[LeasedBudget]:
+        """Return what is lacking to one that waits; it counts as missed again."""
         cost = self._short_of
-        return cost is None or not self.lacking(cost, now_s, is_first=self._short_of_totals)
+        if cost is None:
+            return []
+        parts = self.lacking(cost, now_s, is_first=self._short_of_totals)
+        for part in parts:
+            part.miss(cost)
+        return parts
 
     def unmiss(self) -> None:
         """Forget who waited: those that still do say so again."""

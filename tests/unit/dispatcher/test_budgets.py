@@ -67,6 +67,12 @@ class Process:
             self.in_flight.append(charge)
         return most
 
+    def send_when_told(self) -> None:
+        """Do as a lane that waits does: try only when there may be room."""
+        if self.room:
+            self.room.clear()
+            self.send()
+
     def land(self, most: int = 10_000) -> None:
         for charge in self.in_flight[:most]:
             self.budgets.land(charge)
@@ -292,6 +298,31 @@ async def test_a_day_has_a_budget_of_its_own(tmp_path: Path) -> None:
         await world.run(3.0, Process.send)
 
         assert len(one.sent) == 6
+
+
+async def test_who_waits_hears_of_a_new_day(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        one = world.process(app=Limit(a_day=1))
+        await world.run(0.2, Process.send)
+        await world.run(1.0, Process.send_when_told)
+        world.clock.now_s += 43_200
+
+        await world.run(6.0, Process.send_when_told)
+
+        assert len(one.sent) == 2
+
+
+async def test_who_waits_for_two_limits_hears_when_both_have_room(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        one = world.process(app=Limit(rate_per_s=50, in_flight=1))
+        await world.run(0.5, lambda process: process.send(1))
+        assert len(one.in_flight) == 1
+        await world.run(3.0, Process.send_when_told)
+
+        one.land()
+        await world.run(0.5, Process.send_when_told)
+
+        assert len(one.sent) == 2
 
 
 async def test_a_task_waits_for_its_app_and_hears_of_room(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_pat
         async with dispatching(backend, {"sms": sink}, settings) as dispatcher:
             dispatcher.on_limits({of(task): Limit(total_cost=10)})
             await sink.until_received(4)
-            await until(lambda: dispatcher.stats.limited["task"] > 0)
+            waits = dispatcher.stats.limited["task"]
+            await until(lambda: dispatcher.stats.limited["task"] > waits)
 
             assert len(sink.received) == 4
             assert sink.most_in_flight <= 2
@@ -135,7 +136,7 @@ async def test_a_limited_task_on_a_shared_lane_moves_to_one_of_its_own(tmp_path:
                 await until_state(backend, task, State.DONE)
             moved = await until_task(backend, limited, lambda task: not task.pooled)
             assert (moved.lane, moved.level) == (own_lane(limited.id), Level.LOW)
-            assert len(sink.pushes(limited)) == 3
+            await sink.until(lambda: len(sink.pushes(limited)) == 3)
 
             dispatcher.on_limits({})
             await until_state(backend, limited, State.DONE)
