@@ -23,6 +23,7 @@ from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.delay_limit import DelayLimit
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
+from pushlane.dispatcher.guards.contact_guard import ContactGuard
 from pushlane.dispatcher.guards.guard import Guard, Guards
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.guards.poison_guard import PoisonGuard
@@ -32,6 +33,7 @@ from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
@@ -81,6 +83,8 @@ class Shared:
         self.pauses = PauseRequests(backend, self.tasks)
         self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
         self.own_lanes = OwnLaneRequests(backend, self.tasks)
+        self.limits = LimitsFollower(backend.documents)
+        self.limits.add_listener(self.budgets)
 
 
 class Line:
@@ -108,6 +112,7 @@ class Line:
         backend, tasks, settings = shared.backend, shared.tasks, self._settings
         wake, clock_ms = self.wake, shared.clocks.now_ms
         self.scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
+        shared.limits.add_listener(AppLimits(self.scheduler))
         self.ring = ring = LaneRing(self.scheduler, wake, clock_ms)
         self.receipts = Receipts(
             backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
@@ -167,7 +172,7 @@ class Line:
             if sink.hosts_code
             else None
         )
-        self.guards = self._make_guards(shared.backend)
+        self.guards = self._make_guards(shared)
         self.shares = Shares(self.scheduler, settings.slots)
         self.pool = DeliveryPool(
             sink,
@@ -182,10 +187,16 @@ class Line:
             sink_name=self.name,
         )
 
-    def _make_guards(self, backend: Backend) -> Guards:
+    def _make_guards(self, shared: Shared) -> Guards:
+        backend = shared.backend
         common = (self._settings, self.outcomes, self.settler, self.stats)
+        self.contact_guard = contact_guard = ContactGuard(
+            backend, self.name, *common, shared.clocks.now_ms
+        )
+        shared.limits.add_listener(contact_guard)
         guards: list[Guard] = [
             RecipientGuard(backend.recipient_windows, *common),
+            contact_guard,
             ClaimGuard(backend.ledger, *common),
         ]
         return Guards(guards if self.poison_guard is None else [self.poison_guard, *guards])

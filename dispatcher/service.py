@@ -29,7 +29,7 @@ from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats, StatsCollector
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.limits import Limit, Limits, Subject
+from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
@@ -115,10 +115,6 @@ class Dispatcher:
             if line.name == sink:
                 line.outage.try_again()
 
-    def on_limits(self, limits: Limits) -> None:
-        """Send within these limits from now on; those of sinks in the settings hold beneath."""
-        self._shared.budgets.on_limits(limits)
-
     def resting(self) -> list[Restraint]:
         """List what gets fewer pushes than there are, since it fails."""
         return [one for line in self._lines for one in line.resting()]
@@ -144,6 +140,10 @@ class Dispatcher:
                 return line.scheduler.quota(known)
         raise KeyError(lane)
 
+    def app_quota(self, app: str) -> int:
+        """Return the quota in force for an app."""
+        return self._lines[0].scheduler.app_quota(app)
+
     def weights(self) -> dict[Level, int]:
         """Return the level weights in force."""
         return self._lines[0].scheduler.weights()
@@ -163,6 +163,7 @@ class Dispatcher:
         """
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._announcer.enter()
+        await self._shared.limits.look()  # before anything is sent
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
         for line in self._lines:
@@ -180,6 +181,7 @@ class Dispatcher:
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "registry", self._follower.run()
+        yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
         yield "budgets", self._shared.budgets.leasing.run()
         yield "own lanes", self._shared.own_lanes.run()

@@ -39,6 +39,7 @@ from pushlane.lanes.ports import (
     ReceiptLog,
     RecipientWindows,
     Registry,
+    Suppressions,
 )
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
@@ -61,6 +62,7 @@ class Backend:
     receipts: ReceiptLog
     presence: Presence
     limiter: Limiter
+    suppressions: Suppressions
 
     async def add(self, task: Task, settings: Settings) -> Task:
         """Keep a new task, as `Registry.add` does, with the size of its bundles.

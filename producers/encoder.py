@@ -66,7 +66,7 @@ class Encoder:
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
-            if not (recipient := _recipient_text(values[0])):
+            if not (recipient := recipient_text(values[0])):
                 return no_recipient
             if isinstance(times := times_of(values) if times_of else _NO_TIMES, BadRow):
                 return times
@@ -166,7 +166,7 @@ def _oversized(size: int) -> BadRow:
     )
 
 
-def _recipient_text(value: Any) -> str:
+def recipient_text(value: Any) -> str:
     """Return a text, or a whole number such as a phone number as text; empty for anything else."""
     if value.__class__ is str:
         return str.strip(value)

@@ -58,11 +58,16 @@ async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
 
 
 async def limits_in_use(backend: Backend) -> list[LimitInUse]:
-    """Return all limits that are set, by subject."""
-    limits = sorted((await read_limits(backend.documents)).items())
+    """Return all limits that are set, by subject; a share of turns is none of them."""
+    found = await read_limits(backend.documents)
+    limits = sorted((subject, one) for subject, one in found.items() if not _is_share(one))
     day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
     usage = await backend.limiter.usage([str(subject) for subject, _ in limits], day)
     return [LimitInUse(*pair, used) for pair, used in zip(limits, usage, strict=True)]
+
+
+def _is_share(limit: Limit) -> bool:
+    return replace(limit, quota=None, high_part=None).is_none
 
 
 def _or_none_set(name: str, value: Any) -> Any:

@@ -78,7 +78,12 @@ def given_payloads(payload: Any, chain: Sequence[str]) -> dict[str, Any] | None:
 
 def _blocks(payload: Any, chain: Sequence[str]) -> dict[str, Any]:
     """Return the blocks by sink, under an empty name for all others."""
-    if not isinstance(payload, Mapping) or not payload:
+    if not isinstance(payload, Mapping):
+        raise BadInput(
+            f"a payload is a {type(payload).__name__}, not a mapping with a block for each sink; "
+            "give that, or where rows are submitted its file as a Path"
+        )
+    if not payload:
         raise BadInput(
             f"a payload has a block for each sink, or for {OTHERS!r}, which stands for all others; "
             f"this one has none. The sinks of the task are: {', '.join(chain)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pushlane.lanes.task import Task
+from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.task_options import TaskOptions
 
 _STDIN = Path("-")
@@ -36,27 +37,39 @@ class SubmitRequest(TaskOptions):
     format: str | None = None
     rejects: Path | None = None
 
-    def named(self) -> SubmitRequest:
-        """Return the request with its file's name for its task, unless it is given one.
+    def complete(self) -> SubmitRequest:
+        """Return the request with its payload read, and with its file's name unless it has one.
 
         A stream has no name, and a file's that no task may have is left out.
+
+        Raises:
+            BadInput: the file of the payload cannot be read, or is no JSON object.
         """
-        given = self.source
-        if self.name or not isinstance(given, Path) or given == _STDIN or not given.is_file():
-            return self
-        name = given.stem.strip()
-        is_usable = name.isprintable() and len(name) <= LONGEST_LABEL
-        return replace(self, name=name) if is_usable else self
+        name = self.name or _name_of(self.source)
+        if isinstance(self.payload, Path):
+            return replace(self, name=name, payload=read_payload_file(self.payload))
+        return replace(self, name=name)
+
+
+def _name_of(source: RowsInput) -> str:
+    if not isinstance(source, Path) or source == _STDIN or not source.is_file():
+        return ""
+    name = source.stem.strip()
+    return name if name.isprintable() and len(name) <= LONGEST_LABEL else ""
 
 
 class SubmitStage(StrEnum):
-    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them."""
+    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them.
+
+    A list of suppressions is read in the same way.
+    """
 
     READING = "reading"
     CHECKING = "checking"
     FREEZING = "freezing"
     PUBLISHING = "publishing"
     SEALING = "sealing"
+    SUPPRESSING = "suppressing"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class TaskOptions:
 
     `sink` names where pushes go: to the first, and what cannot be delivered there to the next.
     `address` names columns of where they go there: `COLUMN`, or `SINK=COLUMN` for one sink.
-    `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`).
+    `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`);
+    the file that a submit is given is read first.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -72,7 +73,7 @@ class TaskOptions:
     bad_rows: Literal["stop", "skip"] = "stop"
     sink: tuple[str, ...] = ()
     address: tuple[str, ...] = ()
-    payload: Mapping[str, Any] | None = None
+    payload: Mapping[str, Any] | Path | None = None
 
     @property
     def sinks(self) -> tuple[str, ...]:

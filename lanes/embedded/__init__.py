@@ -19,6 +19,7 @@ from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
+from pushlane.lanes.embedded.suppressions import EmbeddedSuppressions
 from pushlane.lanes.settings import Settings
 
 
@@ -44,6 +45,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             receipts,
             EmbeddedPresence(database),
             EmbeddedLimiter(database),
+            EmbeddedSuppressions(database),
         )
     finally:
         try:

@@ -45,6 +45,7 @@ from pushlane.lanes.ports.registry import (
     TaskStore,
 )
 from pushlane.lanes.ports.sink import Delivery, Sink
+from pushlane.lanes.ports.suppressions import Suppressions
 
 __all__ = [
     "Broker",
@@ -74,6 +75,7 @@ __all__ = [
     "Registry",
     "Sink",
     "Source",
+    "Suppressions",
     "Taken",
     "Tally",
     "TaskStore",

@@ -62,6 +62,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             receipts,
             redis.presence,
             redis.limiter,
+            redis.suppressions,
         )
 
 

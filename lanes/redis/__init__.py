@@ -21,6 +21,7 @@ from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
+from pushlane.lanes.redis.suppressions import RedisSuppressions
 
 __all__ = ["RedisPorts", "RedisRegistry", "connect_redis"]
 
@@ -35,6 +36,7 @@ class RedisPorts(NamedTuple):
     documents: RedisDocuments
     presence: RedisPresence
     limiter: RedisLimiter
+    suppressions: RedisSuppressions
 
 
 @asynccontextmanager
@@ -68,6 +70,7 @@ async def connect_redis(
             RedisDocuments(client, keys, journal),
             RedisPresence(client, keys),
             RedisLimiter(client, keys),
+            RedisSuppressions(client, keys),
         )
     finally:
         await registry.close()

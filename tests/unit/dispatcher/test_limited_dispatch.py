@@ -9,7 +9,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from pushlane.lanes import task_transitions
-from pushlane.lanes.limits import Limit, Subject
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.limits import Limit, Subject, change_limit
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Outcome
@@ -25,18 +26,24 @@ from tests.unit.dispatcher.support import (
     until_task,
 )
 
+SINK = Subject("sink", "default")
+
 
 def of(task: Task) -> Subject:
     return Subject("task", task.id)
+
+
+async def limit(backend: Backend, subject: Subject, limit: Limit) -> None:
+    await change_limit(backend.documents, subject, lambda _: limit)
 
 
 async def test_a_limited_task_keeps_its_rate_and_the_other_is_not_held_up(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         slow, fast = [await add_task(backend, pushes=count) for count in (30, 500)]
         sink = MemorySink()
-        async with dispatching(backend, sink, settings) as dispatcher:
+        await limit(backend, of(slow), Limit(rate_per_s=20))
+        async with dispatching(backend, sink, settings):
             began_s = time.monotonic()
-            dispatcher.on_limits({of(slow): Limit(rate_per_s=20)})
 
             await until_state(backend, fast, State.DONE)
             assert len(sink.pushes(slow)) < 20
@@ -50,8 +57,8 @@ async def test_no_more_are_in_flight_than_the_sink_may_have(tmp_path: Path) -> N
     async with backend_in(tmp_path, slots=8) as (backend, settings):
         task = await add_task(backend, pushes=40)
         sink = MemorySink()
-        async with dispatching(backend, sink, settings) as dispatcher:
-            dispatcher.on_limits({Subject("sink", "default"): Limit(in_flight=3)})
+        await limit(backend, SINK, Limit(in_flight=3))
+        async with dispatching(backend, sink, settings):
             await until_state(backend, task, State.DONE)
 
         assert sink.most_in_flight <= 3
@@ -62,8 +69,8 @@ async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_pat
     async with backend_in(tmp_path, sinks={"sms": own}) as (backend, settings):
         task = await add_task(backend, pushes=20, sinks=("sms",))
         sink = MemorySink()
+        await limit(backend, of(task), Limit(total_cost=10))
         async with dispatching(backend, {"sms": sink}, settings) as dispatcher:
-            dispatcher.on_limits({of(task): Limit(total_cost=10)})
             await sink.until_received(4)
             waits = dispatcher.stats.limited["task"]
             await until(lambda: dispatcher.stats.limited["task"] > waits)
@@ -76,13 +83,13 @@ async def test_a_total_ends_a_task_until_it_is_raised(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=12)
         sink = MemorySink()
+        await limit(backend, of(task), Limit(total=5))
         async with dispatching(backend, sink, settings) as dispatcher:
-            dispatcher.on_limits({of(task): Limit(total=5)})
             await sink.until_received(5)
             await until(lambda: dispatcher.stats.limited["task"] > 1)
             assert len(sink.received) == 5
 
-            dispatcher.on_limits({of(task): Limit(total=50)})
+            await limit(backend, of(task), Limit(total=50))
             await until_state(backend, task, State.DONE)
 
         [usage] = await backend.limiter.usage([str(of(task))], "")
@@ -99,8 +106,8 @@ async def test_each_push_is_charged_once_however_often_it_is_tried(tmp_path: Pat
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=6)
         sink = MemorySink(twice)
-        async with dispatching(backend, sink, settings) as dispatcher:
-            dispatcher.on_limits({of(task): Limit(total=6)})
+        await limit(backend, of(task), Limit(total=6))
+        async with dispatching(backend, sink, settings):
             await until_state(backend, task, State.DONE)
 
         [usage] = await backend.limiter.usage([str(of(task))], "")
@@ -117,8 +124,8 @@ async def test_what_a_sink_could_not_take_is_not_charged(tmp_path: Path) -> None
 
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=4)
-        async with dispatching(backend, MemorySink(at_first), settings) as dispatcher:
-            dispatcher.on_limits({of(task): Limit(total=4)})
+        await limit(backend, of(task), Limit(total=4))
+        async with dispatching(backend, MemorySink(at_first), settings):
             await until_state(backend, task, State.DONE)
 
         [usage] = await backend.limiter.usage([str(of(task))], "")
@@ -130,15 +137,15 @@ async def test_a_limited_task_on_a_shared_lane_moves_to_one_of_its_own(tmp_path:
         tasks = [await add_task(backend, Level.LOW, pushes=300) for _ in range(6)]
         limited, *others = tasks
         sink = MemorySink()
-        async with dispatching(backend, sink, settings) as dispatcher:
-            dispatcher.on_limits({of(limited): Limit(total=3)})
+        await limit(backend, of(limited), Limit(total=3))
+        async with dispatching(backend, sink, settings):
             for task in others:
                 await until_state(backend, task, State.DONE)
             moved = await until_task(backend, limited, lambda task: not task.pooled)
             assert (moved.lane, moved.level) == (own_lane(limited.id), Level.LOW)
             await sink.until(lambda: len(sink.pushes(limited)) == 3)
 
-            dispatcher.on_limits({})
+            await limit(backend, of(limited), Limit())
             await until_state(backend, limited, State.DONE)
 
         assert Counter(sink.pushes(limited)).total() == len(set(sink.pushes(limited))) == 300
@@ -149,8 +156,8 @@ async def test_a_limited_app_holds_up_no_other_app_on_shared_lanes(tmp_path: Pat
         apps = ("shop", "news") * 3
         tasks = [await add_task(backend, Level.LOW, pushes=100, app=app) for app in apps]
         sink = MemorySink()
-        async with dispatching(backend, sink, settings) as dispatcher:
-            dispatcher.on_limits({Subject("app", "shop"): Limit(a_day=10)})
+        await limit(backend, Subject("app", "shop"), Limit(a_day=10))
+        async with dispatching(backend, sink, settings):
             for task in tasks[1::2]:
                 await until_state(backend, task, State.DONE)
 
@@ -162,8 +169,8 @@ async def test_a_cancelled_task_ends_though_its_pushes_wait(tmp_path: Path) -> N
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, Level.LOW, pushes=50)
         sink = MemorySink()
+        await limit(backend, of(task), Limit(total=1))
         async with dispatching(backend, sink, settings) as dispatcher:
-            dispatcher.on_limits({of(task): Limit(total=1)})
             await until(lambda: dispatcher.stats.limited["task"] > 0)
 
             await backend.registry.change(task.id, task_transitions.cancel)
@@ -176,8 +183,8 @@ async def test_waits_are_counted_by_scope(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         task = await add_task(backend, pushes=3)
         metrics = CollectorRegistry()
-        async with dispatching(backend, MemorySink(), settings, registry=metrics) as dispatcher:
-            dispatcher.on_limits({Subject("app", "default"): Limit(in_flight=1)})
+        await limit(backend, Subject("app", "default"), Limit(in_flight=1))
+        async with dispatching(backend, MemorySink(), settings, registry=metrics):
             await until_state(backend, task, State.DONE)
 
         def waits(scope: str) -> float | None:

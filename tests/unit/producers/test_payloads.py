@@ -124,7 +124,8 @@ async def test_a_payload_that_is_too_large_names_its_row(settings: Settings) -> 
     ("payload", "said"),
     [
         ({}, "this one has none. The sinks of the task are: fcm, sms"),
-        ([], "has a block for each sink"),
+        ([], "is a list, not a mapping with a block for each sink"),
+        ("p.json", "is a str, not a mapping"),
         ({"fmc": {}}, "is for 'fmc', which is no sink .* did you mean 'fcm'"),
         ({"fcm": 1}, "block 'fcm' is no JSON object"),
         ({"*": "Hi {name}"}, r"block '\*' is no JSON object"),
@@ -161,6 +162,15 @@ def test_a_file_that_is_no_payload_says_what_is_wrong(
 
     with pytest.raises(BadInput, match=said):
         read_payload_file(path)
+
+
+async def test_a_payload_may_be_given_as_a_file(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "payload.json"
+    path.write_text('{"*": {"text": "Hi {name}"}}')
+
+    [push] = await submitted(settings, [ROW], path)
+
+    assert push.payload("fcm") == {"text": "Hi Ann"}
 
 
 def pushed(settings: Settings, payload: Any) -> Push:
