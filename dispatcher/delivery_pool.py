@@ -7,7 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from pushlane.dispatcher.adaptive_cap import AdaptiveCap
 from pushlane.dispatcher.budgets.budget_gate import BudgetGate
+from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.guards.guard import Guard, Guards, admitted, concluded
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
@@ -24,12 +26,13 @@ log = logging.getLogger("pushlane.delivery_pool")
 
 _GIVE_UP_S = 1.0
 _AT_ONCE = 64
+_STRAINED = frozenset({Sign.REFUSED, Sign.FAILED, Sign.SILENT})
 
 
 class DeliveryPool:
     """Holds the slots. `wake` is called when some are free again.
 
-    `sink_name` is how tasks name the sink.
+    `sink_name` is how tasks name the sink. With a `cap` only as many are used as it allows.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class DeliveryPool:
         stats: Stats,
         wake: Callable[[], None],
         sink_name: str = DEFAULT_SINK,
+        cap: AdaptiveCap | None = None,
     ) -> None:
+        self._cap = cap
         self._sink = sink
         self._sink_name = sink_name
         self._slots = slots
@@ -66,7 +71,13 @@ class DeliveryPool:
     @property
     def room(self) -> int:
         """Return how many pushes may go now: one round of the loop for each would be slow."""
-        return min(max(self._sink.batch_size, _AT_ONCE), self._free)
+        free = max(0, self.usable - self.in_flight)
+        return min(max(self._sink.batch_size, _AT_ONCE), free)
+
+    @property
+    def usable(self) -> int:
+        """Return how many pushes may be in flight now."""
+        return self._slots if self._cap is None else min(self._slots, self._cap.cap)
 
     def raise_failure(self) -> None:
         """Raise what a delivery died of: a fault of ours, since a sink's is an outcome."""
@@ -181,7 +192,12 @@ class DeliveryPool:
             job.dispatched_at_ms = at_ms
             self._stats.picked[job.lane.level] += 1
         outcomes = await self._ask_sink([self._delivery(job) for job in jobs])
-        self._stats.delivery.add(time.monotonic() - started)
+        took_s = time.monotonic() - started
+        self._stats.delivery.add(took_s)
+        if self._cap is not None:
+            for outcome in outcomes:
+                is_error = sign_of(outcome) in _STRAINED
+                self._cap.landed(took_s, self.in_flight, is_error=is_error)
         return outcomes
 
     def _delivery(self, job: Job) -> Delivery:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any
 
+from pushlane.dispatcher.adaptive_cap import AdaptiveCap
 from pushlane.dispatcher.admission import Admission
 from pushlane.dispatcher.breaker import Breaker, Restraint
 from pushlane.dispatcher.budgets.budget_gate import BudgetGate, OwnLaneRequests
@@ -185,7 +186,14 @@ class Line:
             stats,
             self.wake,
             sink_name=self.name,
+            cap=self._make_cap(),
         )
+
+    def _make_cap(self) -> AdaptiveCap | None:
+        own = self._settings.sinks.get(self.name)
+        if own is None or own.least_slots is None:
+            return None
+        return AdaptiveCap(min(own.least_slots, self._settings.slots), self._settings.slots)
 
     def _make_guards(self, shared: Shared) -> Guards:
         backend = shared.backend
@@ -294,6 +302,7 @@ class Line:
         """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""
         gauges = Gauges(
             in_flight=lambda: self.pool.in_flight,
+            slots=lambda: self.pool.usable,
             unsettled=lambda: self.settler.unsettled,
             receipts_waiting=lambda: self.receipts.waiting,
             parked=lambda: self.key_order.parked,

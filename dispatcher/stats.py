@@ -102,6 +102,7 @@ class Gauges:
     def __init__(
         self,
         in_flight: Callable[[], int],
+        slots: Callable[[], int],
         unsettled: Callable[[], int],
         receipts_waiting: Callable[[], int],
         parked: Callable[[], int],
@@ -114,6 +115,7 @@ class Gauges:
         weights: Callable[[], dict[Level, int]],
     ) -> None:
         self.in_flight = in_flight
+        self.slots = slots
         self.unsettled = unsettled
         self.receipts_waiting = receipts_waiting
         self.parked = parked
@@ -241,6 +243,7 @@ class LineMetrics:
         gauges = self._gauges
         for name, text, value in (
             ("pushlane_in_flight", "Pushes that hold a slot", gauges.in_flight()),
+            ("pushlane_slots", "Pushes that may hold a slot now", gauges.slots()),
             ("pushlane_unsettled", "Outcomes not durable yet", gauges.unsettled()),
             (
                 "pushlane_receipts_waiting",
