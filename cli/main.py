@@ -23,6 +23,7 @@ _COMMANDS = {
         *("tasks", "task", "pause", "resume", "cancel"),
         *("promote", "demote", "quota", "levels"),
     ),
+    "why": ("why",),
     "forget": ("forget",),
     "pool": ("pool",),
     "replay": ("replay", "clone"),
