@@ -127,8 +127,8 @@ class SinkLoad:
     def per_s(self, but: str = "") -> float | None:
         """Return how many pushes a second the sink takes while there is enough to send.
 
-        That is what it delivers, if a task (`but` not the one of this id) has more to send than
-        that; else what its slots can take. None when nothing is known.
+        That is what its slots can take; but what it delivers, if a task (`but` not the one of this
+        id) has more to send and slots are free all the same. None when nothing is known.
         """
         is_busy = any(
             one.starts_at_ms(self.now_ms) <= self.now_ms and not self.is_limited(one.task)
@@ -136,7 +136,8 @@ class SinkLoad:
             if one.task.id != but
         )
         by_slots = self.sink.capacity_per_s
-        expected = self.sink.per_s if is_busy and self.sink.per_s else by_slots
+        is_idle = not is_busy or self.sink.is_full
+        expected = by_slots if is_idle or not self.sink.per_s else self.sink.per_s
         if expected is None:
             return None
         return min(expected, self.most_per_s("sink", self.sink.name))

@@ -35,8 +35,8 @@ class _Counted(NamedTuple):
 
     at_s: float
     delivered: dict[str, int]
-    calls: int
-    spent_s: float
+    released: int
+    held_s: float
 
 
 class RecentRates:
@@ -51,7 +51,7 @@ class RecentRates:
         self._looks: deque[_Counted] = deque([self._look()])
 
     def read(self) -> tuple[dict[str, float], float]:
-        """Return what was delivered a second, by level, and the mean seconds of a delivery."""
+        """Return what was delivered a second, by level, and for how long a push held its slot."""
         now = self._look()
         while len(self._looks) > 1 and self._looks[1].at_s <= now.at_s - _WINDOW_S:
             self._looks.popleft()
@@ -63,17 +63,16 @@ class RecentRates:
             level: round((count - before.delivered[level]) / passed_s, 3)
             for level, count in now.delivered.items()
         }
-        calls, spent_s = now.calls - before.calls, now.spent_s - before.spent_s
-        if not calls:
-            calls, spent_s = now.calls, now.spent_s
-        mean_s = spent_s / calls if calls else 0.0
+        released, held_s = now.released - before.released, now.held_s - before.held_s
+        if not released:
+            released, held_s = now.released, now.held_s
+        mean_s = held_s / released if released else 0.0
         return {level: rate for level, rate in rates.items() if rate}, round(mean_s, 6)
 
     def _look(self) -> _Counted:
         stats = self._stats
         delivered = {str(level): stats.outcomes[level, Kind.DELIVERED] for level in Level}
-        calls = sum(stats.delivery.counts)
-        return _Counted(self._clock_s(), delivered, calls, stats.delivery.sum_s)
+        return _Counted(self._clock_s(), delivered, stats.released, stats.held_s)
 
 
 class LineReport:

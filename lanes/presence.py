@@ -50,11 +50,11 @@ class LaneWait(msgspec.Struct, frozen=True):
 class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     """How one sink of a process stands.
 
-    `delivered_per_s` is by level and of the last seconds, and so is `delivery_s`, the mean time of
-    a call of the sink; without any, it is that since the start, 0 when none was made. `lanes`
-    counts by level the lanes that are read. `resting` is why it gets fewer pushes than there are,
-    if it does. `rate_per_s` (in cost, of which a push has `cost`) and `most_in_flight` limit the
-    sink over all processes, as far as the process was told.
+    `delivered_per_s` is by level and of the last seconds, and so is `delivery_s`, the mean time
+    that a delivery holds its slot; without any, it is that since the start, 0 when none was made.
+    `lanes` counts by level the lanes that are read. `resting` is why it gets fewer pushes than
+    there are, if it does. `rate_per_s` (in cost, of which a push has `cost`) and `most_in_flight`
+    limit the sink over all processes, as far as the process was told.
     """
 
     name: str

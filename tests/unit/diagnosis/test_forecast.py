@@ -166,12 +166,14 @@ def test_very_many_tasks_are_extrapolated() -> None:
 
 def test_a_busy_sink_is_taken_at_its_pace_and_an_idle_one_by_its_slots() -> None:
     """It delivers 40 a second; its ten slots could take 200."""
-    sink = sink_now([process_of(busy_sink(40.0, delivery_s=0.05))], "default")
+    sink = sink_now([process_of(busy_sink(40.0, delivery_s=0.05, in_flight=2))], "default")
+    full = sink_now([process_of(busy_sink(40.0, delivery_s=0.05))], "default")
     limits = {Subject("task", "a"): Limit(rate_per_s=1)}
     sink_limit = {Subject("sink", "default"): Limit(rate_per_s=7)}
 
     assert load_of(standing("a"), sink=sink).per_s() == 40.0
     assert load_of(standing("a"), sink=sink).per_s(but="a") == pytest.approx(200)
     assert load_of(sink=sink).per_s() == pytest.approx(200)
+    assert load_of(standing("a"), sink=full).per_s() == pytest.approx(200)
     assert load_of(standing("a"), sink=sink, limits=limits).per_s() == pytest.approx(200)
     assert load_of(sink=sink, limits=sink_limit).per_s() == 7.0

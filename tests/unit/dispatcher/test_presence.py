@@ -88,6 +88,7 @@ async def test_it_says_how_each_sink_stands(tmp_path: Path) -> None:
             await until(dispatcher.resting)
             a, b = dispatcher.as_process().served
             held.gate.set()
+            await until(lambda: dispatcher.as_process().served[0].delivery_s > 0)
 
         assert (a.name, a.slots, a.in_flight, a.resting) == ("a", 3, 3, None)
         assert (a.rate_per_s, a.cost, a.most_in_flight) == (50, 2, None)
@@ -129,7 +130,8 @@ def test_rates_are_of_the_last_seconds_and_times_of_the_last_deliveries() -> Non
 
     def deliver(count: int, each_s: float) -> tuple[dict[str, float], float]:
         stats.outcomes[Level.HIGH, Kind.DELIVERED] += count
-        stats.delivery.add(each_s, count)
+        stats.released += count
+        stats.held_s += each_s * count
         now_s[0] += 5.0
         return rates.read()
 
