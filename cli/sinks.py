@@ -33,7 +33,11 @@ _SHOWN_AS_GIVEN = ("path", "function", "only_http2")
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look at the sinks of the settings, and try them.")
+    group = typer.Typer(
+        help="Look at the sinks of the settings, and try them.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
     group.command("list")(with_flags(list_sinks))
     group.command()(with_flags(show))
     group.command("test")(with_flags(try_sink))

@@ -147,7 +147,7 @@ def _quiet(now: Situation) -> Iterator[Cause]:
 
 def _spent(now: Situation) -> Iterator[Cause]:
     """Tell a total that is reached: nothing more goes."""
-    task, most = now.task, now.load.limit("task", now.task.id).total
+    task, most = now.task, now.load.limit("task", now.task.id, "total")
     if most is not None and now.progress.delivered >= most:
         detail = f"its limit of {most:,} pushes in total is reached"
         yield Cause("limit", detail, f"pushlane limit task/{task.id}", final=True)

@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pushlane.diagnosis.situation import SinkLoad, Standing
+from pushlane.lanes.task import Level
+
+_APP = "app "
 
 
 class _Part:
@@ -44,17 +47,18 @@ class _Part:
 
 def entitled_shares(load: SinkLoad, standings: Iterable[Standing]) -> dict[str, float]:
     """Return by lane the part of the sink, from 0 to 1, that is its own whatever the limits."""
-    return _shared_out(_tree(load, standings, is_limited=False), 1.0)
+    return _shared_out(load, _tree(load, standings, is_limited=False), 1.0)
 
 
 def entitled_rates(load: SinkLoad, standings: Iterable[Standing], per_s: float) -> dict[str, float]:
     """Return by lane the pushes a second that it gets of a sink that takes `per_s`."""
-    return _shared_out(_tree(load, standings, is_limited=True), per_s)
+    return _shared_out(load, _tree(load, standings, is_limited=True), per_s)
 
 
-def _shared_out(root: _Part, amount: float) -> dict[str, float]:
+def _shared_out(load: SinkLoad, root: _Part, amount: float) -> dict[str, float]:
     found: dict[str, float] = {}
     if root.parts:
+        _keep_to_high_parts(load, root, amount)
         root.share_out(amount, found)
     return found
 
@@ -71,13 +75,26 @@ def _tree(load: SinkLoad, standings: Iterable[Standing], *, is_limited: bool) ->
         if task.pooled:
             level.part(f"lane {task.lane}", 1, math.inf).part(task.lane, 1, min(most_per_s))
         else:
-            app = level.part(f"app {task.app}", _app_quota(load, task.app), most_per_s[0])
+            app = level.part(_APP + task.app, _app_quota(load, task.app), most_per_s[0])
             app.part(task.lane, task.quota, most_per_s[1])
     return root
 
 
+def _keep_to_high_parts(load: SinkLoad, root: _Part, amount: float) -> None:
+    """Let apps have no more of high than their part, while there is anybody else."""
+    high = root.parts.get(Level.HIGH)
+    if high is None or len(root.parts) == len(high.parts) == 1:
+        return
+    total = sum(level.weight for level in root.parts.values())
+    of_high = amount * high.weight / total if total else 0.0
+    for name, app in high.parts.items():
+        part = load.limit("app", name.removeprefix(_APP), "high_part")
+        if part is not None:
+            app.own_most_per_s = min(app.own_most_per_s, part * of_high)
+
+
 def _app_quota(load: SinkLoad, app: str) -> int:
-    return load.limit("app", app).quota or 1
+    return load.limit("app", app, "quota") or 1
 
 
 def _filled(wants: Sequence[tuple[float, float]], amount: float) -> list[float]:

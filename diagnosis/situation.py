@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.presence import Process, ServedSink
@@ -104,16 +105,19 @@ class SinkLoad:
     limits: Limits = field(default_factory=dict)
     now_ms: int = 0
 
-    def limit(self, kind: str, name: str) -> Limit:
-        """Return what is set for a subject; that of every app, for one without a limit."""
-        found = self.limits.get(Subject(kind, name))
-        if found is None and kind == "app":
-            found = self.limits.get(Subject("app", EVERY_APP))
-        return found or Limit()
+    def limit(self, kind: str, name: str, field_name: str) -> Any:
+        """Return one value of a subject's limit, None when there is none.
+
+        What an app has not of its own it has of that of every app.
+        """
+        names = (name, EVERY_APP) if kind == "app" else (name,)
+        found = (self.limits.get(Subject(kind, one), Limit()) for one in names)
+        values = (getattr(one, field_name) for one in found)
+        return next((value for value in values if value is not None), None)
 
     def most_per_s(self, kind: str, name: str) -> float:
         """Return how many pushes a second a subject may send, without end when it has no limit."""
-        rate = self.limit(kind, name).rate_per_s
+        rate = self.limit(kind, name, "rate_per_s")
         if rate is None and kind == "sink":
             own = [one.rate_per_s for one in self.sink.stands if one.rate_per_s is not None]
             rate = min(own, default=None)

@@ -26,15 +26,13 @@ _FROM_ENVIRONMENT = "_env"
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What one sink is. `cost` is what a push through it costs, in units of your own.
 
-    `slots`, `timeout_s` and `max_attempts` go over the settings of those names. `rate_per_s` (in
-    cost) and `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
+    `slots` and `timeout_s` go over `slots` and `sink_timeout_s`. `rate_per_s` (in cost) and `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
     `options` are those of its kind, as they were given.
     """
 
     kind: str
     slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=100)] | None = None
     retry_timeouts: bool = False
     rate_per_s: Annotated[float, Meta(gt=0)] | None = None
     in_flight: Annotated[int, Meta(ge=1)] | None = None

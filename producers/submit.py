@@ -54,6 +54,7 @@ async def submit(
         TaskConflict: the key belongs to other content, or a submit of it is under way.
         Unreachable: a service does not answer at the start.
     """
+    request = request.complete()
     tell = on_progress or (lambda progress: None)
     made = new_task(request, settings)  # refuses a bad option before anything is read
     await refuse_unknown_sinks(backend, settings, made)

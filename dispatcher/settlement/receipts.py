@@ -10,12 +10,10 @@ the receipts but not the key cannot find out by trying whom a hash stands for.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import logging
 import secrets
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -37,6 +35,7 @@ from pushlane.lanes.receipt import (
     encode_receipts,
     masked_recipients,
 )
+from pushlane.lanes.recipient_hash import Hasher
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
 from pushlane.lanes.task_transitions import now_ms
@@ -224,24 +223,3 @@ def _reason(receipt: Receipt) -> str:
 def _column(values: list[T]) -> list[T]:
     """Return nothing when no receipt has any."""
     return values if any(values) else []
-
-
-class Hasher:
-    """64-bit hashes (signed, as Parquet has them) under one key.
-
-    The key goes first, which makes a MAC of BLAKE2 (RFC 7693, 2.9, says why it needs no HMAC), and
-    not as BLAKE2's own parameter: that costs every hash a second block.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        secret = hashlib.blake2b(key, digest_size=32).digest()
-        self._start = hashlib.blake2b(secret, digest_size=8)
-
-    def hashes(self, recipients: Sequence[str]) -> list[int]:
-        copy = self._start.copy
-        digests = []
-        for recipient in recipients:
-            state = copy()
-            state.update(recipient.encode())
-            digests.append(state.digest())
-        return array("q", b"".join(digests)).tolist()

@@ -272,3 +272,15 @@ def test_a_sink_that_nobody_knows_is_refused_with_the_nearest(command: Command) 
 
         assert (ran.exit_code, ran.stdout) == (1, "")
         assert "did you mean 'sms'?; known are: default, fcm, sms" in ran.stderr
+
+
+def test_a_payload_is_a_file(command: Command) -> None:
+    payload = command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
+    rows = command.file("a.csv", ROWS)
+
+    ran = command("submit", rows, "--level", "high", "--payload", payload, "--json")
+    bad = command("submit", rows, "--level", "high", "--payload", command.file("x.json", "{"))
+
+    assert ran.json["published"] == 2
+    assert (bad.exit_code, bad.stdout) == (1, "")
+    assert "x.json is no JSON: line 1, column 2" in bad.stderr

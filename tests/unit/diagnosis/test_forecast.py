@@ -67,6 +67,44 @@ def test_apps_share_a_level_and_tasks_share_their_app_by_quota() -> None:
     assert shares(load) == pytest.approx({"a": 0.1875, "b": 0.5625, "c": 0.25})
 
 
+def test_what_every_app_has_holds_where_one_has_none_of_its_own() -> None:
+    limits = {
+        Subject("app", "*"): Limit(quota=3, rate_per_s=40),
+        Subject("app", "shop"): Limit(quota=1),
+    }
+    load = load_of(standing("a", app="shop"), standing("b", app="news"), limits=limits)
+
+    assert shares(load) == pytest.approx({"a": 0.25, "b": 0.75})
+    assert rates(load) == pytest.approx({"a": 40, "b": 40})
+
+
+@pytest.mark.parametrize(
+    ("high", "others", "expected"),
+    [
+        ({"app": 1}, True, {"app": 0.3, "medium": 0.525, "low": 0.175}),
+        ({"app": 1, "b": 1}, True, {"app": 0.3, "b": 0.3, "medium": 0.3, "low": 0.1}),
+        ({"app": 5, "b": 1}, True, {"app": 0.3, "b": 0.3, "medium": 0.3, "low": 0.1}),
+        (
+            {"app": 1, "b": 1, "c": 1},
+            True,
+            {"app": 0.2, "b": 0.2, "c": 0.2, "medium": 0.3, "low": 0.1},
+        ),
+        ({"app": 1}, False, {"app": 1.0}),
+    ],
+)
+def test_an_app_is_kept_to_its_part_of_high(
+    high: dict[str, int], others: bool, expected: dict[str, float]
+) -> None:
+    """The table of docs/fairness.md."""
+    standings = [standing(app, app=app) for app in high]
+    if others:
+        standings += [standing(level, level=level) for level in (Level.MEDIUM, Level.LOW)]
+    limits = {Subject("app", app): Limit(quota=quota) for app, quota in high.items()}
+    limits[Subject("app", "app")] = Limit(quota=high["app"], high_part=0.5)
+
+    assert shares(load_of(*standings, limits=limits)) == pytest.approx(expected)
+
+
 def test_tasks_of_a_pool_lane_share_one_part() -> None:
     load = load_of(
         standing("a", level=Level.LOW, lane=LANE),

@@ -24,7 +24,7 @@ def ends_by_turns(tasks: Mapping[Task, int]) -> dict[str, float]:
     scheduler: Scheduler[str] = Scheduler()
     left = {task.id: pushes for task, pushes in tasks.items()}
     for task in tasks:
-        scheduler.add(task.id, task.level, task.quota)
+        scheduler.add(task.id, task.level, task.quota, task.app)
         scheduler.ready(task.id)
     ends_s: dict[str, float] = {}
     picks = 0
@@ -38,17 +38,24 @@ def ends_by_turns(tasks: Mapping[Task, int]) -> dict[str, float]:
     return ends_s
 
 
+HIGH, MEDIUM, LOW = Level.HIGH, Level.MEDIUM, Level.LOW
+
+
 @pytest.mark.parametrize(
     "tasks",
     [
-        {"a": (Level.HIGH, 1, 3_000), "b": (Level.HIGH, 3, 3_000)},
-        {"a": (Level.HIGH, 1, 3_000), "b": (Level.MEDIUM, 1, 3_000)},
-        {"a": (Level.HIGH, 1, 5_000), "b": (Level.MEDIUM, 2, 900), "c": (Level.LOW, 1, 2_000)},
-        {"a": (Level.HIGH, 2, 100), "b": (Level.HIGH, 5, 7_000), "c": (Level.MEDIUM, 1, 4_000)},
+        {"a": (HIGH, 1, 3_000, "x"), "b": (HIGH, 3, 3_000, "x")},
+        {"a": (HIGH, 1, 3_000, "x"), "b": (MEDIUM, 1, 3_000, "x")},
+        {"a": (HIGH, 1, 5_000, "x"), "b": (MEDIUM, 2, 900, "x"), "c": (LOW, 1, 2_000, "x")},
+        {"a": (HIGH, 2, 100, "x"), "b": (HIGH, 5, 7_000, "x"), "c": (MEDIUM, 1, 4_000, "y")},
+        {"a": (HIGH, 1, 2_000, "x"), "b": (HIGH, 3, 2_000, "x"), "c": (HIGH, 1, 4_000, "y")},
     ],
 )
-def test_ends_are_those_of_the_scheduler(tasks: dict[str, tuple[Level, int, int]]) -> None:
-    made = {task_of(name, level, quota=quota): left for name, (level, quota, left) in tasks.items()}
+def test_ends_are_those_of_the_scheduler(tasks: dict[str, tuple[Level, int, int, str]]) -> None:
+    made = {
+        task_of(name, level, quota=quota, app=app): left
+        for name, (level, quota, left, app) in tasks.items()
+    }
     load = load_of(*(Standing(task, left) for task, left in made.items()), per_s=PER_S)
 
     real = ends_by_turns(made)

@@ -217,6 +217,8 @@ async def test_a_sink_without_an_address_is_passed_over(tmp_path: Path) -> None:
         assert sorted(sinks["fcm"].pushes()) == [(task.id, 2), (task.id, 3)]
         assert sinks["mail"].received == []
         assert sorted(sinks["sms"].pushes()) == [(task.id, 1), (task.id, 2)]
+        assert {delivery.address for delivery in sinks["fcm"].received} == {"f"}
+        assert {delivery.address for delivery in sinks["sms"].received} == {"s"}
 
 
 async def test_another_process_takes_up_what_goes_on(tmp_path: Path) -> None:
