@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import typer
 
 from pushlane.cli.errors import note
@@ -80,12 +81,12 @@ def _revealed(push: Push) -> dict[str, Any]:
 
 
 def _marked(push: Push, request: SubmitRequest) -> dict[str, Any]:
-    """Return the templates with their fields in braces, and of data and payloads the names."""
+    """Return the templates with their fields in braces, and of data the names."""
     shown = {
         "title": request.title,
         "body": request.body,
         "data": list(push.data or ()),
-        "payload": list(push.payloads or ()),
+        "payload": request.payload,
     }
     return {name: value for name, value in shown.items() if value}
 
@@ -94,7 +95,10 @@ def _print_sample(sample: dict[str, Any]) -> None:
     typer.echo(f"push {sample['seq']:,} to {sample['recipient']} at sink {sample['sink']}")
     for name in ("title", "body", "data", "payload"):
         value = sample.get(name)
-        text = ", ".join(value) if isinstance(value, list) else str(value)
+        if isinstance(value, list):
+            text = ", ".join(value)
+        else:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if value:
             typer.echo(f"  {name}: {''.join(sign if sign.isprintable() else ' ' for sign in text)}")
 

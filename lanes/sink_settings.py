@@ -26,7 +26,8 @@ _FROM_ENVIRONMENT = "_env"
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What one sink is. `cost` is what a push through it costs, in units of your own.
 
-    `slots` and `timeout_s` go over `slots` and `sink_timeout_s`. `rate_per_s` (in cost) and `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
+    `slots` and `timeout_s` go over `slots` and `sink_timeout_s`. `rate_per_s` (in cost) and
+    `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
     `options` are those of its kind, as they were given.
     """
 

@@ -55,6 +55,7 @@ async def dry_run(
         BadInput: the request or its rows cannot be used.
         TaskConflict: the key belongs to other content.
     """
+    request = request.complete()
     made = new_task(request, settings)
     await refuse_unknown_sinks(backend, settings, made)
     async with checked_rows(request, settings, made, tell) as (task, rows):

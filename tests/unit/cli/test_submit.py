@@ -243,6 +243,18 @@ def test_a_dry_run_reveals_what_is_asked_for_and_masks_the_recipient(command: Co
     }
 
 
+def test_a_dry_run_shows_a_payload_as_a_template_or_as_it_would_go(command: Command) -> None:
+    payload = command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
+    arguments = ("submit", command.file("a.csv", ROWS), "--level", "high", "--payload", payload)
+
+    shown = command(*arguments, "--dry-run")
+    revealed = command(*arguments, "--dry-run", "--reveal")
+
+    assert '  payload: {"*":{"text":"Hi {name}"}}\n' in shown.stdout
+    assert "Ann" not in shown.stdout
+    assert '{"text":"Hi Ann"}' in revealed.stdout
+
+
 def test_a_dry_run_as_json_has_counts_sizes_and_the_prediction(command: Command) -> None:
     shown = command(
         "submit", command.file("a.csv", ROWS), "--level", "high", "--dry-run", "--json"
