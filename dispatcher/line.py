@@ -103,8 +103,15 @@ class Line:
         )
         self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
+        own = settings.sinks.get(self.name)
         self.outcomes = Outcomes(
-            self.name, self.settler, self.receipts, self.stats, shared.pauses, wait_s
+            self.name,
+            self.settler,
+            self.receipts,
+            self.stats,
+            shared.pauses,
+            wait_s,
+            None if own is None else own.max_attempts,
         )
         self.intake = Intake(backend.registry, self.settler, tasks.find, ring.resume, self.stats)
         self.opener = ReaderOpener(backend.broker, tasks, ring, self.intake.fill)

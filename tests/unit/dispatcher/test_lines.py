@@ -199,6 +199,19 @@ async def test_a_push_goes_on_after_its_last_attempt(tmp_path: Path) -> None:
         assert sinks["sms"].pushes() == [(task.id, 1)]
 
 
+async def test_a_sink_may_give_up_after_fewer_attempts_than_the_task_has(tmp_path: Path) -> None:
+    tables = {"fcm": {"kind": "null", "max_attempts": 2}, "sms": {"kind": "null"}}
+    async with backend_in(tmp_path, retry_first_s=0.01, sinks=tables) as (backend, settings):
+        failing = MemorySink(lambda _: Outcome.retry("HTTP 500"))
+        task = await add_task(backend, Level.HIGH, 1, sinks=("fcm", "sms"), max_attempts=3)
+
+        await drain(backend, {"fcm": failing, "sms": MemorySink()}, settings)
+
+        assert [d.push.attempt for d in failing.received] == [1, 2]
+        [progress] = await backend.registry.progress([task.id])
+        assert progress.delivered == 1
+
+
 async def test_a_sink_without_an_address_is_passed_over(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         sinks = gone_at("fcm", "mail")
