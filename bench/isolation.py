@@ -1,6 +1,6 @@
 """What two sinks of a process keep while the third one rests, is slow, or refuses pushes.
 
-Three webhooks that answer after 100 ms, each a sink of 20 slots with tasks of all levels, the low
+Three webhooks that answer after 250 ms, each a sink of 50 slots with tasks of all levels, the low
 ones on the lanes that low tasks share. A rate is that of whole rounds of the slots, by the
 receivers' logs; it is compared with the rate just before and just after.
 """
@@ -29,16 +29,12 @@ from pushlane.lanes.task import Level, Weights
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 
-SLOTS = 20  # so few that the processor is far from busy
+SLOTS = 50
 NAMES = ("first", "second", "third")
 _TROUBLED = NAMES[-1]
-_CASES = {
-    "rests": "refuse",
-    "slow": "slow",
-    "throttled": "throttle",
-}
+_CASES = {"rests": "refuse", "slow": "slow", "throttled": "throttle"}
 _PER_S = SLOTS / TAKES_S
-_WELL_AGAIN_S = 6.0  # until a sink that rested is at its full rate, and slow answers have come
+_WELL_AGAIN_S = {"rests": 6.0, "slow": TAKES_S * SLOWER + 1.0, "throttled": 6.0}
 _WARM_S = 2.0
 _PARTS = {level: weight / 10 for level, weight in Weights().by_level().items()}
 _BODY = "x" * 150
@@ -62,7 +58,8 @@ class Isolation(NamedTuple):
 
 def isolation(settings: Settings, seconds: float) -> Isolation:
     """Measure each case for so many seconds."""
-    totals = asyncio.run(_submit(settings, len(_CASES) * (2 * seconds + _WELL_AGAIN_S) + seconds))
+    lasts_s = sum(_WELL_AGAIN_S.values()) + (2 * len(_CASES) + 1) * seconds
+    totals = asyncio.run(_submit(settings, lasts_s))
     with tempfile.TemporaryDirectory(prefix="pushlane-sinks-") as name:
         folder = Path(name)
         with changing_receivers(folder, NAMES) as receivers:
@@ -122,7 +119,7 @@ def _play(settings: Settings, receivers: Receivers, seconds: float) -> dict[str,
             receivers.change(_TROUBLED, mood)
             troubled = _wait(seconds, dispatcher)
             receivers.change(_TROUBLED, "ok")
-            time.sleep(_WELL_AGAIN_S)
+            time.sleep(_WELL_AGAIN_S[case])
             before, well = well, _wait(seconds, dispatcher)
             windows[case] = [before, troubled, well]
     return windows
