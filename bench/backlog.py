@@ -19,7 +19,9 @@ _TASKS_AT_ONCE = 24
 _BODY = "x" * 150
 
 
-async def write_task(backend: Backend, level: Level, pushes: int, quota: int = 1) -> str:
+async def write_task(
+    backend: Backend, level: Level, pushes: int, quota: int = 1, app: str = "default"
+) -> str:
     """A sealed task on a lane of its own, a low one too: in the pool, tasks would share turns."""
     task_id = new_task_id()
     lane = own_lane(task_id)
@@ -27,6 +29,7 @@ async def write_task(backend: Backend, level: Level, pushes: int, quota: int = 1
         id=task_id,
         level=level,
         lane=lane,
+        app=app,
         quota=quota,
         bundle=BUNDLE,
         created_at_ms=task_transitions.now_ms(),
@@ -49,13 +52,17 @@ def push_of(task_id: str, seq: int) -> Push:
 
 
 async def write_tasks(
-    backend: Backend, count: int, pushes: int, levels: Sequence[Level] = tuple(Level)
+    backend: Backend,
+    count: int,
+    pushes: int,
+    levels: Sequence[Level] = tuple(Level),
+    app: str = "default",
 ) -> dict[str, int]:
     """So many tasks, several at once, with levels in turn; how many pushes each has."""
     room = asyncio.Semaphore(_TASKS_AT_ONCE)
 
     async def write(number: int) -> str:
         async with room:
-            return await write_task(backend, levels[number % len(levels)], pushes)
+            return await write_task(backend, levels[number % len(levels)], pushes, app=app)
 
     return dict.fromkeys(await asyncio.gather(*map(write, range(count))), pushes)

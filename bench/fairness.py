@@ -2,6 +2,7 @@
 
 20 tasks a level, each on a lane of its own and all written before the dispatcher starts. Measured
 from when every task was seen once until the first one has nothing left: while all are backlogged.
+With `--apps` it is 1,000 tasks of one app against one task of another, in one level.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from bench import fairness_apps
 from bench.backends import backend_settings
 from bench.backlog import write_task
 from bench.deliveries import account, tell_lost
@@ -31,9 +33,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
     parser.add_argument("--tasks", type=int, default=20, help="tasks a level (default 20)")
     parser.add_argument("--pushes", type=int, default=1_000, help="pushes a task (default 1000)")
+    parser.add_argument("--apps", action="store_true", help="between apps instead")
+    parser.add_argument("--smoke", action="store_true", help="with --apps: a tenth of the tasks")
+    parser.add_argument("--app-quota", type=int, default=1, help="with --apps: of the one task's")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
+    if options.apps:
+        tasks = 100 if options.smoke else 1_000
+        return fairness_apps.measure(options.broker, tasks, quota=options.app_quota)
     with (
         backend_settings(options.broker) as settings,
         tempfile.TemporaryDirectory(prefix="pushlane-fairness-") as folder,
@@ -94,6 +102,8 @@ def while_backlogged(tasks: list[str], how_many: int, pushes: int) -> list[str]:
 
 
 def figures(result: dict[str, Any]) -> list[Figure]:
+    if "app_jain" in result:
+        return fairness_apps.figures(result)
     gaps = [
         at_most(f"longest gap, {level}", result["gap_max"][level.value], goal)
         for level, goal in zip(Level, (2, 4, 10), strict=True)

@@ -46,7 +46,8 @@ def dispatch(
     sink: Annotated[
         str | None,
         typer.Option(
-            metavar="SINK", help="null, log:PATH, webhook:URL or package.module:callable."
+            metavar="SINK",
+            help="null, log:PATH, webhook:URL, package.module:callable or on:package.module.",
         ),
     ] = None,
     serve: Annotated[

@@ -21,10 +21,12 @@ _COMMANDS = {
     "fanout": ("fanout",),
     "tasks": (
         *("tasks", "task", "pause", "resume", "cancel"),
-        *("promote", "demote", "quota", "levels"),
+        *("promote", "demote", "levels"),
     ),
+    "quota": ("quota",),
     "forget": ("forget",),
     "pool": ("pool",),
+    "suppress": ("suppress",),
     "replay": ("replay", "clone"),
     "dead": ("dead",),
     "spool": ("spool",),

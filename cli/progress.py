@@ -22,6 +22,7 @@ _LABELS = {
     SubmitStage.FREEZING: "freezing the audience",
     SubmitStage.PUBLISHING: "publishing",
     SubmitStage.SEALING: "sealing",
+    SubmitStage.SUPPRESSING: "values",
 }
 
 

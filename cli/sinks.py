@@ -31,7 +31,11 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Look at the sinks of the settings, and try them.")
+    group = typer.Typer(
+        help="Look at the sinks of the settings, and try them.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
     group.command("list")(with_flags(list_sinks))
     group.command()(with_flags(show))
     group.command("test")(with_flags(try_sink))
@@ -146,7 +150,6 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
         "kind": own.kind,
         "slots": held.slots,
         "timeout_s": held.sink_timeout_s,
-        "max_attempts": own.max_attempts,
         "retry_timeouts": own.retry_timeouts,
         "rate_per_s": own.rate_per_s,
         "in_flight": own.in_flight,

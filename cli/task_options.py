@@ -63,7 +63,9 @@ class TaskFlags:
         typer.Option(metavar="COLUMN", help="Column of trace ids, for reports and the webhook."),
     ] = ""
     quota: Annotated[int, typer.Option(help="Pushes a turn.")] = 1
-    name: Annotated[str, typer.Option(help="For people to know it by.")] = ""
+    name: Annotated[
+        str, typer.Option(help="For people to know it by; that of its file unless given.")
+    ] = ""
     key: Annotated[str, typer.Option(help="The same key makes one task, not two.")] = ""
     app: Annotated[str, typer.Option(help="Who sends.")] = "default"
     not_before: Annotated[
@@ -150,6 +152,13 @@ class TaskFlags:
             "(repeatable).",
         ),
     ] = None
+    payload: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="JSON with what is sent as it is, by sink or under *; {field} names a column.",
+        ),
+    ] = ""
 
     def read(self, now_ms: int) -> dict[str, Any]:
         """Return the fields of TaskOptions that the flags stand for.

@@ -96,6 +96,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("state", self.state),
             ("reason", self.reason or "-"),
             ("lane", task.lane),
+            *([("sinks", ", then ".join(task.sinks))] if task.sinks else []),
             ("total", self._total_text()),
             ("finished", f"{progress.finished:,} ({self.percent_text} %)"),
             ("  delivered", f"{progress.delivered:,}"),

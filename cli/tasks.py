@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
     add_commands(app, tasks)
     add_group(app, "task", "Look at one task.", show)
     add_commands(app, pause, resume, cancel, promote, demote)
-    add_commands(app, quota, levels, context_settings=_NEGATIVES)
+    add_commands(app, levels, context_settings=_NEGATIVES)
 
 
 def tasks(
@@ -123,16 +123,6 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     print_fields(view.as_fields())
     for line in (*resting_text(processes), *slow_text(processes, view.task.lane)):
         note(line)
-
-
-def quota(
-    flags: Flags,
-    task: TaskId,
-    pushes: Annotated[int, typer.Argument(metavar="N", help="Pushes a turn, from 1.")],
-) -> None:
-    """Change how many pushes a task sends in its turn, from now on."""
-    changed = _change(flags, task, task_transitions.set_quota(pushes))
-    note(f"task {changed.id} sends {changed.quota} in its turn")
 
 
 def levels(

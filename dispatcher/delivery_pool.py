@@ -14,6 +14,7 @@ from pushlane.dispatcher.outage import Outage, again
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.shares import HeldSlots, Shares
 from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Delivery, Sink
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome, Scope
 from pushlane.lanes.task_transitions import now_ms
@@ -25,7 +26,10 @@ _AT_ONCE = 64
 
 
 class DeliveryPool:
-    """Holds the slots. `wake` is called when some are free again."""
+    """Holds the slots. `wake` is called when some are free again.
+
+    `sink_name` is how tasks name the sink.
+    """
 
     def __init__(
         self,
@@ -37,8 +41,10 @@ class DeliveryPool:
         shares: Shares[OpenLane],
         stats: Stats,
         wake: Callable[[], None],
+        sink_name: str = DEFAULT_SINK,
     ) -> None:
         self._sink = sink
+        self._sink_name = sink_name
         self._slots = slots
         self._free = slots
         self._guards = guards
@@ -167,9 +173,15 @@ class DeliveryPool:
         for job in jobs:
             job.dispatched_at_ms = at_ms
             self._stats.picked[job.lane.level] += 1
-        outcomes = await self._ask_sink([Delivery(job.push, job.task.level) for job in jobs])
+        outcomes = await self._ask_sink([self._delivery(job) for job in jobs])
         self._stats.delivery.add(time.monotonic() - started)
         return outcomes
+
+    def _delivery(self, job: Job) -> Delivery:
+        push, level = job.push, job.task.level
+        if push.addresses is None and push.payloads is None:
+            return Delivery(push, level, push.recipient)
+        return Delivery(push, level, push.address(self._sink_name), push.payload(self._sink_name))
 
     async def _ask_sink(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         """Return the sink's outcomes; a sink that fails as a whole means a retry of each."""

@@ -8,6 +8,7 @@ from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
 from pushlane.lanes.push import Push
+from pushlane.lanes.recipient_window import CapDay
 from pushlane.lanes.task import DeliveryMode, Task
 
 
@@ -17,7 +18,7 @@ class Job(msgspec.Struct, gc=False):
     `owner` is who has claimed the push in the ledger; empty when nobody had to, or could. `turn_of`
     is the same for its recipient's turn, `watched_by` for the watch over its process.
     `dispatched_at_ms` is when it went to the sink, 0 as long as it has not. `leave` is what the
-    breaker gave it to go with.
+    breaker gave it to go with, `counted` the place that it has within a frequency cap.
     """
 
     lane: OpenLane
@@ -29,6 +30,7 @@ class Job(msgspec.Struct, gc=False):
     watched_by: str = ""
     dispatched_at_ms: int = 0
     leave: int = 0
+    counted: tuple[CapDay, int] | None = None
 
     def flight(self) -> Flight:
         """Return what a breaker has to know of the push."""

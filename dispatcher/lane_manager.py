@@ -100,7 +100,8 @@ class LaneManager:
         is_home = name == (task.first_lane or task.lane)
         lane = self._ring.lanes.get(name)
         if lane is None:
-            lane = self._open(name, task.level, task.quota, task.bundle if is_home else 1)
+            bundle = task.bundle if is_home else 1
+            lane = self._open(name, task.level, task.quota, bundle, task.app)
         total = (task.total or 0) if is_home else 0
         held = self._start_timer.waits(task) or task.state is State.PAUSED
         self._ring.update(lane, task, total, held=held)  # first: a reader opens by its level
@@ -111,10 +112,10 @@ class LaneManager:
         if name not in self._ring.lanes:
             self._open(name, Level.LOW, 1, _SHARED)
 
-    def _open(self, name: str, level: Level, quota: int, bundle: int) -> OpenLane:
+    def _open(self, name: str, level: Level, quota: int, bundle: int, app: str = "") -> OpenLane:
         """Open a lane of at most `bundle` pushes a message; on its later lane each is alone."""
         depth = max(2, self._prefetch // max(1, bundle))
         lane = OpenLane(name, level, depth, self._prefetch)
-        self._ring.add(lane, quota)
+        self._ring.add(lane, quota, app)
         self._opener.open(lane, lane.main)
         return lane

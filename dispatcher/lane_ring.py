@@ -41,10 +41,13 @@ class LaneRing:
         self._closing: set[asyncio.Task[None]] = set()
         self.lanes: dict[str, OpenLane] = {}
 
-    def add(self, lane: OpenLane, quota: int) -> None:
-        """Know the lane from now on; it moves once something of it may be taken."""
+    def add(self, lane: OpenLane, quota: int, app: str = "") -> None:
+        """Know the lane from now on; it moves once something of it may be taken.
+
+        A lane that tasks share is of no app.
+        """
         self.lanes[lane.name] = lane
-        self._scheduler.add(lane, lane.level, quota)
+        self._scheduler.add(lane, lane.level, quota, app)
 
     def update(self, lane: OpenLane, task: Task, total: int, *, held: bool) -> None:
         """Give a task's own lane its level, its quota, and leave to move unless it is `held`."""
@@ -53,7 +56,7 @@ class LaneRing:
             self._scheduler.remove(lane)
         lane.set_task(task.level, total, held=held)
         if is_moved:
-            self._scheduler.add(lane, task.level, task.quota)
+            self._scheduler.add(lane, task.level, task.quota, task.app)
         self._scheduler.set_quota(lane, task.quota)
         self._refresh(lane)
 

@@ -21,6 +21,7 @@ from pushlane.dispatcher.breaker import Breaker, Restraint
 from pushlane.dispatcher.delay_limit import DelayLimit
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
+from pushlane.dispatcher.guards.contact_guard import ContactGuard
 from pushlane.dispatcher.guards.guard import Guard, Guards
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.guards.poison_guard import PoisonGuard
@@ -30,6 +31,7 @@ from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
@@ -73,6 +75,7 @@ class Shared:
         self.tasks = KnownTasks(backend)
         self.completion = Completion(backend.registry, self.tasks)
         self.pauses = PauseRequests(backend, self.tasks)
+        self.limits = LimitsFollower(backend.documents)
 
 
 class Line:
@@ -97,21 +100,15 @@ class Line:
         backend, tasks, settings = shared.backend, shared.tasks, self._settings
         wake, clock_ms = self.wake, shared.clocks.now_ms
         self.scheduler: Scheduler[OpenLane] = Scheduler(slots=settings.slots)
+        shared.limits.add_listener(AppLimits(self.scheduler))
         self.ring = ring = LaneRing(self.scheduler, wake, clock_ms)
         self.receipts = Receipts(
             backend.receipts, settings, self.title, self.scheduler.weights, tasks.find, self.stats
         )
         self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
-        own = settings.sinks.get(self.name)
         self.outcomes = Outcomes(
-            self.name,
-            self.settler,
-            self.receipts,
-            self.stats,
-            shared.pauses,
-            wait_s,
-            None if own is None else own.max_attempts,
+            self.name, self.settler, self.receipts, self.stats, shared.pauses, wait_s
         )
         self.intake = Intake(backend.registry, self.settler, tasks.find, ring.resume, self.stats)
         self.opener = ReaderOpener(backend.broker, tasks, ring, self.intake.fill)
@@ -151,7 +148,7 @@ class Line:
             if sink.hosts_code
             else None
         )
-        self.guards = self._make_guards(shared.backend)
+        self.guards = self._make_guards(shared)
         self.shares = Shares(self.scheduler, settings.slots)
         self.pool = DeliveryPool(
             sink,
@@ -162,12 +159,19 @@ class Line:
             self.shares,
             stats,
             self.wake,
+            sink_name=self.name,
         )
 
-    def _make_guards(self, backend: Backend) -> Guards:
+    def _make_guards(self, shared: Shared) -> Guards:
+        backend = shared.backend
         common = (self._settings, self.outcomes, self.settler, self.stats)
+        self.contact_guard = contact_guard = ContactGuard(
+            backend, self.name, *common, shared.clocks.now_ms
+        )
+        shared.limits.add_listener(contact_guard)
         guards: list[Guard] = [
             RecipientGuard(backend.recipient_windows, *common),
+            contact_guard,
             ClaimGuard(backend.ledger, *common),
         ]
         return Guards(guards if self.poison_guard is None else [self.poison_guard, *guards])

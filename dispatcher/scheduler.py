@@ -2,8 +2,11 @@
 
 Levels share by smooth weighted round-robin (the algorithm of nginx's upstream balancer): every
 pick, each level with a ready lane earns its weight, and the one that has earned most pays the
-total. So 6:3:1 gives h m h h m h l h m h, never six highs in a row. Inside a level ready lanes
-take turns, each of up to its quota.
+total. So 6:3:1 gives h m h h m h l h m h, never six highs in a row. Inside a level apps take
+turns, each of up to its quota, and inside an app its ready lanes do (`level_ring`).
+
+An app may have a part of the high level only. When those that are ready there may not have all of
+it together, the level weighs less, and the others have the rest.
 
 A lane whose deliveries hold their slots for longer than others' costs more: its next turn comes
 after so many rounds of its level, and its level is billed for what it holds. Who finds out which
@@ -18,7 +21,9 @@ import math
 import sys
 from typing import Generic
 
-from pushlane.dispatcher.ring import MOST_ROUNDS, LaneT, LevelRing, RingEntry
+from pushlane.dispatcher.app_shares import AppShares, concerned, fine_scale, hand_over
+from pushlane.dispatcher.level_ring import WHOLE, LaneEntry, LaneT, LevelRing
+from pushlane.dispatcher.ring import MOST_ROUNDS
 from pushlane.lanes.task import Level, Weights
 
 _KEPT_PART = 10
@@ -47,31 +52,69 @@ class Scheduler(Generic[LaneT]):
         self._total = 0
         self._picked: LevelRing[LaneT] | None = None
         self._picks = 0
-        self._entries: dict[LaneT, RingEntry[LaneT]] = {}
+        self._entries: dict[LaneT, LaneEntry[LaneT]] = {}
+        self._apps = AppShares()
+        self._scale = 1
+        self._high_part = WHOLE
 
-    def add(self, lane: LaneT, level: Level, quota: int = 1) -> None:
-        """Know a lane. It rests until it is ready, and then is the next of its level."""
-        self._entries[lane] = RingEntry(lane, self._rings[level], quota)
+    def add(self, lane: LaneT, level: Level, quota: int = 1, app: str = "") -> None:
+        """Know a lane. It rests until it is ready, and then is the next of its app.
+
+        A new app is the next of its level. A lane of no app takes turns as if it were one.
+        """
+        part = self._apps.part(app) if level is Level.HIGH else WHOLE
+        ring = self._rings[level]
+        self._entries[lane] = ring.know(lane, quota, app, self._apps.quota(app), part)
 
     def remove(self, lane: LaneT) -> None:
         self.rest(lane)
-        del self._entries[lane]
+        entry = self._entries.pop(lane)
+        entry.level.forget(entry)
+
+    def app_quota(self, app: str) -> int:
+        return self._apps.quota(app)
+
+    def set_app_quota(self, app: str, quota: int | None) -> None:
+        """Set how many pushes an app sends in its turn, at once; None is as for every app, `*`."""
+        self._apps.set_quota(app, quota)
+        for ring in self._rings.values():
+            for name in concerned(ring, app):
+                ring.set_app_quota(name, self._apps.quota(name))
+
+    def set_high_part(self, app: str, part: float | None) -> None:
+        """Give an app at most this part (0 to 1) of what the high level has by its weight, at once.
+
+        That holds while another app or level has something ready. None is as for every app, `*`.
+        """
+        self._apps.set_part(app, part)
+        high = self._rings[Level.HIGH]
+        for name in concerned(high, app):
+            high.set_part(name, self._apps.part(name))
+        self._refine()
+        self._weigh()
 
     def ready(self, lane: LaneT) -> None:
         """Note that a lane has something to send; one served before goes to its queue's end."""
         entry = self._entries[lane]
         if not entry.ready:
-            entry.ring.enter(entry)
-            if entry.ring.count == 1:
+            ring = entry.level
+            was_empty = not ring.count
+            ring.wake(entry)
+            if was_empty:
                 self.forgive()
+            elif self._scale > 1:
+                self._weigh_again()
 
     def rest(self, lane: LaneT) -> None:
         """Note that a lane cannot move: empty, paused or held back. Its turn, if any, is over."""
         entry = self._entries[lane]
         if entry.ready:
-            entry.ring.leave(entry)
-            if entry.ring.count == 0:
+            ring = entry.level
+            ring.rest(entry)
+            if ring.count == 0:
                 self._update()
+            elif self._scale > 1:
+                self._weigh_again()
 
     def set_quota(self, lane: LaneT, quota: int) -> None:
         """Takes effect at once: a turn that has used it up ends with its next push."""
@@ -132,14 +175,17 @@ class Scheduler(Generic[LaneT]):
     def set_weights(self, weights: Weights) -> None:
         """Takes effect with the next pick, from a clean slate: old debts were in old shares."""
         for level, weight in weights.by_level().items():
-            self._rings[level].weight = weight
+            self._rings[level].nominal = weight
             self._rings[level].lag = 0
             self._rings[level].debt = 0.0
+        self._scale = 1
+        self._refine()
+        self._weigh()
         self._update()
         self._set_active(self._active)
 
     def weights(self) -> dict[Level, int]:
-        return {level: ring.weight for level, ring in self._rings.items()}
+        return {level: ring.nominal for level, ring in self._rings.items()}
 
     def pick(self) -> LaneT | None:
         """Return the lane whose turn it is; None if all rest, or free slots are kept for others."""
@@ -155,7 +201,7 @@ class Scheduler(Generic[LaneT]):
                 else:
                     self._held_back.append(ring)
         self._picked = best
-        return (best.turn or best.next_turn()).lane if best is not None else None
+        return (best.serving or best.serve()).lane if best is not None else None
 
     def charge(self) -> None:
         """Count a push that went out from the lane of the last `pick`."""
@@ -217,6 +263,32 @@ class Scheduler(Generic[LaneT]):
 
     def _set_active(self, rings: list[LevelRing[LaneT]]) -> None:
         self._active = [ring for ring in self._rings.values() if ring in rings]
+        self._weigh()
+
+    def _refine(self) -> None:
+        """Count weights and lags in units so fine that parts of the high level are whole numbers.
+
+        Only once there are such parts: then weights add up to the same, whoever has which part.
+        """
+        if self._scale == 1 and self._apps.has_parts:
+            others = [ring for level, ring in self._rings.items() if level is not Level.HIGH]
+            self._scale = fine_scale([ring.nominal for ring in others])
+            for ring in self._rings.values():
+                ring.lag *= self._scale
+
+    def _weigh_again(self) -> None:
+        if self._rings[Level.HIGH].part != self._high_part:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Set what each level weighs now, and how many slots it may hold for that."""
+        high = self._rings[Level.HIGH]
+        self._high_part = high.part
+        for ring in self._rings.values():
+            ring.weight = ring.nominal * self._scale
+        if high in self._active:
+            others = [ring for ring in self._active if ring is not high]
+            hand_over(high, others, self._scale)
         self._total = sum(ring.weight for ring in self._active)
         for ring in self._active:
             ring.cap = 0 if ring.is_long else self._cap(ring)

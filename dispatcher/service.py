@@ -138,6 +138,10 @@ class Dispatcher:
                 return line.scheduler.quota(known)
         raise KeyError(lane)
 
+    def app_quota(self, app: str) -> int:
+        """Return the quota in force for an app."""
+        return self._lines[0].scheduler.app_quota(app)
+
     def weights(self) -> dict[Level, int]:
         """Return the level weights in force."""
         return self._lines[0].scheduler.weights()
@@ -174,6 +178,7 @@ class Dispatcher:
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "registry", self._follower.run()
+        yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()

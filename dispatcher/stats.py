@@ -45,6 +45,8 @@ BUCKETS_S = (
 
 DUPLICATE = "duplicate"
 SUPERSEDED = "superseded"
+SUPPRESSED = "suppressed"
+CAPPED = "capped"
 
 
 class Buckets:
@@ -87,7 +89,7 @@ class Stats:
         self.receipts = Buckets()
         self.receipts_written = 0
         self.out_of_order = 0
-        self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED), 0)
+        self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED), 0)
         self.probes = 0
         self.spared = 0
 
@@ -186,7 +188,9 @@ class LineMetrics:
         )
         out_of_order.add_metric([], stats.out_of_order)
         dropped = CounterMetricFamily(
-            "pushlane_dropped", "Pushes that their recipient did not need", labels=["reason"]
+            "pushlane_dropped",
+            "Pushes that their recipient did not need or must not get",
+            labels=["reason"],
         )
         for reason, count in stats.dropped.items():
             dropped.add_metric([reason], count)

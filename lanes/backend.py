@@ -37,6 +37,7 @@ from pushlane.lanes.ports import (
     ReceiptLog,
     RecipientWindows,
     Registry,
+    Suppressions,
 )
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.search import TaskQuery
@@ -58,6 +59,7 @@ class Backend:
     documents: DocumentStore
     receipts: ReceiptLog
     presence: Presence
+    suppressions: Suppressions
 
     async def add(self, task: Task, settings: Settings) -> Task:
         """Keep a new task, as `Registry.add` does, with the size of its bundles.

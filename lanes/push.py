@@ -75,6 +75,11 @@ class Push(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return self.recipient
         return addresses.get(sink, addresses.get("", self.recipient))
 
+    def payload(self, sink: str) -> Any:
+        """Return what is sent at this sink as it is, None when there is nothing of the kind."""
+        payloads = self.payloads or {}
+        return payloads.get(sink, payloads.get(""))
+
     @property
     def push_id(self) -> str:
         """The id of the push, the same for every attempt: a sink uses it as its Idempotency-Key."""

@@ -1,6 +1,7 @@
 """Marks for pushes to the same recipient, by which duplicates and the newest push are found.
 
-A mark never holds the recipient, only a hash of it. Tokens compare as texts.
+A mark never holds the recipient, only a hash of it. Tokens compare as texts. Here is also what a
+store is told of a frequency cap, which counts pushes with the same key on a day.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from pushlane.lanes.push import Push
+from pushlane.lanes.task import Level
+
+NO_CAP = 2**31 - 1
 
 _BYTES = 16
+_DAY_MS = 86_400_000
+_OVER_AFTER_MS = 36 * 3_600_000
+"""From the beginning of a date in UTC until it has ended everywhere, at UTC-12."""
 
 
 class Mark(NamedTuple):
@@ -22,6 +29,26 @@ class Mark(NamedTuple):
 
     key: str
     token: str
+
+
+class Cap(NamedTuple):
+    """At most so many pushes of one level, and of all levels, to a recipient in a day."""
+
+    of_level: int = NO_CAP
+    in_all: int = NO_CAP
+
+
+class CapDay(NamedTuple):
+    """A cap, with the level it is asked for and the day, in days since 1970."""
+
+    day: int
+    level: Level
+    cap: Cap
+
+    @property
+    def over_at_ms(self) -> int:
+        """The Unix time in milliseconds at which the date has ended in every zone."""
+        return self.day * _DAY_MS + _OVER_AFTER_MS
 
 
 def dedupe_mark(push: Push) -> Mark:

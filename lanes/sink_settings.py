@@ -22,22 +22,20 @@ from pushlane.lanes.urls import MASK, masked
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
-_AS_GIVEN = frozenset({"path", "function", "only_http2"})
+_AS_GIVEN = frozenset({"path", "function", "module", "only_http2"})
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What one sink is. `cost` is what a push through it costs, in units of your own.
 
-    `slots` and `timeout_s` go over the settings of those names. A push is tried here at most
-    `max_attempts` times, though its task may have more. `rate_per_s` (in cost) and `in_flight`
-    limit it over all processes, until `pushlane limit` says otherwise.
+    `slots` and `timeout_s` go over the settings `slots` and `sink_timeout_s`. `rate_per_s` (in
+    cost) and `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
     `options` are those of its kind, as they were given.
     """
 
     kind: str
     slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=100)] | None = None
     retry_timeouts: bool = False
     rate_per_s: Annotated[float, Meta(gt=0)] | None = None
     in_flight: Annotated[int, Meta(ge=1)] | None = None

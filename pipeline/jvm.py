@@ -34,34 +34,39 @@ _PREFIX = re.compile(r'^(Exception in thread "main" )?([\w$]+\.)+[\w$]*(Exceptio
 _TROUBLE = re.compile(r"(\b[\w.$]+(Exception|Error)\b|^error|invalid|cannot|unable|refused)", re.I)
 
 
-class SparkLog:
-    """Copies a pipe to a file: every line at first, later only those that hold no data.
+class Jvm:
+    """A Java process that Spark can be started in; `log` is the file that its output is copied to.
 
-    It creates the file, which only its owner can read.
+    At first every line is copied, once Spark has started only what holds no data.
+
+    Raises:
+        PipelineFailed: it does not start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         handle, path = tempfile.mkstemp(prefix="pushlane-spark-", suffix=".log")
-        self.path = Path(path)
+        self.log = Path(path)
         self._file = os.fdopen(handle, "w", encoding="utf-8", buffering=1)
-        reading, self.pipe = os.pipe()
-        self._drops_data = False
+        self._drops_data = self._keeps_log = False
+        reading, pipe = os.pipe()
         self._copying = threading.Thread(
             target=self._copy, args=(reading,), name="spark-log", daemon=True
         )
         self._copying.start()
+        self.gateway = self._launched(SparkConf(loadDefaults=False).setAll(_shown(options)), pipe)
 
-    def drop_data(self) -> None:
-        """Leave out from now on whatever may quote a row."""
-        self._drops_data = True
-
-    def close_pipe(self) -> None:
-        """Close this process's end of the pipe, so that the log ends with the Java process."""
-        os.close(self.pipe)
-
-    def end(self) -> None:
-        """Wait until all output is in the file."""
+    def _launched(self, conf: SparkConf, pipe: int) -> JavaGateway:
+        failure: PySparkException | None = None
+        try:
+            return launch_gateway(conf, {"stdout": pipe, "stderr": pipe})  # type: ignore[no-untyped-call]
+        except PySparkException as error:
+            failure = error
+        finally:
+            os.close(pipe)  # so that the log ends with the process
         self._copying.join(_ENDS_WITHIN_S)
+        raise PipelineFailed(
+            f"Spark's Java process does not start: {reason_in(self.log)} (what it said: {self.log})"
+        ) from failure
 
     def _copy(self, reading: int) -> None:
         with self._file, os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
@@ -71,25 +76,12 @@ class SparkLog:
                 elif kept := without_data(line):
                     self._file.write(f"{kept}\n")
 
-
-class Jvm:
-    """A Java process that Spark can be started in; `log` is the file with its output."""
-
-    def __init__(self, gateway: JavaGateway, log: SparkLog) -> None:
-        self.gateway = gateway
-        self._log = log
-        self._keeps_log = False
-
-    @property
-    def log(self) -> Path:
-        return self._log.path
-
     def spark_started(self) -> None:
         """Note that Spark has started: from now on the log gets errors only, without rows.
 
         Executors of a cluster stay silent here, since their output is kept on their own machines.
         """
-        self._log.drop_data()
+        self._drops_data = True
         log4j = self.gateway.jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
 
@@ -118,7 +110,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        self._log.end()
+        self._copying.join(_ENDS_WITHIN_S)
         if not self._keeps_log:
             self.log.unlink(missing_ok=True)
 
@@ -133,7 +125,7 @@ def jvm(options: Mapping[str, str]) -> Iterator[Jvm]:
     running: Jvm | None = None
     try:
         with interrupt_waits():
-            running = _start(SparkConf(loadDefaults=False).setAll(_shown(options)))
+            running = Jvm(options)
         SparkContext._gateway, SparkContext._jvm = running.gateway, running.gateway.jvm
         yield running
     finally:
@@ -148,21 +140,6 @@ def reason_in(log: Path) -> str:
     said = [line for line in lines if line and not line.startswith(("at ", "WARNING:"))]
     telling = [line for line in said if _TROUBLE.search(line)] or said[-1:]
     return _PREFIX.sub("", telling[0])[:_MOST_CHARACTERS] if telling else "it said nothing"
-
-
-def _start(conf: SparkConf) -> Jvm:
-    log = SparkLog()
-    try:
-        gateway = launch_gateway(conf, {"stdout": log.pipe, "stderr": log.pipe})  # type: ignore[no-untyped-call]
-    except PySparkException as error:
-        log.close_pipe()
-        log.end()
-        text = (
-            f"Spark's Java process does not start: {reason_in(log.path)} (what it said: {log.path})"
-        )
-        raise PipelineFailed(text) from error
-    log.close_pipe()
-    return Jvm(gateway, log)
 
 
 def _shown(options: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.task_builder import new_task
 from pushlane.producers.task_options import read_options, written_options
@@ -60,7 +61,19 @@ def load_spec(path: Path) -> TaskSpec:
     Raises:
         BadInput: the file cannot be read, or an option is unknown, missing or has a bad value.
     """
-    return parse_spec(read_toml(path, "task spec"), str(path))
+    options = read_toml(path, "task spec")
+    return parse_spec(with_payload(options, path.parent), str(path))
+
+
+def with_payload(options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the options with the payload itself in place of a file's name, which is beside them.
+
+    So Spark's workers and later runs need no file. Raises BadInput if it cannot be read.
+    """
+    named = options.get("payload")
+    if not named or not isinstance(named, str):
+        return options
+    return {**options, "payload": read_payload_file(folder / named)}
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

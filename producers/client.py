@@ -10,8 +10,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.limits import Limit
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings, load
@@ -75,6 +77,21 @@ class Client:
             InvalidChange: the quota is out of range, or the task is finished or shares a lane.
         """
         return await self._open.registry.change(task_id, task_transitions.set_quota(quota))
+
+    async def set_app_quota(
+        self, app: str, quota: int | None = None, *, high_part: float | None = None
+    ) -> Limit:
+        """Set how many pushes an app sends in its turn within a level, from now on.
+
+        `high_part` is the part of the high level that it may have at most, as long as another app
+        or level has something to send. `*` is every app that has no such limit of its own. What is
+        None stays as it is. Returns all limits of the app.
+
+        Raises:
+            BadInput: the app has no name, or a value is out of range.
+        """
+        documents = self._open.documents
+        return await set_app_share(documents, app, quota=quota, high_part=high_part)
 
     async def weights(self) -> Weights:
         """Return the weights by which the levels share the sink."""

@@ -15,6 +15,7 @@ from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.addresses import given_addresses
 from pushlane.producers.labels import checked
 from pushlane.producers.outbox.buffer import Encode
+from pushlane.producers.payloads import given_payloads
 
 
 class Content(NamedTuple):
@@ -28,6 +29,7 @@ class Content(NamedTuple):
     attributes: Mapping[str, str] | None = None
     trace_id: str = ""
     address: str | Mapping[str, Any] | None = None
+    payload: Mapping[str, Any] | None = None
 
 
 def encoder(task: Task, content: Content) -> Encode:
@@ -37,7 +39,7 @@ def encoder(task: Task, content: Content) -> Encode:
 
     Raises:
         BadInput: there is no recipient, data that is no mapping, labels out of bounds, or an
-            address for no sink of the task.
+            address or payload for no sink of the task.
     """
     if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
@@ -47,6 +49,7 @@ def encoder(task: Task, content: Content) -> Encode:
     data = dict(content.data) if content.data is not None else None
     attributes = checked(content.attributes, content.trace_id)
     addresses = given_addresses(content.address, task.chain)
+    payloads = given_payloads(content.payload, task.chain)
 
     def encode_push(seq: int) -> bytes:
         return _encoded(
@@ -62,6 +65,7 @@ def encoder(task: Task, content: Content) -> Encode:
                 attributes=attributes,
                 trace_id=content.trace_id,
                 addresses=addresses,
+                payloads=payloads,
             )
         )
 
@@ -78,7 +82,7 @@ def _encoded(push: Push) -> bytes:
     if len(body) > MAX_PUSH_BYTES:
         raise OversizedPush(
             f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
-            "body or data"
+            "body, data or payload"
         )
     try:
         decode(body)

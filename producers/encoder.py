@@ -16,6 +16,7 @@ from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
 from pushlane.producers.addresses import address_columns, read_addresses
 from pushlane.producers.labels import Labels, read_labels
+from pushlane.producers.payloads import payload_fields, read_payloads
 from pushlane.producers.row_times import RowTimes, read_times, time_columns
 from pushlane.producers.rows import BadRow, RowSource, Unusable, Wanted
 from pushlane.producers.task_options import TaskOptions
@@ -44,7 +45,8 @@ class Encoder:
         self._templates = (self._title, self._body, self._collapse)
         in_templates = (field for template in self._templates for field in template.fields)
         times = time_columns(options).values()
-        fields = (options.recipient, *in_templates, *ordered_by, *times)
+        payload = payload_fields(options)
+        fields = (options.recipient, *in_templates, *payload, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
         trace_id = (options.trace_id,) if options.trace_id else ()
         addresses = address_columns(options).values()
@@ -58,15 +60,13 @@ class Encoder:
         names, options = self.wanted.names, self._options
         title, body, collapse = (template.compile(names) for template in self._templates)
         times_of, labels_of = read_times(options, names), read_labels(options, names)
-        data_of, addresses_of = _data_picker(names, options.data), read_addresses(options, names)
-        key_of = _key_picker(names, options.ordered_by)
+        data_of, key_of = _data_picker(names, options.data), _key_picker(names, options.ordered_by)
+        addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last, no_recipient = Predecessors(), _no_recipient(options.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
-            value = values[0]
-            recipient = value.strip() if value.__class__ is str else _recipient_text(value)
-            if not recipient:
+            if not (recipient := recipient_text(values[0])):
                 return no_recipient
             if isinstance(times := times_of(values) if times_of else _NO_TIMES, BadRow):
                 return times
@@ -92,6 +92,7 @@ class Encoder:
                     attributes=attributes,
                     trace_id=trace_id,
                     addresses=addresses_of(values),
+                    payloads=payloads_of(values),
                 )
                 packed = encode(push)
             except Unusable as unusable:
@@ -119,6 +120,7 @@ class Encoder:
             "title template": self._title.fields,
             "body template": self._body.fields,
             "collapse template": self._collapse.fields,
+            "payload": payload_fields(self._options),
             "data": self._options.data,
             "attribute": self._options.attributes,
             "address": address_columns(self._options).values(),
@@ -158,13 +160,16 @@ def _no_recipient(column: str) -> BadRow:
 
 def _oversized(size: int) -> BadRow:
     return BadRow(
-        f"makes a push of {size} bytes, over the limit of {MAX_PUSH_BYTES}; shorten body or data",
+        f"makes a push of {size} bytes, over the limit of {MAX_PUSH_BYTES}; shorten its body, data "
+        "or payload",
         OversizedPush,
     )
 
 
-def _recipient_text(value: Any) -> str:
-    """Return a whole number, such as a phone number, as text; empty for anything else."""
+def recipient_text(value: Any) -> str:
+    """Return a text, or a whole number such as a phone number as text; empty for anything else."""
+    if value.__class__ is str:
+        return str.strip(value)
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return text_of(value) if is_whole else ""
 

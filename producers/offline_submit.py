@@ -32,6 +32,7 @@ async def submit_offline(
         TaskConflict: the spool is in use, or has the key with other content.
         StorageFull: the spool has no room for it.
     """
+    request = request.complete()
     made = new_task(request, settings)
     with closing(SpoolFolder(spool)) as folder:
         async with checked_rows(request, settings, made, tell) as (task, rows):

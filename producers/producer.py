@@ -105,6 +105,7 @@ class Producer:
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
         address: str | Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
     ) -> str:
         """Accept a push for sending, from any thread, and return its id; wait `max_block_s` at
         most.
@@ -112,6 +113,7 @@ class Producer:
         Data is what JSON can hold. An expiry is Unix milliseconds, 0 for never. Attributes (at
         most 16, of 256 characters) and trace id are not for the recipient, but for reports.
         `address` is where it goes if that is not its recipient: a text, or one by sink.
+        `payload` is what is sent as it is, by sink, under `*` for all others.
 
         Raises:
             BufferFull: neither buffer nor spool had room in that time; the push is not accepted.
@@ -119,7 +121,7 @@ class Producer:
             PushlaneError: the producer is not open, or has failed; says why.
         """
         content = Content(
-            recipient, title, body, data, expires_at_ms, attributes, trace_id, address
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
         )
         return self._put(encoder(self._task, content), self._options.max_block_s)
 
@@ -134,10 +136,11 @@ class Producer:
         attributes: Mapping[str, str] | None = None,
         trace_id: str = "",
         address: str | Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
     ) -> str:
         """Accept a push as `push` does, for an event loop, which goes on meanwhile."""
         content = Content(
-            recipient, title, body, data, expires_at_ms, attributes, trace_id, address
+            recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
         )
         encode = encoder(self._task, content)
         if self._running.buffer.is_full:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.bundle import open_message
 from pushlane.lanes.errors import MalformedPush, TaskConflict
-from pushlane.lanes.naming import later_lane, own_lane
+from pushlane.lanes.naming import later_lane
 from pushlane.lanes.task import Task
 
 _ASK_AT_ONCE = 10_000
@@ -46,8 +46,9 @@ async def reached(backend: Backend, task: Task, stretches: Sequence[range]) -> l
 
 def _lanes(task: Task) -> list[str]:
     """Return every lane on which a push of the task may wait."""
-    lanes = dict.fromkeys((task.first_lane, task.lane, own_lane(task.id)))
-    return [name for lane in lanes for name in (lane, later_lane(lane))]
+    homes = dict.fromkeys((task.first_lane, task.lane))
+    at_home = [name for lane in homes for name in (lane, later_lane(lane))]
+    return list(dict.fromkeys([*at_home, *task.own_lanes()]))
 
 
 def _seqs(task_id: str, messages: Iterable[bytes]) -> Iterable[int]:

@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pushlane.lanes.task import Task
+from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.task_options import TaskOptions
+
+_STDIN = Path("-")
+LONGEST_LABEL = 200
+"""The most characters of a name, a key or an app."""
 
 RowsInput = Path | BinaryIO | Iterable[Mapping[str, Any]]
 
@@ -23,23 +28,48 @@ class SubmitRequest(TaskOptions):
 
     `source` is a file, `-` or an open binary stream (which need a `format`), or rows in memory; all
     but a file are copied to a temporary file first, since every row is checked before the first is
-    published. `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl`
-    unless given.
+    published. The task of a file has its name unless it is given one: `sale` for `sale.parquet`.
+    `rejects` is where bad rows are listed with `bad_rows="skip"`: `FILE.rejects.jsonl` unless
+    given.
     """
 
     source: RowsInput
     format: str | None = None
     rejects: Path | None = None
 
+    def complete(self) -> SubmitRequest:
+        """Return the request with its payload read, and with its file's name unless it has one.
+
+        A stream has no name, and a file's that no task may have is left out.
+
+        Raises:
+            BadInput: the file of the payload cannot be read, or is no JSON object.
+        """
+        name = self.name or _name_of(self.source)
+        if isinstance(self.payload, Path):
+            return replace(self, name=name, payload=read_payload_file(self.payload))
+        return replace(self, name=name)
+
+
+def _name_of(source: RowsInput) -> str:
+    if not isinstance(source, Path) or source == _STDIN or not source.is_file():
+        return ""
+    name = source.stem.strip()
+    return name if name.isprintable() and len(name) <= LONGEST_LABEL else ""
+
 
 class SubmitStage(StrEnum):
-    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them."""
+    """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them.
+
+    A list of suppressions is read in the same way.
+    """
 
     READING = "reading"
     CHECKING = "checking"
     FREEZING = "freezing"
     PUBLISHING = "publishing"
     SEALING = "sealing"
+    SUPPRESSING = "suppressing"
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ async def submit(
         TaskConflict: the key belongs to other content, or a submit of it is under way.
         Unreachable: a service does not answer at the start.
     """
+    request = request.complete()
     tell = on_progress or (lambda progress: None)
     made = new_task(request, settings)  # refuses a bad option before anything is read
     async with checked_rows(request, settings, made, tell) as (task, rows):

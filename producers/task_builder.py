@@ -70,7 +70,7 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
     Start and expiry are left out: `in 2 hours` is another time at each call, and the first counts.
     """
     labels = [options.attributes, options.trace_id]  # without any, as it was before there were any
-    later = {"sink": options.sinks, "address": options.address}
+    later = {"sink": options.sinks, "address": options.address, "payload": options.payload}
     given = {name: value for name, value in later.items() if value}
     return msgspec.json.encode(
         [

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown
+from pushlane.producers.payload_file import read_payload_file
 from pushlane.producers.times import parse_expiry, parse_retention, parse_start
 
 
@@ -38,6 +40,8 @@ class TaskOptions:
 
     `sink` names where pushes go: to the first, and what cannot be delivered there to the next.
     `address` names columns of where they go there: `COLUMN`, or `SINK=COLUMN` for one sink.
+    `payload` has by sink what is sent there as it is, with templates in it (`producers.payloads`);
+    the file that a submit is given is read first.
     """
 
     # The key of a fan-out hashes the fields in this order, so it stays as it is.
@@ -69,6 +73,7 @@ class TaskOptions:
     bad_rows: Literal["stop", "skip"] = "stop"
     sink: tuple[str, ...] = ()
     address: tuple[str, ...] = ()
+    payload: Mapping[str, Any] | Path | None = None
 
     @property
     def sinks(self) -> tuple[str, ...]:
@@ -81,7 +86,7 @@ class TaskOptions:
         return self.sinks or (DEFAULT_SINK,)
 
 
-LATER = ("sink", "address")
+LATER = ("sink", "address", "payload")
 """The options that came after keys of fan-outs were first hashed: unless given they do not count,
 so that a fan-out which an older version has begun is known by its key.
 """
@@ -92,6 +97,7 @@ _WRITTEN_AS: dict[str, dict[str, tuple[Any, Any]]] = {
     "not_before_ms": {"not_before": (str, ""), "delay": (str, "")},
     "expires_at_ms": {"expires": (str, "")},
     "retention_s": {"retention": (str, "")},
+    "payload": {"payload": (str | dict[str, Any], "")},
 }
 """The options that people write in another form, by field: names, types and defaults of that."""
 
@@ -115,15 +121,18 @@ def read_options(written: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """Return the fields of TaskOptions from options as people write them, all of them given.
 
     Raises:
-        BadInput: a time or duration that cannot be read, or has passed.
+        BadInput: a time or duration that cannot be read, or has passed, or a file of a payload
+            that cannot be read.
     """
     given = dict(written)
     start = parse_start(given.pop("not_before"), given.pop("delay"), now_ms)
     expires, retention = given.pop("expires"), given.pop("retention")
+    payload = given.pop("payload") or None
     return {
         "attributes": tuple(given.pop("attribute")),
         "not_before_ms": start,
         "expires_at_ms": parse_expiry(expires, now_ms) if expires else 0,
         "retention_s": parse_retention(retention) if retention else None,
+        "payload": read_payload_file(Path(payload)) if isinstance(payload, str) else payload,
         **given,
     }

@@ -17,10 +17,11 @@ from pushlane.lanes.task import MAX_ATTEMPTS, MAX_QUOTA, DeliveryMode, Level, On
 from pushlane.lanes.zones import find_zone
 from pushlane.producers.addresses import address_columns
 from pushlane.producers.labels import check_names
+from pushlane.producers.payloads import check_payload
+from pushlane.producers.request import LONGEST_LABEL
 from pushlane.producers.task_options import TaskOptions
 from pushlane.producers.times import LAST_MS
 
-_LONGEST_LABEL = 200
 _MOST_SINKS = 8
 LONGEST_RETENTION_S = 366 * 86_400
 
@@ -40,6 +41,7 @@ def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: in
     check_names(options.attributes)
     _validate_sinks(options.sink)
     address_columns(options)
+    check_payload(options)
     if not 1 <= attempts <= MAX_ATTEMPTS:
         raise BadInput(f"max attempts {attempts} is not from 1 to {MAX_ATTEMPTS}")
     _validate_times(options, now_ms)
@@ -50,8 +52,8 @@ def validate(options: TaskOptions, settings: Settings, attempts: int, now_ms: in
 
 def _validate_label(what: str, text: str) -> None:
     """Refuse long labels and control characters, since terminals and tables show them."""
-    if len(text) > _LONGEST_LABEL:
-        raise BadInput(f"{what} has {len(text)} characters; use at most {_LONGEST_LABEL}")
+    if len(text) > LONGEST_LABEL:
+        raise BadInput(f"{what} has {len(text)} characters; use at most {LONGEST_LABEL}")
     if not text.isprintable() or text != text.strip():
         raise BadInput(
             f"{what} {text[:40]!r} holds control characters, or begins or ends with a space; "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pushlane.dispatcher import Dispatcher
     from pushlane.dispatcher.sinks import open_sink
+    from pushlane.dispatcher.sinks.by_type import on
     from pushlane.dispatcher.sinks.processor import batch
     from pushlane.lanes.backend import Backend, connect
     from pushlane.lanes.errors import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "dispatcher": "Dispatcher",
     "dispatcher.sinks": "open_sink",
+    "dispatcher.sinks.by_type": "on",
     "dispatcher.sinks.processor": "batch",
     "lanes.backend": "Backend connect",
     "lanes.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
@@ -109,6 +111,7 @@ __all__ = [
     "batch",
     "connect",
     "load_settings",
+    "on",
     "open_sink",
 ]
 

@@ -22,7 +22,7 @@ from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.push import Arrival, Kind, Outcome, Scope, encode
-from pushlane.lanes.task import MAX_ATTEMPTS, DeliveryMode, State
+from pushlane.lanes.task import DeliveryMode, State
 from pushlane.lanes.task_transitions import now_ms
 
 log = logging.getLogger("pushlane.pauses")
@@ -75,8 +75,7 @@ class Outcomes:
     """Does what follows from an outcome.
 
     `backoff_s` is the wait after so many attempts when the sink names none. `sink` is where this
-    line delivers: what it cannot deliver there goes on along the task's chain. There a push is
-    tried at most `max_attempts` times, though its task may have more.
+    line delivers: what it cannot deliver there goes on along the task's chain.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class Outcomes:
         stats: Stats,
         pauses: PauseRequests,
         backoff_s: Callable[[int], float],
-        max_attempts: int | None = None,
     ) -> None:
         self._sink = sink
         self._settler = settler
@@ -95,7 +93,6 @@ class Outcomes:
         self._stats = stats
         self._pauses = pauses
         self._backoff_s = backoff_s
-        self._max_attempts = max_attempts or MAX_ATTEMPTS
 
     def passed_on(self, job: Job, outcome: Outcome) -> Outcome:
         """Return the outcome of a dead push as of one that goes on to the next sink, if any.
@@ -151,7 +148,7 @@ class Outcomes:
     def _retry(self, job: Job, outcome: Outcome, at_ms: int) -> None:
         if outcome.pause_task:
             return self.later(job, _PAUSED_AGAIN_S)
-        if job.push.attempt >= min(job.task.max_attempts, self._max_attempts):
+        if job.push.attempt >= job.task.max_attempts:
             reason = f"gave up after {job.push.attempt} attempts: {outcome.reason}"
             may_repeat = job.task.delivery is DeliveryMode.AT_LEAST_ONCE
             arrival = Arrival.FAILED if may_repeat else outcome.arrival

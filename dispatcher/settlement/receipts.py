@@ -10,12 +10,10 @@ the receipts but not the key cannot find out by trying whom a hash stands for.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import logging
 import secrets
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -31,6 +29,7 @@ from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.lanes.recipient_hash import Hasher
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
 from pushlane.lanes.task_transitions import now_ms
@@ -233,24 +232,3 @@ def masked(recipients: Sequence[str]) -> list[str]:
 
 def _short(recipient: str) -> str:
     return recipient[0] + _REST + recipient[-1] if len(recipient) >= _SHORT else _REST
-
-
-class Hasher:
-    """64-bit hashes (signed, as Parquet has them) under one key.
-
-    The key goes first, which makes a MAC of BLAKE2 (RFC 7693, 2.9, says why it needs no HMAC), and
-    not as BLAKE2's own parameter: that costs every hash a second block.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        secret = hashlib.blake2b(key, digest_size=32).digest()
-        self._start = hashlib.blake2b(secret, digest_size=8)
-
-    def hashes(self, recipients: Sequence[str]) -> list[int]:
-        copy = self._start.copy
-        digests = []
-        for recipient in recipients:
-            state = copy()
-            state.update(recipient.encode())
-            digests.append(state.digest())
-        return array("q", b"".join(digests)).tolist()

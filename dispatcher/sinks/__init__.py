@@ -23,12 +23,15 @@ KINDS = {
     "log": "log:LogOptions",
     "webhook": "webhook:WebhookOptions",
     "processor": "processor:ProcessorOptions",
+    "on": "by_type:ByTypeOptions",
 }
 """The module and the options of each kind of sink, loaded when a sink of the kind is opened."""
 
-_WORDS = ("null", "log", "webhook", "webhook+h2c")
+_WORDS = ("null", "log", "webhook", "webhook+h2c", "on")
 _FUNCTION = re.compile(r"[\w.]+")
-_FORMS = "null, log:PATH, webhook:URL, webhook+h2c:URL or package.module:callable"
+_FORMS = (
+    "null, log:PATH, webhook:URL, webhook+h2c:URL, package.module:callable or on:package.module"
+)
 
 
 class SinkOptions(Protocol):
@@ -87,6 +90,8 @@ def _read_spec(spec: str) -> tuple[str, dict[str, Any]]:
         return kind, {"path": target}
     if kind in ("webhook", "webhook+h2c") and target:
         return "webhook", {"url": target, "only_http2": kind == "webhook+h2c"}
+    if kind == "on" and _FUNCTION.fullmatch(target):
+        return kind, {"module": target}
     if kind not in _WORDS and _FUNCTION.fullmatch(target):
         return "processor", {"function": spec}
     hint = "" if kind in _WORDS else did_you_mean(kind, _WORDS)

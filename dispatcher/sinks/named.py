@@ -27,8 +27,11 @@ _CLOSE_AFTER_S = 60.0
 class NamedSink:
     """A sink of the settings. Its `deliver` is that of the sink which is open now."""
 
-    def __init__(self, name: str, own: SinkSettings, settings: Settings) -> None:
+    def __init__(
+        self, name: str, own: SinkSettings, settings: Settings, retry_timeouts: bool = False
+    ) -> None:
         self.name = name
+        self._retry_timeouts = own.retry_timeouts or retry_timeouts
         self._own = own
         self._settings = settings
         self._closing: set[asyncio.Task[None]] = set()
@@ -70,7 +73,7 @@ class NamedSink:
     def _opened(self) -> Sink:
         own, settings = self._own, self._settings
         options = sink_options(own.kind, own.resolved(self.name), f"sink {self.name}")
-        return options.open(settings.slots, settings.sink_timeout_s, own.retry_timeouts)
+        return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
 
 
 def open_sinks(
@@ -92,7 +95,7 @@ def open_sinks(
             )
         else:
             own = find_sink(settings, name)
-            sinks[name] = NamedSink(name, own, settings.of_sink(name))
+            sinks[name] = NamedSink(name, own, settings.of_sink(name), retry_timeouts)
     return sinks
 
 

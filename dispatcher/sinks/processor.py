@@ -51,7 +51,7 @@ def load(spec: str) -> Callable[..., Any]:
         BadInput: no such module or name in it, not a function, or its import raises.
     """
     module_name, _, path = spec.partition(":")
-    found: Any = _import(module_name)
+    found: Any = import_module(module_name)
     for part in path.split("."):
         if not hasattr(found, part):
             raise BadInput(
@@ -167,7 +167,8 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def _import(name: str) -> Any:
+def import_module(name: str) -> Any:
+    """Import a module of the user's; the current folder is searched as well. Raises BadInput."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -1,5 +1,6 @@
 """Posts each push as JSON to one URL, and reads the outcome off the status.
 
+A push that has a payload for this sink is posted as that, without a word of ours.
 The Idempotency-Key is the push id, the same for every attempt. A push's trace id goes along as the
 header `traceparent` when it is one (W3C Trace Context), else as `X-Trace-Id`. It never follows a
 redirect, and never keeps or logs what the server answers.
@@ -58,8 +59,8 @@ _REFUSED = frozenset({401, 403})
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
 
-class _Message(msgspec.Struct, gc=False):
-    """The body that a webhook receives."""
+class _Message(msgspec.Struct, gc=False, omit_defaults=True):
+    """The body that a webhook receives when its push has no payload; what is empty is left out."""
 
     push_id: str
     task_id: str
@@ -70,6 +71,9 @@ class _Message(msgspec.Struct, gc=False):
     title: str
     body: str
     data: dict[str, Any] | None
+    address: str = ""
+    expires_at_ms: int = 0
+    collapse: str = ""
 
 
 class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,14 +142,15 @@ class WebhookSink:
         await asyncio.sleep(_THREADS_END_S)
 
     async def _post(self, delivery: Delivery) -> Outcome:
-        message = _message(delivery)
+        push = delivery.push
+        content = _message(delivery) if delivery.payload is None else delivery.payload
         request = (
             self._client.post(self._url)
-            .header("Idempotency-Key", message.push_id)
-            .body_bytes(self._encode(message))
+            .header("Idempotency-Key", push.push_id)
+            .body_bytes(self._encode(content))
             .streamed_read_buffer_limit(0)
         )
-        if trace_id := delivery.push.trace_id:
+        if trace_id := push.trace_id:
             request = request.header(_trace_header(trace_id), trace_id)
         try:
             async with request.build_streamed() as response:
@@ -226,6 +231,9 @@ def _message(delivery: Delivery) -> _Message:
         push.title,
         push.body,
         push.data,
+        "" if delivery.address == push.recipient else delivery.address,
+        push.expires_at_ms,
+        push.collapse,
     )
 
 

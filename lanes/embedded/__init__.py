@@ -18,6 +18,7 @@ from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
+from pushlane.lanes.embedded.suppressions import EmbeddedSuppressions
 from pushlane.lanes.settings import Settings
 
 
@@ -42,6 +43,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedDocuments(database),
             receipts,
             EmbeddedPresence(database),
+            EmbeddedSuppressions(database),
         )
     finally:
         try:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.day_counts import EmbeddedDayCounts
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import CapDay, Mark
 from pushlane.lanes.task_transitions import now_ms
 
 _FIRST = """
@@ -73,6 +74,7 @@ class EmbeddedRecipientWindows:
         self._database = database
         self._window_ms = round(window_s * 1000)
         self._clock_ms = clock_ms
+        self._counts = EmbeddedDayCounts(database, clock_ms)
 
     async def first(self, marks: Sequence[Mark]) -> list[bool]:
         turns = await self._change((_SWEEP, _FIRST), marks)
@@ -86,6 +88,12 @@ class EmbeddedRecipientWindows:
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._change((_LEAVE,), marks, owner)
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        return await self._counts.count(on, keys)
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        await self._counts.uncount(on, keys)
 
     async def _change(
         self, statements: Sequence[str], marks: Sequence[Mark], owner: str = "", ttl_s: float = 0

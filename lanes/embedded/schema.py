@@ -183,12 +183,30 @@ CREATE TABLE IF NOT EXISTS beats (
     owner TEXT PRIMARY KEY,
     at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counted (  -- against frequency caps
+    day    INTEGER NOT NULL,  -- days since 1970
+    key    INTEGER NOT NULL,  -- hash of a recipient and an app
+    tokens TEXT NOT NULL,
+    PRIMARY KEY (day, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS suppression_scopes (
+    id   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    size INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS suppressed (
+    scope_id INTEGER NOT NULL,
+    hash     INTEGER NOT NULL,  -- of a recipient, or of an address at a sink
+    PRIMARY KEY (scope_id, hash)
+) WITHOUT ROWID;
 """
 _UNNOTED = """
 SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?))
 AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
 """
-_ADDED_TABLES = frozenset({"shelf", "presence", "ended", "fading", "forgotten", "beats"})
+_ADDED_TABLES = frozenset(
+    {"shelf", "presence", "ended", "fading", "forgotten", "beats", "counted", "suppressed"}
+)
 
 
 def prepare(connection: sqlite3.Connection, folder: Path) -> None:

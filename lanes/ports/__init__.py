@@ -35,6 +35,7 @@ from pushlane.lanes.ports.registry import (
     TaskStore,
 )
 from pushlane.lanes.ports.sink import Delivery, Sink
+from pushlane.lanes.ports.suppressions import Suppressions
 
 __all__ = [
     "Broker",
@@ -62,6 +63,7 @@ __all__ = [
     "Registry",
     "Sink",
     "Source",
+    "Suppressions",
     "Taken",
     "TaskStore",
 ]

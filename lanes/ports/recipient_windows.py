@@ -1,12 +1,12 @@
-"""The recipient windows port: dedupe and collapse, per recipient and for a window of time."""
+"""The recipient windows port: dedupe, collapse and caps, per recipient and for a window of time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import CapDay, Mark
 
 
 class RecipientTurn(StrEnum):
@@ -46,3 +46,15 @@ class RecipientWindows(Protocol):
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         """Record that these are no longer on their way, as far as they were this owner's."""
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> Collection[str]:
+        """Count pushes to recipients on a day, each once; return those for which there is no room.
+
+        `keys` has for each push its token, without spaces and colons, and the key of its recipient.
+        A push has room when fewer than the cap allows were counted with its key on that day, of its
+        level and in all. One that was counted has room whenever it is asked for again. What was
+        counted is forgotten when the day is over everywhere.
+        """
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        """Give back the room of pushes that were counted."""

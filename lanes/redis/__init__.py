@@ -20,6 +20,7 @@ from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
+from pushlane.lanes.redis.suppressions import RedisSuppressions
 
 __all__ = ["RedisPorts", "RedisRegistry", "connect_redis"]
 
@@ -33,6 +34,7 @@ class RedisPorts(NamedTuple):
     recipient_windows: RedisRecipientWindows
     documents: RedisDocuments
     presence: RedisPresence
+    suppressions: RedisSuppressions
 
 
 @asynccontextmanager
@@ -65,6 +67,7 @@ async def connect_redis(
             RedisRecipientWindows(client, keys, recipient_window_s),
             RedisDocuments(client, keys, journal),
             RedisPresence(client, keys),
+            RedisSuppressions(client, keys),
         )
     finally:
         await registry.close()

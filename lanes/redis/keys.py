@@ -23,6 +23,9 @@ class Keys:
         self.forgotten = self._base + "forgotten"  # sorted set: id, scored by when it was
         self.adding = self._base + "adding"  # hash: key → task whose add has begun
         self.documents = self._base + "shelf"  # hash: kind:name → version, line end, body
+        self.suppressions = (
+            self._base + "suppressions"
+        )  # hash: scope → how many are suppressed in it
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"
@@ -62,6 +65,14 @@ class Keys:
     def mark(self, key: str) -> str:
         """Return the key of a mark's token and, during a turn, when that ends and whose it is."""
         return f"{self._base}mark:{key}"
+
+    def day_count(self, day: int, key: int) -> str:
+        """Return the key of the tokens that were counted of a recipient on a day."""
+        return f"{self._base}day:{day}:{key}"
+
+    def suppressed(self, scope: str) -> str:
+        """Return how the keys of a scope's sets of hashes begin."""
+        return f"{self._base}suppressed:{scope}:"
 
     def process(self, process_id: str) -> str:
         """Return the key of the description that a process gives of itself."""

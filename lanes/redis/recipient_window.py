@@ -6,13 +6,14 @@ sent before are then sent once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import RecipientTurn
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import CapDay, Mark
 from pushlane.lanes.redis.client import NOW, RedisClient
+from pushlane.lanes.redis.day_counts import RedisDayCounts
 from pushlane.lanes.redis.keys import Keys
 
 MARKS_A_CALL = 2_000  # a few ms during which Redis serves nobody else
@@ -102,6 +103,7 @@ class RedisRecipientWindows:
         self._client = client
         self._keys = keys
         self._window_ms = max(1, round(window_s * 1000))
+        self._counts = RedisDayCounts(client, keys)
 
     async def first(self, marks: Sequence[Mark]) -> list[bool]:
         return await self._run(_FIRST, marks, [self._window_ms], bool)
@@ -116,6 +118,12 @@ class RedisRecipientWindows:
 
     async def leave(self, marks: Sequence[Mark], owner: str) -> None:
         await self._run(_LEAVE, marks, [self._window_ms, owner], None)
+
+    async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
+        return await self._counts.count(on, keys)
+
+    async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
+        await self._counts.uncount(on, keys)
 
     async def _run(
         self,

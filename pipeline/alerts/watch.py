@@ -10,15 +10,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+import msgspec
+from pyreqwest.client import ClientBuilder
+from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
-from pushlane.pipeline.alerts.alert_store import AlertStore, StoredAlertState
-from pushlane.pipeline.alerts.alert_webhook import Webhook
+from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.firing import AlertMessage
 from pushlane.pipeline.alerts.measure import Measured, lag_of, measure
 from pushlane.pipeline.reports.counts import Key
@@ -36,57 +42,53 @@ class AlertCheck:
     problem: str = ""
 
 
-class AlertWatcher:
-    """Checks rules once per call.
+async def check_all(
+    store: AlertStore, root: Path, send: Send, lag: int | None, now_ms: int
+) -> list[AlertCheck]:
+    """Check every rule once; a rule that fails does not keep the others from being checked.
 
-    `send` posts a message and returns why it could not; `lag` returns how many bodies of the log
-    the store has not read.
+    `send` posts a message and returns why it could not; `lag` is how many bodies of the log the
+    store has not read.
     """
-
-    def __init__(
-        self, store: AlertStore, root: Path, send: Send, lag: Callable[[], Awaitable[int | None]]
-    ) -> None:
-        self._store = store
-        self._root = root
-        self._send = send
-        self._lag = lag
-
-    async def check_all(self, now_ms: int) -> list[AlertCheck]:
-        """Check every rule; a rule that fails does not keep the others from being checked."""
-        lag = await self._lag()
-        return [await self._check(rule, now_ms, lag) for rule in await self._store.rules()]
-
-    async def _check(self, rule: AlertRule, now_ms: int, lag: int | None) -> AlertCheck:
+    checks = []
+    for rule in await store.rules():
         try:
-            found = await asyncio.to_thread(measure, self._root, rule, now_ms, lag)
+            found = await asyncio.to_thread(measure, root, rule, now_ms, lag)
         except PushlaneError as error:
-            return AlertCheck(rule, {}, [], str(error))
-        known = await self._store.load_state(rule.name)
-        state = firing.next_state(rule, known.state, found, now_ms)
-        kept = await self._store.save_state(rule.name, state, known)
-        if kept is None:
-            return AlertCheck(rule, found, [], "another process looks after this alert as well")
-        messages, problem = await self._send_pending(rule, kept, now_ms)
-        return AlertCheck(rule, found, messages, problem)
-
-    async def _send_pending(
-        self, rule: AlertRule, known: StoredAlertState, now_ms: int
-    ) -> tuple[list[AlertMessage], str]:
+            checks.append(AlertCheck(rule, {}, [], str(error)))
+            continue
         told: list[AlertMessage] = []
-        for name, group in list(known.state.items()):
-            if group.pending is None:
-                continue
-            why = await self._send(rule.url, group.pending)
-            if why:
-                return told, f"the webhook on {rule.host} did not take it: {why}"
-            told.append(group.pending)
-            kept = await self._store.save_state(
-                rule.name, firing.after_delivery(known.state, name, now_ms), known
-            )
-            if kept is None:
-                return told, "another process looks after this alert as well"
-            known = kept
-        return told, ""
+        problem = await _announce(store, rule, found, send, now_ms, told)
+        checks.append(AlertCheck(rule, found, told, problem))
+    return checks
+
+
+async def _announce(
+    store: AlertStore,
+    rule: AlertRule,
+    found: dict[Key, Measured],
+    send: Send,
+    now_ms: int,
+    told: list[AlertMessage],
+) -> str:
+    """Store the next state and send its messages, each of which is added to `told` once it went.
+
+    Return why not all went, or an empty text.
+    """
+    known = await store.load_state(rule.name)
+    state = firing.next_state(rule, known.state, found, now_ms)
+    kept = await store.save_state(rule.name, state, known)
+    for name, group in state.items():
+        if kept is None:
+            break
+        if group.pending is None:
+            continue
+        if why := await send(rule.url, group.pending):
+            return f"the webhook on {rule.host} did not take it: {why}"
+        told.append(group.pending)
+        state = firing.after_delivery(kept.state, name, now_ms)
+        kept = await store.save_state(rule.name, state, kept)
+    return "" if kept is not None else "another process looks after this alert as well"
 
 
 async def serve(
@@ -106,16 +108,12 @@ async def serve(
         Unreachable: it does not answer the only look.
     """
     async with Webhook() as webhook:
-        watcher = AlertWatcher(
-            AlertStore(backend.documents),
-            root,
-            webhook.send,
-            lambda: lag_of(backend.receipts, root),
-        )
+        store = AlertStore(backend.documents)
         while True:
             problems = 0
             try:
-                looks = await watcher.check_all(now_ms())
+                lag = await lag_of(backend.receipts, root)
+                looks = await check_all(store, root, webhook.send, lag, now_ms())
                 on_looks(looks)
                 problems = sum(bool(look.problem) for look in looks)
             except Unreachable as error:
@@ -130,3 +128,59 @@ async def _stopped(stop: asyncio.Event, within_s: float) -> bool:
     with suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), within_s)
     return stop.is_set()
+
+
+_TIMEOUT_S = 10.0
+_WAITS_S = (1.0, 4.0)
+_PLAIN = '[]",: '
+"""Characters of a message's id that a header may hold; others are quoted as in a URL."""
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Webhook:
+    """An HTTP client for alerts, as an async context manager; `sleep` waits between attempts.
+
+    The Idempotency-Key is the message's id, the same for each attempt and after a restart.
+    """
+
+    def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
+        self._sleep = sleep
+        self._client = (
+            ClientBuilder()
+            .user_agent("pushlane")
+            .default_headers({"Content-Type": "application/json"})
+            .timeout(timedelta(seconds=_TIMEOUT_S))
+            .follow_redirects(False)
+            .referer(False)
+            .build()
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.close()
+
+    async def send(self, url: str, message: AlertMessage) -> str:
+        """Post the message; return why it was not taken by the last attempt, empty if it was."""
+        why = await self._post(url, message)
+        for wait_s in _WAITS_S:
+            if not why:
+                break
+            await self._sleep(wait_s)
+            why = await self._post(url, message)
+        return why
+
+    async def _post(self, url: str, message: AlertMessage) -> str:
+        """Try once; the returned reason never holds the URL, nor what the webhook answered."""
+        try:
+            request = (
+                self._client.post(url)
+                .header("Idempotency-Key", quote(message.id, _PLAIN))
+                .body_bytes(msgspec.json.encode(message))
+                .build()
+            )
+            answer = await request.send()
+        except PyreqwestError as error:
+            return f"no answer ({type(error).__name__})"
+        return "" if 200 <= answer.status < 300 else f"HTTP {answer.status}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
@@ -141,8 +141,8 @@ def _read(spark: SparkSession, source: str, format_: str, options: Mapping[str, 
     if format_ == "csv":
         return _csv(spark, source, options)
     if format_ == "jdbc":
-        return _configured(reader, {"dbtable": source, **options}).load()
-    return _configured(reader, options).load(source)
+        return reader.options(**{"dbtable": source, **options}).load()
+    return reader.options(**options).load(source)
 
 
 def _format_of(source: str) -> str:
@@ -159,17 +159,11 @@ def _format_of(source: str) -> str:
     return known or ("parquet" if "/" in source else "")
 
 
-def _configured(reader: DataFrameReader, options: Mapping[str, str]) -> DataFrameReader:
-    for name, value in options.items():
-        reader = reader.option(name, value)
-    return reader
-
-
 def _csv(spark: SparkSession, source: str, options: Mapping[str, str]) -> DataFrame:
     """Read each column of CSV twice: as text, and in the type that all of its values have."""
     given = {**_CSV, **options}
-    typed = _configured(spark.read.format("csv"), {**given, "inferSchema": "true"}).load(source)
-    plain = _configured(spark.read.format("csv"), given).load(source)
+    typed = spark.read.format("csv").options(**{**given, "inferSchema": "true"}).load(source)
+    plain = spark.read.format("csv").options(**given).load(source)
     texts = (F.col(f"`{name}`").alias(_TEXT + name) for name in plain.columns)
     kinds = (
         F.col(f"`{field.name}`").try_cast(field.dataType).alias(field.name)

@@ -22,7 +22,7 @@ from pushlane.lanes.task import Task
 from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.fanout.publishing import publish
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
-from pushlane.pipeline.fanout.sessions import FanoutSession, fanout_session
+from pushlane.pipeline.fanout.sessions import FanoutSession
 from pushlane.pipeline.fanout.snapshot import changed, count, freeze
 from pushlane.pipeline.fanout.stage import (
     FanoutStage,
@@ -74,7 +74,7 @@ async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress)
     tell(SubmitProgress(SubmitStage.CHECKING))
     submit = request.spec.request(task_transitions.now_ms(), request.task_key)
     task = new_task(submit, settings)
-    async with fanout_session(request) as session:
+    async with FanoutSession(request) as session:
         counts = await session(lambda found: count(found, request, submit, task))
     return FanoutResult(None, counts)
 
@@ -99,7 +99,7 @@ class _FanOut:
         manifest = await asyncio.to_thread(self._stage.manifest)
         if known is None and manifest and self._is_whole(manifest):
             # It was killed while it registered the task: half of that may be there.
-            known = await self._register(manifest.task)
+            known = await self._backend.add(manifest.task, self._settings)
         manifest = manifest if known else None
         if manifest:
             await asyncio.to_thread(self._stage.keep)
@@ -114,7 +114,7 @@ class _FanOut:
                 return FanoutResult(known, counts, already_done=True)
             await self._refuse_ended(known)
             self._refuse_lost(known, manifest)
-        async with fanout_session(self._request) as session:
+        async with FanoutSession(self._request) as session:
             return await self._fan_out(session, manifest)
 
     async def _fan_out(
@@ -127,7 +127,7 @@ class _FanOut:
         elif not self._request.frozen:
             await self._refuse_changed(session, manifest)
         frozen_s = time.monotonic()
-        kept = await self._register(manifest.task)
+        kept = await self._backend.add(manifest.task, self._settings)
         self._refuse_other(kept)
         self._refuse_lost(kept, manifest)
         busy = f"a submit of task {kept.id} is under way; wait for its end"
@@ -152,9 +152,6 @@ class _FanOut:
             task = await self._backend.registry.get(key)
             return task if task.key == key else None
         return None
-
-    async def _register(self, task: Task) -> Task:
-        return await self._backend.add(task, self._settings)
 
     async def _freeze(self, session: FanoutSession) -> StageManifest:
         self._tell(SubmitProgress(SubmitStage.FREEZING))

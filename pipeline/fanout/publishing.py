@@ -1,24 +1,22 @@
-"""Runs the Spark job that publishes frozen bundles, each file with its own producer."""
+"""Publishes frozen bundles on Spark's workers, each file with its own producer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow.parquet as pq
+from msgspec import msgpack
+from pyspark.sql import SparkSession
 
+from pushlane.lanes.bundle import Packed, numbered, open_bundle
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import spark_errors
-from pushlane.pipeline.fanout.source import NAME, data_source_with
-from pushlane.pipeline.fanout.stage import SCHEMA, SINGLES, FrozenRows, Part, StageManifest
-from pushlane.pipeline.session import spark_conf
+from pushlane.pipeline.fanout.stage import FrozenRows, Part, StageManifest
+from pushlane.pipeline.fanout.writer import PartWriter
 
-_TOO_LARGE = str(1 << 40)
-_WHOLE_FILES = {
-    "spark.sql.files.maxPartitionBytes": _TOO_LARGE,
-    "spark.sql.files.openCostInBytes": _TOO_LARGE,
-}
-"""Settings that make each file one partition, neither cut nor combined with others."""
+_ROWS_AT_ONCE = 1_024
 
 
 def publish(
@@ -30,43 +28,55 @@ def publish(
 ) -> None:
     """Publish these parts, and return when all of their rows are durable.
 
+    The settings travel to the workers in the function that they run, so that no plan shows them.
+
     Raises:
         PipelineFailed: a part could not be published; it can be tried again.
     """
-    spark.createDataFrame([], "seq long")  # sources are found by the session active in a thread
-    spark.dataSource.register(data_source_with(settings))
-    doing = f"publishing for task {manifest.task.id}"
-    with spark_errors(doing), spark_conf(spark, _WHOLE_FILES):
-        rows = _numbered(spark, frozen, manifest, parts)
-        rows.write.format(NAME).options(
-            task=manifest.task.id,
-            head=manifest.head.hex(),
-            collapses="true" if manifest.collapses else "false",
-            progress=str(frozen.progress),
-        ).mode("append").save()
-
-
-def _numbered(
-    spark: SparkSession, frozen: FrozenRows, manifest: StageManifest, parts: Sequence[Part]
-) -> DataFrame:
-    """Return the bundles of the parts with their first seqs, from where each part starts."""
-    files = [(frozen.rows / part.file).as_uri() for part in parts]
-    if manifest.format == 1:  # a row is a push
-        rows = spark.read.schema(SINGLES).parquet(*files)
-        place, pushes = F.col("_metadata.row_index"), F.lit(1)
-    else:
-        rows = spark.read.schema(SCHEMA).parquet(*files)
-        place, pushes = F.col("place"), F.col("pushes")
-    first = _by_part({part.number: part.first_seq for part in parts})
-    numbered = rows.select((first + place).alias("seq"), pushes.alias("pushes"), "packed", "part")
     starts = frozen.starts(parts)
-    if any(start > first_seq for first_seq, start in starts.items()):
-        begins = _by_part({part.number: starts[part.first_seq] for part in parts})
-        numbered = numbered.where(F.col("seq") >= begins)
-    return numbered.select("seq", "pushes", "packed")
+    work = [(part, starts[part.first_seq]) for part in parts]
+    task_id, head, collapses = manifest.task.id, manifest.head, manifest.collapses
+    publish_one = partial(publish_part, settings, frozen, task_id, head, collapses)
+    with spark_errors(f"publishing for task {manifest.task.id}"):
+        spark.sparkContext.parallelize(work, len(work)).foreach(publish_one)
 
 
-def _by_part(values: Mapping[int, int]) -> Column:
-    """Return a column that looks up a value by the part number that each row carries."""
-    table = [values.get(number, 0) for number in range(max(values) + 1)]
-    return F.get(F.lit(table).cast("array<bigint>"), F.col("part"))
+def publish_part(
+    settings: Settings,
+    frozen: FrozenRows,
+    task_id: str,
+    head: bytes,
+    collapses: bool,
+    work: tuple[Part, int],
+) -> None:
+    """Publish one part from the seq on at which it starts, and return when it is durable."""
+    part, start = work
+    bundles = bundles_of(frozen, task_id, head, part)
+    rest = (one for one in bundles if one.last_seq - one.pushes >= start - 1)
+    asyncio.run(PartWriter(settings, task_id, collapses, frozen.progress).run(rest))
+
+
+def bundles_of(frozen: FrozenRows, task_id: str, head: bytes, part: Part) -> Iterator[Packed]:
+    """Yield the bundles of a part with their seqs.
+
+    With a `head`, each row is one push without it and its seq: such is a freeze of format 1.
+    """
+    columns = ["packed"] if head else ["packed", "pushes"]
+    seq = part.first_seq
+    with pq.ParquetFile(frozen.rows / part.file) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            for row in batch.to_pylist():
+                pushes = row.get("pushes", 1)
+                yield Packed(
+                    _message(task_id, head, seq, pushes, row["packed"]), seq + pushes - 1, pushes
+                )
+                seq += pushes
+
+
+def _message(task_id: str, head: bytes, seq: int, pushes: int, rest: bytes) -> bytes:
+    if head:
+        return head + msgpack.encode(seq) + rest
+    message = numbered(task_id, seq, rest)
+    if pushes == 1:  # as single pushes go, which older versions read too
+        return open_bundle(message).body(0)
+    return message

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from threading import Lock
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,10 @@ T = TypeVar("T")
 
 
 class FanoutSession:
-    """Starts the Spark session when it is first needed; close stops it even while it starts."""
+    """An async context manager that starts Spark when it is first needed, and stops it at its end.
+
+    It stops Spark even while that starts. After a failure the session names its log.
+    """
 
     def __init__(self, request: FanoutRequest) -> None:
         self._request = request
@@ -30,10 +34,17 @@ class FanoutSession:
     async def __call__(self, work: Callable[[SparkSession], T]) -> T:
         return await asyncio.to_thread(lambda: work(self._started()))
 
-    async def close(self, failure: Exception | None = None) -> None:
-        """End the session, which names its log if there was a failure."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._is_closed = True
-        await asyncio.to_thread(self._end, failure)
+        await asyncio.to_thread(self._end, error if isinstance(error, Exception) else None)
 
     def _started(self) -> SparkSession:
         request = self._request
@@ -51,17 +62,3 @@ class FanoutSession:
     def _end(self, failure: Exception | None) -> None:
         with self._starting:
             self._ends.__exit__(type(failure) if failure else None, failure, None)
-
-
-@asynccontextmanager
-async def fanout_session(request: FanoutRequest) -> AsyncIterator[FanoutSession]:
-    """Provide a session that ends with this context."""
-    session = FanoutSession(request)
-    failure: Exception | None = None
-    try:
-        yield session
-    except Exception as error:
-        failure = error
-        raise
-    finally:
-        await session.close(failure)

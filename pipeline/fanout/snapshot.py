@@ -6,7 +6,6 @@ as Spark's calls do, and are to be run in a thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -45,21 +44,6 @@ from pushlane.producers.request import SubmitRequest
 _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad": 0, "reason": None}
 
 
-@dataclass(frozen=True)
-class _FreezePlan:
-    """The DataFrame of bundles, and the observations that count rows while Spark computes it.
-
-    Rows that are left out are counted in the stage that writes, because Spark counts an earlier
-    stage again if it reruns it for a lost worker. Only rows without recipient are counted before.
-    """
-
-    audience: Audience
-    packed: DataFrame
-    nameless: Observation
-    left_out: Observation
-    made: Observation
-
-
 def count(
     spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
 ) -> AudienceCounts:
@@ -69,9 +53,9 @@ def count(
         BadInput: the audience, the rule or a row cannot be used.
     """
     with spark_errors(f"fan-out of {request.audience!r}"):
-        plan = _plan_freeze(spark, request, submit, task)
-        total = plan.packed.select(F.sum("pushes")).collect()[0][0] or 0
-        return _checked_counts(request, plan, total)
+        _, packed, observed = _plan_freeze(spark, request, submit, task)
+        total = packed.select(F.sum("pushes")).collect()[0][0] or 0
+        return _checked_counts(request, observed, total)
 
 
 def freeze(
@@ -111,14 +95,14 @@ def _manifest(
     task: Task,
 ) -> StageManifest:
     with spark_errors(f"fan-out of {request.audience!r}"):
-        plan = _plan_freeze(spark, request, submit, task)
-        before = signature(plan.audience.rows)
-        rows = plan.packed.withColumn("part", F.spark_partition_id())
+        audience, packed, observed = _plan_freeze(spark, request, submit, task)
+        before = signature(audience.rows)
+        rows = packed.withColumn("part", F.spark_partition_id())
         writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
         writer.parquet(frozen.rows.as_uri())  # a part is one file, whatever the session's defaults
-        _refuse_moving(request, before, signature(plan.audience.rows))
+        _refuse_moving(request, before, signature(audience.rows))
         parts = frozen.files()
-        counts = _checked_counts(request, plan, sum(part.rows for part in parts))
+        counts = _checked_counts(request, observed, sum(part.rows for part in parts))
     return StageManifest(
         task=task,
         parts=parts,
@@ -134,7 +118,12 @@ def _manifest(
 
 def _plan_freeze(
     spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
-) -> _FreezePlan:
+) -> tuple[Audience, DataFrame, list[Observation]]:
+    """Return the audience, its bundles, and what counts the rows while Spark computes those.
+
+    Rows that are left out are counted in the stage that writes, because Spark counts an earlier
+    stage again if it reruns it for a lost worker. Only rows without recipient are counted before.
+    """
     audience = read_audience(spark, request.audience, request.format, request.options)
     row_encoder(submit, audience.columns, request.audience)  # refuses columns that are not there
     nameless, left_out, made = (Observation() for _ in range(3))
@@ -148,7 +137,7 @@ def _plan_freeze(
     bad = F.col("reason").isNotNull()
     packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))
     good = packed.where(~bad).select("packed", "place", "pushes")
-    return _FreezePlan(audience, good, nameless, left_out, made)
+    return audience, good, [nameless, left_out, made]
 
 
 def _render_columns(rows: DataFrame, submit: SubmitRequest, name: str) -> DataFrame:
@@ -207,9 +196,11 @@ def _refuse_moving(request: FanoutRequest, before: Signature, after: Signature) 
         )
 
 
-def _checked_counts(request: FanoutRequest, plan: _FreezePlan, total: int) -> AudienceCounts:
+def _checked_counts(
+    request: FanoutRequest, observed: list[Observation], total: int
+) -> AudienceCounts:
     found: dict[str, Any] = dict(_NOTHING)
-    for observation in (plan.nameless, plan.left_out, plan.made):
+    for observation in observed:
         found |= _observed(observation, may_be_nothing=not total)
     nameless, bad = found["nameless"], found["bad"]
     counts = AudienceCounts(

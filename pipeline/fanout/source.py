@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from msgspec import msgpack
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import Packed, numbered, open_bundle, packed
+from pushlane.lanes.bundle import packed
 from pushlane.lanes.errors import BadInput, TaskConflict
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.lanes.settings import Settings, load
@@ -61,37 +60,7 @@ class PushlaneDataSource(DataSource):
             raise BadInput("what is on a lane cannot be overwritten; use mode('append')")
         if "seq" not in schema.fieldNames():
             raise BadInput("the rows have no column 'seq': 1, 2, 3 … over all of them, in order")
-        settings = self.settings or load()
-        if "head" in self.options:
-            return FrozenWriter(settings, self.options)
-        return _writer_of_task(settings, self.options, schema)
-
-
-class FrozenWriter(DataSourceArrowWriter):
-    """Writes bundles that are packed already, for a task that the caller opens and seals."""
-
-    def __init__(self, settings: Settings, options: Mapping[str, str]) -> None:
-        self._settings = settings
-        self._task_id = options["task"]
-        self._head = bytes.fromhex(options["head"])
-        self._collapses = options["collapses"] == "true"
-        self._progress = Path(options["progress"])
-
-    def write(self, iterator: Iterable[pa.RecordBatch]) -> Written:
-        writer = PartWriter(self._settings, self._task_id, self._collapses, self._progress)
-        return Written(asyncio.run(writer.run(self._numbered(iterator))))
-
-    def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packed]:
-        for batch in batches:
-            columns = (batch.column(name).to_pylist() for name in ("seq", "pushes", "packed"))
-            for seq, pushes, rest in zip(*columns, strict=True):
-                if self._head:  # it is one push, of a freeze of format 1
-                    message = self._head + msgpack.encode(seq) + rest
-                else:
-                    message = numbered(self._task_id, seq, rest)
-                    if pushes == 1:  # as single pushes go, which older versions read too
-                        message = open_bundle(message).body(0)
-                yield Packed(message, seq + pushes - 1, pushes)
+        return _writer_of_task(self.settings or load(), self.options, schema)
 
 
 class TaskWriter(DataSourceArrowWriter):
@@ -138,16 +107,6 @@ class TaskWriter(DataSourceArrowWriter):
     async def _seal(self, total: int) -> None:
         async with connect(self._settings) as backend:
             await Publication(backend, self._task).seal(total)
-
-
-def data_source_with(settings: Settings) -> type[PushlaneDataSource]:
-    """Return the source with these settings, which travel to the workers in it, never in a plan."""
-
-    class Bound(PushlaneDataSource):
-        pass
-
-    Bound.settings = settings
-    return Bound
 
 
 def _writer_of_task(

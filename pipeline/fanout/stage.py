@@ -28,18 +28,13 @@ from pushlane.pipeline.fanout.signature import Signature
 
 FORMAT = 2
 _IS_STAGE = re.compile(r"[0-9a-f]{24}")
-SCHEMA = "packed binary, place bigint, pushes int, part int"
-"""The columns of the files: a bundle without its beginning, how many pushes come before it in its
-file, how many it has, and the number of its file.
-"""
-SINGLES = "packed binary, part int"
-"""The columns of files of format 1, where a row is a push without its beginning."""
 
 
 class Part(msgspec.Struct, frozen=True):
     """One file of `rows` frozen pushes, with seqs from `first_seq` on.
 
-    `number` is in every row of the file.
+    Each row has a bundle without its beginning (`packed`), and how many `pushes` are in that. For
+    older versions it has how many come before it in the file (`place`), and `number` (`part`) too.
     """
 
     file: str

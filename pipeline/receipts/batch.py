@@ -1,4 +1,4 @@
-"""Processes one batch: from rows that Spark has read to a manifest that makes them count.
+"""Processes one batch: from a range of the log to a manifest that makes its receipts count.
 
 All files are written under the name of the next manifest, so that a batch that is repeated replaces
 what was left. The log is told last. Whatever kills the process, the next one begins at the
@@ -11,22 +11,24 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
-from pushlane.pipeline.errors import PipelineFailed
 from pushlane.pipeline.receipts import tables
-from pushlane.pipeline.receipts.batch_reading import BatchReading, read_batch
+from pushlane.pipeline.receipts.columns import CLICKED, DISPLAYED, FINISHED, MARK, QUARANTINED
 from pushlane.pipeline.receipts.dedup import Numbers, Seen, find_new, seen_rows
+from pushlane.pipeline.receipts.job_context import JobContext
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sample_rate import BatchTimer, SamplingMode, choose_mode
-from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import FileCounts, SampledBatch, StoreWriter
 from pushlane.pipeline.store.layout import local_uri
+from pushlane.pipeline.store.schema import QUARANTINE
 
 
 @dataclass(frozen=True)
@@ -44,20 +46,10 @@ class BatchDone:
 
 
 class Batches:
-    """Publishes batches one by one; not for several threads at once."""
+    """Publishes batches one by one, the first from `initial` if the store has none yet."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        writer: StoreWriter,
-        log: SyncReceiptLog,
-        settings: Settings,
-        initial: list[str],
-    ) -> None:
-        self._spark = spark
-        self._writer = writer
-        self._log = log
-        self._settings = settings
+    def __init__(self, job: JobContext, initial: list[str]) -> None:
+        self._spark, self._writer, self._log, self._settings = job
         self._initial = initial
         self._seen = Seen()
         self._pace = BatchTimer()
@@ -67,34 +59,27 @@ class Batches:
         """Return how far the store has read the log."""
         return self._writer.state.positions or self._initial
 
-    def process(self, rows: DataFrame) -> BatchDone | None:
-        """Publish the rows that were read; return None if the store had them already.
-
-        Raises:
-            PipelineFailed: it does not begin where the store ends.
-        """
+    def read_next(self, most_bodies: int) -> BatchDone | None:
+        """Publish what follows in the log; return None if nothing does."""
         started_s = time.monotonic()
-        kept = rows.coalesce(self._parallelism).persist(StorageLevel.MEMORY_AND_DISK)
+        end = self._log.advance(self.positions, most_bodies)
+        if end == self.positions:
+            return None
+        rows = read_range(self._spark, self._settings, self.positions, end)
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            reading = read_batch(kept, now_ms())
-            if reading.ends(self.positions):
-                self._log.commit(self.positions)
-                return None
-            if not reading.starts(self.positions):
-                raise PipelineFailed(
-                    "Spark's checkpoint goes on elsewhere than the store: run the command again, "
-                    "which then begins at the store's last manifest"
-                )
-            return self._publish(kept, reading, started_s)
+            return self._publish(kept, read_batch(kept, now_ms()), end, started_s)
         finally:
             kept.unpersist()
 
-    def _publish(self, rows: DataFrame, reading: BatchReading, started_s: float) -> BatchDone:
+    def _publish(
+        self, rows: DataFrame, reading: BatchReading, end: list[str], started_s: float
+    ) -> BatchDone:
         name = self._writer.begin()
-        end = reading.after(self.positions)
         lag = self._log.lag(end)
         mode = choose_mode(self._settings, reading.receipts, self._pace.since_last_s(), lag)
-        found, whole = find_new(reading.dedup_keys, self._seen, self._writer.store.files("seen"))
+        seen = partial(self._seen.of, files=self._writer.store.files("seen"))
+        found = find_new(reading.dedup_keys, seen)
         self._writer.write("seen", seen_rows(found.fresh), name)
         self._writer.write("quarantine", reading.quarantined, name)
         if found.fresh:
@@ -110,7 +95,7 @@ class Batches:
             counts=counts,
             intervals=[] if mode.is_full else [self._interval(reading, end, mode)],
         )
-        self._seen.add(whole)
+        self._seen.add(found.whole)
         self._log.commit(end)
         return BatchDone(
             self._writer.state.number,
@@ -127,19 +112,24 @@ class Batches:
         self, receipts: DataFrame, reading: BatchReading, mode: SamplingMode, name: str
     ) -> None:
         """Write the tables in parallel: each alone leaves the machine idle between its steps."""
-        write = BatchFiles(self._writer, name)
-        work: list[Callable[[], None]] = [
-            lambda: write.detail(tables.detail(receipts, mode.rate, name)),
-            lambda: write.table("minutes", tables.minutes(receipts)),
-            lambda: write.table("latency", tables.latency(receipts)),
-        ]
+        counted = {"minutes": tables.minutes, "latency": tables.latency}
         if reading.has_attributes:
-            work.append(lambda: write.table("attributes", tables.attributes(receipts)))
+            counted["attributes"] = tables.attributes
         if reading.has_events:
-            work.append(lambda: write.table("events", tables.events(receipts)))
-        with ThreadPoolExecutor(len(work), "receipts-table") as pool:
-            for done in [pool.submit(each) for each in work]:
+            counted["events"] = tables.events
+        with ThreadPoolExecutor(len(counted) + 1, "receipts-table") as pool:
+            detail = tables.detail(receipts, mode.rate, name)
+            work = [pool.submit(write_detail, self._writer, detail)]
+            for table, make in counted.items():
+                work.append(pool.submit(self._write_table, table, make, receipts, name))
+            for done in work:
                 done.result()
+
+    def _write_table(
+        self, table: str, make: Callable[[DataFrame], DataFrame], receipts: DataFrame, name: str
+    ) -> None:
+        folder = self._writer.generation.table(table) / f"batch={name}"
+        make(receipts).coalesce(1).write.mode("append").parquet(local_uri(folder))
 
     def _interval(self, reading: BatchReading, end: list[str], mode: SamplingMode) -> SampledBatch:
         return SampledBatch(
@@ -152,10 +142,6 @@ class Batches:
             why=mode.why,
         )
 
-    @property
-    def _parallelism(self) -> int:
-        return self._spark.sparkContext.defaultParallelism
-
 
 def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
     """Return the ids of rows to leave out as a DataFrame; None if there are none, as usual."""
@@ -164,20 +150,66 @@ def repeats_frame(spark: SparkSession, row_ids: Numbers) -> DataFrame | None:
     return spark.createDataFrame(pa.table({"row_id": row_ids}))
 
 
-class BatchFiles:
-    """Writes Spark's tables under the name of a batch, in one or two files each."""
+def write_detail(writer: StoreWriter, rows: DataFrame) -> None:
+    """Write detail rows into the folders that their columns `day`, `hour` and `batch` name."""
+    folder = local_uri(writer.generation.table("detail"))
+    rows.write.mode("append").partitionBy("day", "hour", "batch").parquet(folder)
 
-    def __init__(self, writer: StoreWriter, name: str) -> None:
-        self._generation = writer.generation
-        self._name = name
 
-    def detail(self, rows: DataFrame) -> None:
-        writer = rows.write.mode("append").partitionBy("day", "hour", "batch")
-        writer.parquet(self._path(self._generation.table("detail")))
+_COLUMNS = (
+    "row_id",
+    "kind",
+    "task_id",
+    "seq",
+    "responded_at_ms",
+    "partition",
+    "position",
+    "bytes",
+    "why",
+)
 
-    def table(self, table: str, rows: DataFrame) -> None:
-        folder = self._generation.table(table) / f"batch={self._name}"
-        rows.coalesce(1).write.mode("append").parquet(self._path(folder))
 
-    def _path(self, folder: Path) -> str:
-        return local_uri(folder)
+@dataclass(frozen=True)
+class BatchReading:
+    """A summary of all that a batch has read; `dedup_keys` tell receipts apart."""
+
+    dedup_keys: pa.Table
+    quarantined: pa.Table
+    bodies: int
+    min_ms: int
+    max_ms: int
+    has_events: bool
+    has_attributes: bool
+
+    @property
+    def receipts(self) -> int:
+        return int(self.dedup_keys.num_rows)
+
+
+def read_batch(rows: DataFrame, now_ms: int) -> BatchReading:
+    """Read the batch from the log; `rows` must be persisted, so that the log is read only once.
+
+    Only narrow columns are collected on the driver.
+    """
+    has = F.col("attributes").isNotNull().alias("has_attributes")
+    table = rows.select(*_COLUMNS, has).toArrow()
+    receipts = table.filter(pc.greater_equal(table["kind"], FINISHED))
+    marks = table.filter(pc.equal(table["kind"], MARK))
+    bad = table.filter(pc.equal(table["kind"], QUARANTINED))
+    span = pc.min_max(receipts["responded_at_ms"]).as_py()
+    kinds = set(pc.unique(receipts["kind"]).to_pylist())
+    return BatchReading(
+        dedup_keys=receipts.select(["row_id", "task_id", "kind", "seq", "responded_at_ms"]),
+        quarantined=_quarantine(bad, now_ms),
+        bodies=int(pc.sum(marks["bytes"]).as_py() or 0),
+        min_ms=span["min"] or 0,
+        max_ms=span["max"] or 0,
+        has_events=bool(kinds & {DISPLAYED, CLICKED}),
+        has_attributes=bool(pc.any(receipts["has_attributes"]).as_py()),
+    )
+
+
+def _quarantine(bad: pa.Table, now_ms: int) -> pa.Table:
+    at = pa.array([now_ms] * bad.num_rows, pa.int64())
+    named = bad.select(["partition", "position", "bytes", "why"])
+    return named.add_column(0, "at_ms", at).cast(QUARANTINE)

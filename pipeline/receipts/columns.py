@@ -1,7 +1,7 @@
 """Turns bodies of the log into Arrow columns, without touching any row in Python.
 
 Besides receipts there are two other kinds of rows: a body that cannot be used, and a mark at the
-end of each range that was read, which says how far it went.
+end of each range that was read, which says how many bodies that had.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ ROWS = pa.schema(
         *RECEIPT_COLUMNS,
         ("partition", pa.int32()),
         ("position", pa.string()),
-        ("until", pa.string()),
         ("bytes", pa.int32()),
         ("why", pa.string()),
     ]
@@ -47,13 +46,13 @@ ROWS = pa.schema(
 """The columns of a row; `row_id` orders the rows of a batch in the same way at each reading.
 
 Receipts of a push that differ in `kind` are counted apart. A quarantined body has `position` (the
-start of its range, and its place after it), `bytes` and `why`. A mark has the `position` and
-`until` of its range, and in `bytes` how many bodies that had.
+start of its range, and its place after it), `bytes` and `why`. A mark has in `bytes` how many
+bodies its range had.
 """
 
 
 def rows_of(
-    partition: int, start: str, end: str, pages: Iterable[Sequence[bytes]]
+    partition: int, start: str, pages: Iterable[Sequence[bytes]]
 ) -> Iterator[pa.RecordBatch]:
     """Yield all bodies of a range as rows, one batch a page, and then the mark at its end."""
     bodies = 0
@@ -63,7 +62,7 @@ def rows_of(
         bodies += len(page)
         row += batch.num_rows
         yield batch
-    yield _sparse(kind=MARK, partition=partition, position=start, until=end, bytes=bodies)
+    yield _sparse(kind=MARK, partition=partition, bytes=bodies)
 
 
 def dedup_keys_of(rows: pa.Table) -> Iterator[pa.Table]:
@@ -126,40 +125,23 @@ def _checked(body: bytes) -> ReceiptBatch:
 
 
 def _receipts(batch: ReceiptBatch) -> pa.RecordBatch:
+    """Return the receipts as rows; columns that need no work have the same name in both."""
     count = len(batch)
     task = pa.array(batch.task, pa.int32())
-    outcome = pa.array(batch.outcome, pa.string())
-    attempt = pa.array(batch.attempt, pa.int32())
-    absent = pa.nulls(count, pa.string())
-    no_number = pa.nulls(count, pa.int32())
-    columns = [
-        pa.array(np.zeros(count, "int64")),
-        _kinds(batch),
-        _labels([label.task_id for label in batch.tasks], task),
-        _labels([label.name for label in batch.tasks], task),
-        _labels([label.app for label in batch.tasks], task),
-        pa.array(batch.level, pa.string()),
-        pa.repeat(pa.scalar(batch.sink), count),
-        pa.array(batch.seq, pa.int64()),
-        outcome,
-        pa.array(batch.reason, pa.string()),
-        attempt,
-        pa.array(batch.recipient, pa.string()),
-        pa.array(batch.recipient_hash, pa.int64()),
-        pa.array(batch.quota, pa.int32()),
-        pa.array(batch.weight, pa.int32()),
-        pa.array(batch.submitted_at_ms, pa.int64()),
-        pa.array(batch.eligible_at_ms, pa.int64()),
-        pa.array(batch.dispatched_at_ms, pa.int64()),
-        pa.array(batch.responded_at_ms, pa.int64()),
-        pa.array(batch.trace_ids, pa.string()) if batch.trace_ids else _texts("", count),
-        _attributes(batch.attributes, count),
-        no_number,
-        absent,
-        absent,
-        no_number,
-        absent,
-    ]
+    worked = {
+        "row_id": pa.array(np.zeros(count, "int64")),
+        "kind": _kinds(batch),
+        "task_id": _labels([label.task_id for label in batch.tasks], task),
+        "task_name": _labels([label.name for label in batch.tasks], task),
+        "app": _labels([label.app for label in batch.tasks], task),
+        "sink": pa.repeat(pa.scalar(batch.sink), count),
+        "trace_id": pa.array(batch.trace_ids or [""] * count, pa.string()),
+        "attributes": _attributes(batch.attributes, count),
+    }
+    for name, kind in RECEIPT_COLUMNS:
+        if name not in worked:
+            worked[name] = pa.array(getattr(batch, name), kind)
+    columns = [worked[f.name] if f.name in worked else pa.nulls(count, f.type) for f in ROWS]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 
@@ -173,10 +155,6 @@ def _kinds(batch: ReceiptBatch) -> pa.Array:
 
 def _labels(texts: list[str], index: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string()).take(index)
-
-
-def _texts(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text), count)
 
 
 def _attributes(attributes: Sequence[dict[str, str] | None], count: int) -> pa.Array:

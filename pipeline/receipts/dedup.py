@@ -8,7 +8,7 @@ bound. Bitmaps end at their last set bit, so that small tasks cost little.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ _ENTRY_BYTES = 200
 
 Bits = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
+NO_BITS: Bits = np.empty(0, "uint8")
 
 
 class DedupGroup(NamedTuple):
@@ -40,10 +41,15 @@ class DedupGroup(NamedTuple):
 
 
 class FoundReceipts(NamedTuple):
-    """The result for one batch: the ids of repeated rows, and the bits that are new."""
+    """The ids of repeated rows in a batch, the bits that are new, and those with all old ones."""
 
     repeats: Numbers
     fresh: dict[DedupGroup, Bits]
+    whole: dict[DedupGroup, Bits]
+
+
+OldBits = Callable[[Sequence[DedupGroup]], Mapping[DedupGroup, Bits]]
+"""A function that returns, for each of these groups, the bits that were seen before a batch."""
 
 
 class Seen:
@@ -77,7 +83,7 @@ class Seen:
         self, missing: Sequence[DedupGroup], files: Sequence[str]
     ) -> dict[DedupGroup, Bits]:
         tasks = {group.task_id for group in missing}
-        found: dict[DedupGroup, Bits] = dict.fromkeys(missing, _NONE)
+        found: dict[DedupGroup, Bits] = dict.fromkeys(missing, NO_BITS)
         known = self._ranges(files)
         for path in files:
             low, high = known[path]
@@ -96,33 +102,31 @@ class Seen:
         return self._files
 
 
-class ReplaySeen(Seen):
-    """For reading a batch again: all bits count as seen except those that were new in it then."""
-
-    def __init__(self, fresh: dict[DedupGroup, Bits]) -> None:
-        super().__init__()
-        self._fresh = fresh
-
-    def of(self, groups: Sequence[DedupGroup], files: Sequence[str]) -> dict[DedupGroup, Bits]:
-        return {group: _inverted(self._fresh.get(group, _NONE)) for group in groups}
+def nothing_seen(groups: Sequence[DedupGroup]) -> dict[DedupGroup, Bits]:
+    """Return no bits for each group, to find what is new in a batch by itself."""
+    return dict.fromkeys(groups, NO_BITS)
 
 
-def find_new(
-    rows: pa.Table, seen: Seen, files: Sequence[str]
-) -> tuple[FoundReceipts, dict[DedupGroup, Bits]]:
-    """Find the new receipts of a batch, and return them with all bits of their groups.
+def all_seen_but(fresh: Mapping[DedupGroup, Bits]) -> OldBits:
+    """Return all bits but these as seen, to read a batch again in which these were new."""
+    full = np.full((1 << SEQ_BITS) // 8, 255, "uint8")
+    return lambda groups: {group: without(full, fresh.get(group, NO_BITS)) for group in groups}
+
+
+def find_new(rows: pa.Table, seen: OldBits) -> FoundReceipts:
+    """Find the new receipts of a batch.
 
     `rows` has the columns row_id, task_id, kind, seq and responded_at_ms. Of several rows with one
     key the earliest wins, and of those the first row.
     """
     if not rows.num_rows:
-        return FoundReceipts(np.empty(0, "int64"), {}), {}
+        return FoundReceipts(np.empty(0, "int64"), {}, {})
     row_ids = rows["row_id"].to_numpy()
     order = np.lexsort((row_ids, rows["responded_at_ms"].to_numpy()))
     groups, keys = _grouped(rows, order)
     distinct, firsts = np.unique(keys, return_index=True)
     bounds = np.searchsorted(distinct, np.arange(len(groups) + 1) << SEQ_BITS)
-    old = seen.of(groups, files)
+    old = seen(groups)
     is_new = np.zeros(len(keys), dtype=bool)
     fresh: dict[DedupGroup, Bits] = {}
     whole: dict[DedupGroup, Bits] = {}
@@ -134,7 +138,7 @@ def find_new(
         if unseen.any():
             fresh[group] = _packed(bits[unseen])
             whole[group] = united(old[group], fresh[group])
-    return FoundReceipts(row_ids[order][~is_new], fresh), whole
+    return FoundReceipts(row_ids[order][~is_new], fresh, whole)
 
 
 def seen_rows(groups: dict[DedupGroup, Bits]) -> pa.Table:
@@ -174,12 +178,6 @@ def united(one: Bits, other: Bits) -> Bits:
     return both
 
 
-def seqs_of(group: DedupGroup, bits: Bits) -> Numbers:
-    """Return the seqs whose bits are set."""
-    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-    return (places + (group.bucket << SEQ_BITS)).astype("int64")
-
-
 def _grouped(rows: pa.Table, order: Numbers) -> tuple[list[DedupGroup], Numbers]:
     """Return the groups of a batch, and for each row in order its group and bit as one number."""
     encoded = rows["task_id"].combine_chunks().dictionary_encode()
@@ -208,10 +206,6 @@ def without(bits: Bits, gone: Bits) -> Bits:
     return left
 
 
-def _inverted(bits: Bits) -> Bits:
-    return without(np.full((1 << SEQ_BITS) // 8, 255, "uint8"), bits)
-
-
 def _has(bits: Bits, places: Numbers) -> npt.NDArray[np.bool_]:
     """Return for each place whether its bit is set."""
     byte = places >> 3
@@ -225,6 +219,3 @@ def _packed(places: Numbers) -> Bits:
     flags = np.zeros(int(places[-1]) + 1, dtype="uint8")
     flags[places] = 1
     return np.packbits(flags, bitorder="little")
-
-
-_NONE: Bits = np.empty(0, "uint8")

@@ -1,29 +1,25 @@
 """The job that reads the log of receipts into the store until it is stopped or nothing is left.
 
-It may be killed at any moment, and started again by anybody, one at a time.
+It may be killed at any moment, and started again by anybody, one at a time. The manifests alone say
+how far the store is.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from pyspark.sql.streaming.query import StreamingQuery
+from itertools import zip_longest
 
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
-from pushlane.pipeline.receipts.job_context import (
-    JobContext,
-    SessionOptions,
-    open_job_context,
-    translated,
-)
+from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context
 from pushlane.pipeline.receipts.maintenance import StoreMaintenance
-from pushlane.pipeline.receipts.resume import resume_positions, set_aside_unfit_checkpoint
-from pushlane.pipeline.receipts.stream import BatchGate, start_stream, stop_stream
+from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
+from pushlane.pipeline.store import Gap, StoreState, StoreWriter
 
 MOST_BODIES = 4_000
 _LOOK_EVERY_S = 0.2
@@ -60,57 +56,65 @@ def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
 
 
 def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None:
-    """Read the log with a store, session and log that are open already."""
-    spark, writer, log, settings, settings_path = work
-    initial, missing = resume_positions(writer, log)
-    unfit = set_aside_unfit_checkpoint(writer.generation.checkpoint, initial)
-    for note in filter(None, (missing, unfit)):
-        options.on_note(note)
-    batches = Batches(spark, writer, log, settings, initial)
-    gate = BatchGate(batches, options.on_batch)
-    query = start_stream(
-        spark,
-        gate,
-        settings_path=settings_path,
-        initial=initial,
-        checkpoint=writer.generation.checkpoint,
-        most_bodies=options.most_bodies,
-        every=f"{0 if options.until_idle or options.once else options.every_s} seconds",
-    )
-    idle = StoreMaintenance(*work, options.on_note)
-    try:
-        watched = RunningJob(query, gate, lambda: log.lag(batches.positions), idle)
-        _watch(watched, options, stop)
-    finally:
-        stop_stream(query, gate)
-    gate.check()
+    """Read the log with a store, session and log that are open already.
 
-
-class RunningJob(NamedTuple):
-    """The parts of a running job that are watched for a reason to end."""
-
-    query: StreamingQuery
-    gate: BatchGate
-    lag: Callable[[], int]
-    idle: StoreMaintenance
-
-
-def _watch(watched: RunningJob, options: RunOptions, stop: threading.Event) -> None:
-    """Return when there is a reason to end, and do maintenance while nothing is left to read."""
-    query, gate, lag, idle = watched
+    A stop waits for the batch that runs. While nothing is left to read, the store is maintained.
+    """
+    initial, missing = resume_positions(work.writer, work.log)
+    if missing:
+        options.on_note(missing)
+    batches = Batches(work, initial)
+    idle = StoreMaintenance(work, options.on_note)
+    pause_s = 0.0 if options.until_idle or options.once else options.every_s
+    due_s = time.monotonic()
     while not stop.is_set():
-        gate.check()
-        if not query.isActive:
-            raise translated(query.exception())
-        if options.once and gate.done:
-            return
-        if gate.is_busy:
-            stop.wait(_LOOK_EVERY_S)
-            continue
-        if not lag():
-            if options.once or (not idle.is_waiting and options.until_idle):
+        if idle.is_overdue:
+            idle.work()
+        if not work.log.lag(batches.positions):
+            if options.once or (options.until_idle and not idle.is_waiting):
                 return
-            gate.run_between(idle.work)
-        elif idle.is_overdue:
-            gate.run_between(idle.work)
+            idle.work()
+        elif time.monotonic() >= due_s:
+            due_s = time.monotonic() + pause_s
+            if done := batches.read_next(options.most_bodies):
+                options.on_batch(done)
+                if options.once:
+                    return
+                continue
         stop.wait(_LOOK_EVERY_S)
+
+
+def resume_positions(writer: StoreWriter, log: SyncReceiptLog) -> tuple[list[str], str]:
+    """Return the positions to begin at, and a note on missing receipts; empty if none are missing.
+
+    Receipts that the log dropped unread, as it does at its bound with `receipts=on`, are noted as a
+    gap in a manifest, so that a report of that time can be told from a whole one.
+    """
+    positions = writer.state.positions
+    if positions is None:
+        return log.first(), ""
+    kept = log.kept(positions)
+    if kept == positions:
+        return positions, ""
+    gaps = _gaps(writer.state, positions, kept)
+    writer.publish("gap", writer.begin(), positions=kept, gaps=gaps)
+    return kept, _describe(gaps)
+
+
+def _gaps(state: StoreState, positions: list[str], kept: list[str]) -> list[Gap]:
+    at_ms = now_ms()
+    return [
+        Gap(place, start, end, state.last_batch_at_ms, at_ms)
+        for place, (start, end) in enumerate(zip_longest(positions, kept, fillvalue=""))
+        if start != end
+    ]
+
+
+def _describe(gaps: list[Gap]) -> str:
+    count = len(gaps)
+    partitions = "a partition" if count == 1 else f"{count} partitions"
+    return (
+        f"the log has dropped receipts of {partitions} that were not read yet, and goes on with "
+        "its oldest; `pushlane pipeline status` shows where. Raise receipts_max_bytes, set "
+        "receipts=required, or keep `pushlane pipeline run` going"
+    )

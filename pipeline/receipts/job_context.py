@@ -15,9 +15,7 @@ from pyspark.sql import SparkSession
 from pushlane.lanes.errors import PushlaneError, ReceiptsGone
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.receipts.log_source import register_source
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
-from pushlane.pipeline.receipts.worker_settings import settings_file
 from pushlane.pipeline.session import MASTER, spark_session
 from pushlane.pipeline.store import CorruptStore, StoreWriter, store_root
 from pushlane.pipeline.store.writing import open_writer
@@ -35,7 +33,6 @@ _SQL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "4096",
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.streaming.stopTimeout": "30000",
 }
 
 
@@ -55,29 +52,22 @@ class JobContext(NamedTuple):
     writer: StoreWriter
     log: SyncReceiptLog
     settings: Settings
-    settings_path: Path
-
-
-class LogSession(NamedTuple):
-    """A Spark session that can read the log of receipts, and the log itself."""
-
-    spark: SparkSession
-    log: SyncReceiptLog
-    settings_path: Path
 
 
 @contextmanager
 def open_job_context(settings: Settings, options: SessionOptions) -> Iterator[JobContext]:
     """Open everything with the right to write the store, which is made if there is none."""
-    root = store_root(settings)
-    with open_writer(root) as writer, open_log_session(settings, root, options) as tools:
-        yield JobContext(tools.spark, writer, tools.log, settings, tools.settings_path)
+    with (
+        open_writer(store_root(settings)) as writer,
+        open_log_session(settings, options) as (spark, log),
+    ):
+        yield JobContext(spark, writer, log, settings)
 
 
 @contextmanager
 def open_log_session(
-    settings: Settings, root: Path, options: SessionOptions
-) -> Iterator[LogSession]:
+    settings: Settings, options: SessionOptions
+) -> Iterator[tuple[SparkSession, SyncReceiptLog]]:
     """Open a Spark session and the log of receipts; the caller holds the store's lock."""
     with (
         spark_session(
@@ -87,31 +77,17 @@ def open_log_session(
             driver_memory=options.driver_memory,
         ) as spark,
         SyncReceiptLog(settings) as log,
-        settings_file(settings, root) as settings_path,
-        translated_errors(),
     ):
-        prepare(spark, options.spark_options)
-        yield LogSession(spark, log, settings_path)
-
-
-def prepare(spark: SparkSession, given: Mapping[str, str] | None = None) -> None:
-    """Give a session the settings that work on the store needs; `given` ones of the user stay."""
-    partitions = str(spark.sparkContext.defaultParallelism)
-    wanted = {**_SQL, "spark.sql.shuffle.partitions": partitions}
-    for name in wanted.keys() - (given or {}).keys():
-        spark.conf.set(name, wanted[name])
-    register_source(spark)
-
-
-@contextmanager
-def translated_errors() -> Iterator[None]:
-    """Translate errors of Spark inside this context into errors of pushlane."""
-    try:
-        yield
-    except PushlaneError:
-        raise
-    except Exception as error:  # py4j's errors and Spark's have no common base
-        raise translated(error) from error
+        partitions = str(spark.sparkContext.defaultParallelism)
+        wanted = {**_SQL, "spark.sql.shuffle.partitions": partitions}
+        for setting in wanted.keys() - options.spark_options.keys():  # those of the user stay
+            spark.conf.set(setting, wanted[setting])
+        try:
+            yield spark, log
+        except PushlaneError:
+            raise
+        except Exception as error:  # py4j's errors and Spark's have no common base
+            raise translated(error) from error
 
 
 _UNREADABLE = re.compile(
@@ -119,7 +95,7 @@ _UNREADABLE = re.compile(
 )
 
 
-def translated(error: BaseException | None) -> PushlaneError:
+def translated(error: Exception) -> PushlaneError:
     """Return the error of pushlane for an error of Spark.
 
     It names a file of the store that Spark could not read. Otherwise it has the message of a

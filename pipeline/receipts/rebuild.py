@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from pushlane.lanes.durable import sync_below
 from pushlane.lanes.errors import ReceiptsGone
@@ -25,17 +26,18 @@ from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.columns import dedup_keys_of
 from pushlane.pipeline.receipts.compaction.plan import DAY_MS, HOUR_MS
 from pushlane.pipeline.receipts.dedup import (
+    NO_BITS,
     Bits,
     DedupGroup,
-    Seen,
     add_bits,
     bitmaps,
     find_new,
+    nothing_seen,
     seen_in,
     seen_rows,
     without,
 )
-from pushlane.pipeline.receipts.job_context import LogSession, SessionOptions, open_log_session
+from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_log_session
 from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import (
@@ -64,7 +66,6 @@ from pushlane.pipeline.store.writing import store_lock, written_file
 _BEFORE_MS = HOUR_MS
 _OF_ROWS = ("task_id", "seq", "outcome", "attempt", "displayed_at_ms", "clicked_at_ms")
 _OF_EVENTS = ("task_id", "seq", "outcome")
-_NONE: Bits = np.empty(0, "uint8")
 
 
 @dataclass(frozen=True)
@@ -95,18 +96,22 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         ReceiptsGone: the log does not reach back that far.
     """
     root = store_root(settings)
-    with store_lock(root), open_log_session(settings, root, options.session) as work:
+    with store_lock(root), open_log_session(settings, options.session) as (spark, log):
         old = _current_store(root, options.on_note)
         since_ms = _rounded(options.since_ms, settings)
-        start = _start_positions(work.log, since_ms, old is not None)
+        start = _start_positions(log, since_ms, old is not None)
         generation = next_generation(root)
-        rebuild = _Rebuild(work, options)
-        write_checkpoint(
-            generation.manifests, rebuild.first_state(old, generation, since_ms, start)
-        )
+        first = StoreState(positions=start, at_ms=now_ms())
+        if old is not None:
+            reread = _keys_to_reread(spark, log, settings, start, since_ms, options.most_bodies)
+            first = _first_state(old, generation, since_ms, start, reread, options.on_note)
+        write_checkpoint(generation.manifests, first)
         writer = StoreWriter(generation)
-        batches = Batches(work.spark, writer, work.log, settings, start)
-        receipts = rebuild.catch_up(batches, options.on_batch)
+        batches = Batches(JobContext(spark, writer, log, settings), start)
+        receipts = 0
+        while done := batches.read_next(options.most_bodies):
+            receipts += done.receipts
+            options.on_batch(done)
         _require_whole(old, writer.store, options.on_note)
         files = writer.state.files.values()
         sync_below(generation.folder, [path for entries in files for path in entries])
@@ -114,73 +119,61 @@ def replay(settings: Settings, options: ReplayOptions) -> Replayed:
         return Replayed(generation.name, since_ms, receipts)
 
 
-class _Rebuild:
-    def __init__(self, work: LogSession, options: ReplayOptions) -> None:
-        self._spark, self._log, self._settings_path = work
-        self._most_bodies = options.most_bodies
-        self._on_note = options.on_note
+def _first_state(
+    old: Store,
+    generation: Generation,
+    since_ms: int,
+    start: list[str],
+    reread: dict[DedupGroup, Bits],
+    on_note: Callable[[str], None],
+) -> StoreState:
+    """Return the state that the new generation begins with: all that is older than `since_ms`.
 
-    def first_state(
-        self, old: Store | None, generation: Generation, since_ms: int, start: list[str]
-    ) -> StoreState:
-        """Return the state that the new generation begins with: all that is older than `since_ms`.
+    Its number follows the old one, so that its batches write to no folder that was copied.
+    """
+    files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
+    number = old.state.number + 1
+    counted = _counted_before(generation, files, {group.task_id for group in reread}, on_note)
+    reread = {g: without(bits, counted.get(g, NO_BITS)) for g, bits in reread.items()}
+    files["seen"] = _carried_seen(old, generation, reread, number)
+    kept = {batch_of(path) for entries in files.values() for path in entries}
+    return StoreState(
+        number=number,
+        at_ms=now_ms(),
+        positions=start,
+        files=files,
+        counts=_counts(generation, files),
+        gaps=old.state.gaps,
+        intervals={batch: each for batch, each in old.state.intervals.items() if batch in kept},
+    )
 
-        Its number follows the old one, so that its batches write to no folder that was copied.
-        """
-        if old is None:
-            return StoreState(positions=start, at_ms=now_ms())
-        files = {table: _carried(old, generation, table, since_ms) for table in TIME_COLUMN}
-        number = old.state.number + 1
-        reread = self._keys_to_reread(start, since_ms)
-        tasks = {group.task_id for group in reread}
-        counted = _counted_before(generation, files, tasks, self._on_note)
-        reread = {g: without(bits, counted.get(g, _NONE)) for g, bits in reread.items()}
-        files["seen"] = _carried_seen(old, generation, reread, number)
-        kept = {batch_of(path) for entries in files.values() for path in entries}
-        return StoreState(
-            number=number,
-            at_ms=now_ms(),
-            positions=start,
-            files=files,
-            counts=_counts(generation, files),
-            gaps=old.state.gaps,
-            intervals={batch: each for batch, each in old.state.intervals.items() if batch in kept},
-        )
 
-    def catch_up(self, batches: Batches, on_batch: Callable[[BatchDone], None]) -> int:
-        """Read all that the log has in batches, and return how many receipts that were."""
-        receipts = 0
-        for start, end in self._ranges(batches.positions):
-            done = batches.process(read_range(self._spark, self._settings_path, start, end))
-            if done is not None:
-                receipts += done.receipts
-                on_batch(done)
-        return receipts
+def _keys_to_reread(
+    spark: SparkSession,
+    log: SyncReceiptLog,
+    settings: Settings,
+    start: list[str],
+    since_ms: int,
+    most_bodies: int,
+) -> dict[DedupGroup, Bits]:
+    """Return the keys that the log has of this time or later, and of no earlier one.
 
-    def _ranges(self, start: list[str]) -> Iterator[tuple[list[str], list[str]]]:
-        while (end := self._log.advance(start, self._most_bodies)) != start:
-            yield start, end
-            start = end
-
-    def _keys_to_reread(self, start: list[str], since_ms: int) -> dict[DedupGroup, Bits]:
-        """Return the keys that the log has of this time or later, and of no earlier one.
-
-        Times decide, because the order of the log's partitions is not that in which they were
-        counted.
-        """
-        older: dict[DedupGroup, Bits] = {}
-        newer: dict[DedupGroup, Bits] = {}
-        columns = ("row_id", "task_id", "kind", "seq", "responded_at_ms")
-        for begin, end in self._ranges(start):
-            rows = read_range(self._spark, self._settings_path, begin, end)
-            table = rows.filter("kind >= 0").select(*columns).toArrow()
-            is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
-            _add_keys(newer, table.filter(is_new))
-            _add_keys(older, table.filter(pc.invert(is_new)))
-        return {
-            group: without(bits, older[group]) if group in older else bits
-            for group, bits in newer.items()
-        }
+    Times decide, because the order of the log's partitions is not that in which they were counted.
+    """
+    older: dict[DedupGroup, Bits] = {}
+    newer: dict[DedupGroup, Bits] = {}
+    columns = ("row_id", "task_id", "kind", "seq", "responded_at_ms")
+    while (end := log.advance(start, most_bodies)) != start:
+        rows = read_range(spark, settings, start, end)
+        table = rows.filter("kind >= 0").select(*columns).toArrow()
+        is_new = pc.greater_equal(table["responded_at_ms"], since_ms)
+        _add_keys(newer, table.filter(is_new))
+        _add_keys(older, table.filter(pc.invert(is_new)))
+        start = end
+    return {
+        group: without(bits, older[group]) if group in older else bits
+        for group, bits in newer.items()
+    }
 
 
 def _carried_seen(
@@ -188,7 +181,7 @@ def _carried_seen(
 ) -> dict[str, FileEntry]:
     """Copy the seen bits, without those of receipts that will be read again."""
     kept = seen_in(old.files("seen"))
-    left = {group: without(bits, again.get(group, _NONE)) for group, bits in kept.items()}
+    left = {group: without(bits, again.get(group, NO_BITS)) for group, bits in kept.items()}
     rows = seen_rows({group: bits for group, bits in left.items() if bits.any()})
     if not rows.num_rows:
         return {}
@@ -226,8 +219,7 @@ def _counted_before(
 
 def _add_keys(groups: dict[DedupGroup, Bits], rows: pa.Table) -> None:
     """Add the keys of these rows to the groups."""
-    found, _ = find_new(rows, Seen(), [])
-    add_bits(groups, found.fresh.items())
+    add_bits(groups, find_new(rows, nothing_seen).fresh.items())
 
 
 def _current_store(root: Path, on_note: Callable[[str], None]) -> Store | None:

@@ -12,14 +12,12 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from pushlane.lanes.backend import connect_receipts
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.worker_settings import read_settings
 
 T = TypeVar("T")
 
@@ -125,16 +123,16 @@ async def _closed(pages: AsyncGenerator[list[bytes], None]) -> None:
     await pages.aclose()
 
 
-def log_of_process(settings_path: str) -> SyncReceiptLog:
+def log_of_process(settings: Settings) -> SyncReceiptLog:
     """Return the log for a Spark worker process with these settings: opened once, never closed.
 
     A worker begins as a fork, and what was opened before that cannot be used after it. To open and
     close the broker's client for every range that is read has crashed workers; at its end a worker
     leaves without running down anything.
     """
-    return _opened(os.getpid(), Path(settings_path).read_bytes())
+    return _opened(os.getpid(), settings)
 
 
 @cache
-def _opened(process_id: int, settings: bytes) -> SyncReceiptLog:
-    return SyncReceiptLog(read_settings(settings)).__enter__()
+def _opened(process_id: int, settings: Settings) -> SyncReceiptLog:
+    return SyncReceiptLog(settings).__enter__()

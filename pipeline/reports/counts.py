@@ -1,4 +1,4 @@
-"""Counts receipts and events in any breakdown.
+"""Counts receipts, events and recipients in any breakdown.
 
 A breakdown by outcome has one number a row; any other has a number for each outcome. Counts from a
 sample of detail rows are estimates, each with the half-width of its 95 % interval.
@@ -10,11 +10,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pushlane.pipeline.reports import clauses
 from pushlane.pipeline.reports.dimensions import Dimension
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Query
-from pushlane.pipeline.reports.sources import OUTCOMES, counted
+from pushlane.pipeline.reports.sources import (
+    OUTCOMES,
+    counted,
+    key_columns,
+    where_clause,
+)
 
 _NORMAL_95 = 1.96
 Key = tuple[Any, ...]
@@ -59,20 +63,19 @@ def count(engine: Engine, query: Query, limit: int) -> CountRows:
     Raises:
         CorruptStore: a file cannot be read.
     """
-    source = counted(engine, query)
-    found = engine.rows(_sql(query, source.sql, limit))
+    found = engine.rows(_sql(query, counted(engine, query), limit))
     width = len(query.by)
     rows = [_count(row[:width], row[width:-1]) for row in found]
-    estimated = source.reads_detail and any(row.plus_minus for row in rows)
-    return CountRows(query.by, rows, found[0][-1] if found else 0, estimated)
+    is_estimate = any(row.plus_minus for row in rows)
+    return CountRows(query.by, rows, found[0][-1] if found else 0, is_estimate)
 
 
 def _sql(query: Query, source: Sql, limit: int) -> Sql:
-    wanted = clauses.condition(query)
+    wanted = where_clause(query)
     outcomes = [
         f"coalesce(sum(n) filter (outcome = '{outcome}'), 0) as {outcome}" for outcome in OUTCOMES
     ]
-    columns = [*clauses.keys(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
+    columns = [*key_columns(query), "sum(n) as n", "sum(variance) as variance", *outcomes]
     grouped = ", ".join(f"d{place}" for place in range(len(query.by)))
     text = (
         f"select *, count(*) over () from (select {', '.join(columns)} from ({source.text}) "

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import duckdb
 
 from pushlane.lanes.errors import BadInput, PushlaneError
 from pushlane.pipeline.reports.dimensions import TIMES_MS
 from pushlane.pipeline.reports.query import Period
-from pushlane.pipeline.store.files import CorruptStore
+from pushlane.pipeline.store import CorruptStore, Store
 from pushlane.pipeline.store.schema import TABLES
 
 COUNTED = "counted"
@@ -26,18 +26,6 @@ ROLLED_UP_MS = {"hours": TIMES_MS["hour"], "days": TIMES_MS["day"]}
 _MOST_THREADS = 8
 _PAGE = 10_000
 _GLOB_SIGNS = frozenset("*?[")
-
-
-class Files(Protocol):
-    """The files of a store, as far as a report needs them."""
-
-    def files(
-        self, table: str, since_ms: int | None = None, until_ms: int | None = None
-    ) -> list[str]:
-        """Return absolute paths of the table's files that may hold rows of this period."""
-
-    def counted(self, since_ms: int | None = None, until_ms: int | None = None) -> list[str]:
-        """Return the files of `minutes`, `hours` and `days`; each receipt is in one of them."""
 
 
 class Sql(NamedTuple):
@@ -58,7 +46,7 @@ class Engine:
         BadInput: the store's folder has a name that DuckDB takes for a pattern.
     """
 
-    def __init__(self, store: Files, root: Path, period: Period, memory: str = MEMORY) -> None:
+    def __init__(self, store: Store, root: Path, period: Period, memory: str = MEMORY) -> None:
         _require_plain(root)
         self.period = period
         self._store = store

@@ -11,11 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pushlane.pipeline.reports import clauses
 from pushlane.pipeline.reports.counts import Key
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Query
-from pushlane.pipeline.reports.sources import bound, finished_rows, with_minute, within
+from pushlane.pipeline.reports.sources import (
+    bound,
+    finished_rows,
+    key_columns,
+    where_clause,
+    with_minute,
+    within,
+)
 from pushlane.pipeline.store.schema import LATENCY_BASE, STAGES
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -69,11 +75,11 @@ def _quantile(counts: Sequence[tuple[int, float]], rank: float) -> float:
 
 
 def _sql(engine: Engine, query: Query) -> Sql:
-    wanted = clauses.condition(query)
+    wanted = where_clause(query)
     values = {**bound(query), **wanted.values}
     if query.attributes or query.asks_reason:
         return Sql(_of_detail(engine, query, wanted.text), values)
-    columns = ", ".join([*clauses.keys(query), "stage", "bucket"])
+    columns = ", ".join([*key_columns(query), "stage", "bucket"])
     text = (
         f"select {columns}, sum(n) from {engine.table('latency')} "
         f"where {within('minute_ms')} and {wanted.text} group by all"
@@ -88,7 +94,7 @@ def _of_detail(engine: Engine, query: Query, wanted: str) -> str:
     """
     rows = with_minute(query, finished_rows(engine))
     buckets = [f"{_bucket(*times)} as {stage}" for stage, times in STAGES.items()]
-    columns = ", ".join([*clauses.keys(query), *buckets])
+    columns = ", ".join([*key_columns(query), *buckets])
     grouped = f"select {columns}, sum(sample_weight) as n from ({rows}) where {wanted} group by all"
     keys = "".join(f"d{place}, " for place in range(len(query.by)))
     parts = (

@@ -81,12 +81,7 @@ def _funnel(report: Report) -> Plot | None:
         return None
 
     def draw(axes: Any) -> None:
-        names = [name for name, _ in steps]
-        bars = axes.barh(names, [n for _, n in steps], color=_BAR, height=0.7)
-        axes.bar_label(bars, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], padding=4)
-        axes.invert_yaxis()
-        axes.set_xlim(0, whole * 1.25)
-        _without_scale(axes)
+        _bars(axes, steps, [f"{n:,}  ({n / whole:.1%})" for _, n in steps], _BAR, whole * 1.25)
 
     text = ", ".join(f"{name} {n:,}" for name, n in steps)
     return Plot("From submitted to clicked", text, draw, (8.0, 2.4))
@@ -178,15 +173,9 @@ def _deaths(report: Report) -> Plot | None:
         return None
 
     def draw(axes: Any) -> None:
-        names = [_short(str(row.key[0]) or "(none)") for row in rows]
-        places = range(len(rows))
-        bars = axes.barh(places, [row.n for row in rows], color=_DEATH, height=0.7)
-        axes.set_yticks(places, names)
-        axes.set_ylim(-0.5, max(len(rows), _LEAST_BARS) - 0.5)
-        axes.bar_label(bars, [f"{row.n:,}" for row in rows], padding=4)
-        axes.invert_yaxis()
-        axes.set_xlim(0, max(row.n for row in rows) * 1.15)
-        _without_scale(axes)
+        counts = [(_short(str(row.key[0]) or "(none)"), row.n) for row in rows]
+        longest = max(row.n for row in rows)
+        _bars(axes, counts, [f"{row.n:,}" for row in rows], _DEATH, longest * 1.15)
 
     text = ", ".join(f"{row.key[0] or '(none)'}: {row.n:,}" for row in rows)
     return Plot("Reasons of death", text, draw, (8.0, 0.4 + 0.34 * max(len(rows), _LEAST_BARS)))
@@ -246,8 +235,17 @@ def _legend(axes: Any, columns: int = 5) -> None:
     )
 
 
-def _without_scale(axes: Any) -> None:
-    """Hide the scale of bars that carry their numbers."""
+def _bars(
+    axes: Any, counts: Sequence[tuple[str, int]], labels: list[str], colour: str, width: float
+) -> None:
+    """Draw a bar for each count, the first on top; they carry their numbers, so without a scale."""
+    places = range(len(counts))
+    bars = axes.barh(places, [n for _, n in counts], color=colour, height=0.7)
+    axes.set_yticks(places, [name for name, _ in counts])
+    axes.set_ylim(-0.5, max(len(counts), _LEAST_BARS) - 0.5)
+    axes.bar_label(bars, labels, padding=4)
+    axes.invert_yaxis()
+    axes.set_xlim(0, width)
     _bare(axes)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)

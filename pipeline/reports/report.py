@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pushlane.pipeline.reports import caveats, clauses, shares, tasks
+from pushlane.pipeline.reports import caveats, shares, tasks
 from pushlane.pipeline.reports.conditions import Condition
 from pushlane.pipeline.reports.counts import Count, CountRows, count
 from pushlane.pipeline.reports.dimensions import Dimension
@@ -17,7 +17,7 @@ from pushlane.pipeline.reports.latency import Lateness, lateness
 from pushlane.pipeline.reports.query import Period, Query
 from pushlane.pipeline.reports.recipients import recipients
 from pushlane.pipeline.reports.shares import Share
-from pushlane.pipeline.reports.sources import within
+from pushlane.pipeline.reports.sources import where_clause, within
 from pushlane.pipeline.store import Store
 
 MOST_REASONS = 12
@@ -72,6 +72,7 @@ def build_report(
     query = tasks.by_id(query, known)
     bare = query.broken_down_by()
     total = next(iter(count(engine, bare, 1).rows), Count((), 0, {}))
+    steps = funnel(total.by_outcome, submitted)
     span = extent(engine, query)
     step = shares.step_ms(span) if span else 0
     sent = shares.sent(engine, Query(span, (), _of_sinks(bare))) if span else []
@@ -83,8 +84,8 @@ def build_report(
         counts=count(engine, query, limit),
         total=total,
         levels=count(engine, bare.broken_down_by(_LEVEL), len(known) + 10).rows,
-        recipients=recipients(engine, bare).get((), 0),
-        funnel=funnel(total.by_outcome, submitted),
+        recipients=_recipients(recipients(engine, bare).get((), 0), steps),
+        funnel=steps,
         latency=lateness(engine, bare.broken_down_by(_LEVEL).filtered(_DELIVERED)),
         deaths=count(engine, bare.broken_down_by(_REASON).filtered(_DEAD), MOST_REASONS).rows,
         step_ms=step,
@@ -98,7 +99,7 @@ def build_report(
 def extent(engine: Engine, query: Query) -> Period | None:
     """Return the period from the first to the last minute with receipts; None if there are none."""
     kept = tuple(each for each in query.where if not each.dimension.attribute)
-    wanted = clauses.condition(Query(query.period, (), kept))
+    wanted = where_clause(Query(query.period, (), kept))
     text = (
         f"select min(minute_ms), max(minute_ms) from {engine.table(COUNTED)} "
         f"where {within('minute_ms')} and {wanted.text}"
@@ -106,6 +107,11 @@ def extent(engine: Engine, query: Query) -> Period | None:
     period = {"since_ms": query.period.since_ms, "until_ms": query.period.until_ms}
     [(first, last)] = engine.rows(Sql(text, {**period, **wanted.values}))
     return None if first is None else Period.of(first, last + 1)
+
+
+def _recipients(estimate: int, steps: Funnel) -> int:
+    """Return the estimate, cut to the pushes that were submitted where that is known."""
+    return min(estimate, steps.submitted) if steps.submitted_is_known else estimate
 
 
 def _title(query: Query, names: tasks.Names) -> str:

@@ -8,10 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pushlane.pipeline.reports import clauses
 from pushlane.pipeline.reports.engine import Engine, Sql
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.sources import bound, detailed, with_minute
+from pushlane.pipeline.reports.sources import (
+    bound,
+    detailed,
+    where_clause,
+    with_minute,
+)
 
 COLUMNS = (
     "at_ms",
@@ -69,7 +73,7 @@ def _first_ms(engine: Engine, query: Query, limit: int) -> int | None:
 
 
 def _sql(engine: Engine, query: Query, columns: str, limit: int) -> Sql:
-    wanted = clauses.condition(query)
+    wanted = where_clause(query)
     text = (
         f"select {columns} from ({with_minute(query, detailed(engine, query))}) "
         f"where {wanted.text} order by at_ms desc, task_id, seq, attempt limit $most"

@@ -8,15 +8,14 @@ tasks of its level. One that had little to send takes less than that, and others
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pushlane.pipeline.reports import clauses
 from pushlane.pipeline.reports.dimensions import TIMES_MS
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import Period, Query
-from pushlane.pipeline.reports.sources import bound, within
+from pushlane.pipeline.reports.sources import bound, where_clause, within
 
 TRIED = ("delivered", "retry", "dead")
 _MOST_STEPS = 120
@@ -56,7 +55,7 @@ def sent(engine: Engine, query: Query) -> list[SentByLevel]:
     Raises:
         CorruptStore: a file cannot be read.
     """
-    wanted = clauses.condition(query)
+    wanted = where_clause(query)
     tried = ", ".join(f"'{outcome}'" for outcome in TRIED)
     text = (
         "select minute_ms, level, task_id, sum(n), sum(weight * n) / sum(n), "
@@ -76,85 +75,52 @@ def step_ms(period: Period) -> int:
 
 def by_level(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:
     """Return the share of each level in each step."""
-    return _in_steps(_minutes(rows, _level_parts), step)
+    return _in_steps(rows, step, lambda row: row.level)
 
 
 def by_task(rows: Iterable[SentByLevel], step: int = TIMES_MS["minute"]) -> list[Share]:
     """Return the share of each task in each step."""
-    return _in_steps(_minutes(rows, _task_parts), step)
+    return _in_steps(rows, step, lambda row: row.task_id)
 
 
-class _MinuteShare(NamedTuple):
-    minute_ms: int
-    name: str
-    n: int
-    of: int
-    entitled_n: float
-
-
-def _minutes(rows: Iterable[SentByLevel], parts: Any) -> list[_MinuteShare]:
-    minutes: dict[int, list[SentByLevel]] = defaultdict(list)
-    for row in rows:
-        minutes[row.minute_ms].append(row)
-    return [part for minute in minutes.values() for part in parts(minute)]
-
-
-def _level_parts(rows: Sequence[SentByLevel]) -> list[_MinuteShare]:
-    total = sum(row.n for row in rows)
-    weights = _weights(rows)
-    counts: dict[str, int] = defaultdict(int)
-    for row in rows:
-        counts[row.level] += row.n
-    return [
-        _MinuteShare(rows[0].minute_ms, level, n, total, total * weights[level])
-        for level, n in counts.items()
-    ]
-
-
-def _task_parts(rows: Sequence[SentByLevel]) -> list[_MinuteShare]:
-    total = sum(row.n for row in rows)
-    weights = _weights(rows)
-    quotas: dict[str, float] = defaultdict(float)
-    for row in rows:
-        quotas[row.level] += row.quota
-    return [
-        _MinuteShare(
-            row.minute_ms,
-            row.task_id,
-            row.n,
-            total,
-            total * weights[row.level] * row.quota / (quotas[row.level] or 1),
-        )
-        for row in rows
-    ]
-
-
-def _weights(rows: Sequence[SentByLevel]) -> dict[str, float]:
-    """Return the part of each level that sent anything; parts are equal if all weights are 0."""
-    sums: dict[str, tuple[float, int]] = {}
-    for row in rows:
-        weighted, n = sums.get(row.level, (0.0, 0))
-        sums[row.level] = (weighted + row.weight * row.n, n + row.n)
-    means = {level: weighted / n for level, (weighted, n) in sums.items()}
-    total = sum(means.values())
-    return {level: mean / total if total else 1 / len(means) for level, mean in means.items()}
-
-
-def _in_steps(parts: Iterable[_MinuteShare], step: int) -> list[Share]:
+def _in_steps(
+    rows: Iterable[SentByLevel], step: int, name_of: Callable[[SentByLevel], str]
+) -> list[Share]:
     """Add up the minutes of each step.
 
     In a minute in which a name sent nothing it is entitled to nothing, but the minute counts in
     what all sent.
     """
-    totals: dict[int, dict[int, int]] = defaultdict(dict)
-    sums: dict[tuple[int, str], tuple[int, float]] = {}
-    for part in parts:
-        at = part.minute_ms - part.minute_ms % step
-        totals[at][part.minute_ms] = part.of
-        n, entitled_n = sums.get((at, part.name), (0, 0.0))
-        sums[at, part.name] = (n + part.n, entitled_n + part.entitled_n)
-    of = {at: sum(minutes.values()) for at, minutes in totals.items()}
+    minutes: dict[int, list[SentByLevel]] = defaultdict(list)
+    for row in rows:
+        minutes[row.minute_ms].append(row)
+    totals: dict[int, int] = defaultdict(int)
+    sums: dict[tuple[int, str], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for minute_ms, sent_then in minutes.items():
+        at = minute_ms - minute_ms % step
+        for row, entitled_n in _entitled(sent_then):
+            totals[at] += row.n
+            n, entitled = sums[at, name_of(row)]
+            sums[at, name_of(row)] = (n + row.n, entitled + entitled_n)
     return [
-        Share(at, name, n, of[at], entitled_n / of[at])
-        for (at, name), (n, entitled_n) in sorted(sums.items())
+        Share(at, name, n, totals[at], entitled / totals[at])
+        for (at, name), (n, entitled) in sorted(sums.items())
     ]
+
+
+def _entitled(minute: Sequence[SentByLevel]) -> Iterator[tuple[SentByLevel, float]]:
+    """Yield each row of a minute with how many of all its pushes that row was entitled to."""
+    total = sum(row.n for row in minute)
+    levels: dict[str, list[SentByLevel]] = defaultdict(list)
+    for row in minute:
+        levels[row.level].append(row)
+    weights = [sum(r.weight * r.n for r in of) / sum(r.n for r in of) for of in levels.values()]
+    for rows, of_level in zip(levels.values(), _parts(weights), strict=True):
+        for row, of_task in zip(rows, _parts([row.quota for row in rows]), strict=True):
+            yield row, total * of_level * of_task
+
+
+def _parts(weights: Sequence[float]) -> list[float]:
+    """Return the part of each of these weights, which are equal if all weights are 0."""
+    total = sum(weights)
+    return [weight / total if total else 1 / len(weights) for weight in weights]

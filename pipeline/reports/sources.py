@@ -6,13 +6,12 @@ Each source has the same columns: minute_ms, task_id, app, level, sink, outcome,
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from pushlane.lanes.push import Kind
 from pushlane.lanes.receipt import Event
-from pushlane.pipeline.reports import clauses
 from pushlane.pipeline.reports.conditions import Condition
-from pushlane.pipeline.reports.dimensions import TIMES_MS
+from pushlane.pipeline.reports.dimensions import ATTRIBUTE, TIMES_MS, Dimension
 from pushlane.pipeline.reports.engine import COUNTED, Engine, Sql
 from pushlane.pipeline.reports.query import Query
 
@@ -25,25 +24,17 @@ _OF_PUSH = ("task", "app", "level", "attribute")
 _WEIGHED = "sample_weight as n, sample_weight * (sample_weight - 1) as variance"
 
 
-class ReportSource(NamedTuple):
-    """A subquery, and whether it reads detail rows, which may be a sample."""
-
-    sql: Sql
-    reads_detail: bool
-
-
-def counted(engine: Engine, query: Query) -> ReportSource:
+def counted(engine: Engine, query: Query) -> Sql:
     """Return the source to count receipts and events in for this question."""
     if not query.attributes:
-        return ReportSource(Sql(_minutes(engine), bound(query)), reads_detail=False)
+        return Sql(_minutes(engine), bound(query))
     if not is_aggregated(engine, query):
-        return ReportSource(_in_detail(engine, query, finished=True), reads_detail=True)
+        return _in_detail(engine, query, finished=True)
     kept = Sql(_one_attribute(engine), bound(query))
     if not asks_events(query):
-        return ReportSource(kept, reads_detail=False)
+        return kept
     events = _in_detail(engine, query, finished=False)
-    text = f"{kept.text} union all {events.text}"
-    return ReportSource(Sql(text, {**kept.values, **events.values}), reads_detail=True)
+    return Sql(f"{kept.text} union all {events.text}", {**kept.values, **events.values})
 
 
 def detailed(engine: Engine, query: Query) -> str:
@@ -78,7 +69,7 @@ def _in_one_pass(engine: Engine, query: Query, *, finished: bool) -> Sql:
     step = min((d.step_ms for d in query.by if d.step_ms), default=0)
     times = {"": "responded_at_ms", **{event: f"{event}_at_ms" for event in EVENTS}}
     wanted = {kind: at for kind, at in times.items() if kind or finished}
-    pushes = clauses.condition(query, _OF_PUSH)
+    pushes = where_clause(query, _OF_PUSH)
     starts = ", ".join(
         f"case when {within(at)} then {_start(at, step)} end as {at}" for at in wanted.values()
     )
@@ -225,3 +216,38 @@ def _unmerged(engine: Engine, pushes: str) -> str:
         "on push.task_id = event.task_id and push.seq = event.seq and push.outcome <> 'retry' "
         f"where {within('event.at_ms')}"
     )
+
+
+def expression(query: Query, dimension: Dimension) -> str:
+    """Return the SQL expression of this dimension over a row of a source."""
+    if dimension.step_ms:
+        return f"minute_ms - minute_ms % {dimension.step_ms}"
+    if dimension.word == ATTRIBUTE:
+        return f"a{query.attributes.index(dimension.attribute)}"
+    return "task_id" if dimension.word == "task" else dimension.word
+
+
+def key_columns(query: Query) -> list[str]:
+    """Return one expression for each dimension of the answer, named `d0`, `d1` …"""
+    return [f"{expression(query, each)} as d{place}" for place, each in enumerate(query.by)]
+
+
+def where_clause(query: Query, words: Sequence[str] = ()) -> Sql:
+    """Return a condition for the rows that are asked for.
+
+    If `words` are given, only the conditions on dimensions of these words are in it.
+    """
+    texts = ["true"]
+    values: dict[str, str] = {}
+    for place, each in enumerate(query.where):
+        if words and each.dimension.word not in words:
+            continue
+        names = [f"value{place}_{number}" for number in range(len(each.values))]
+        texts.append(_is_one_of(expression(query, each.dimension), each, names))
+        values.update(zip(names, each.values, strict=True))
+    return Sql(" and ".join(texts), values)
+
+
+def _is_one_of(column: str, each: Condition, names: list[str]) -> str:
+    listed = ", ".join(f"${name}" for name in names)
+    return f"{column} {'not in' if each.negated else 'in'} ({listed})"

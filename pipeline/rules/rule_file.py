@@ -13,7 +13,7 @@ from typing import Any
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.rules.rule import Rule, make_rule
-from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec, read_toml
+from pushlane.pipeline.spec import TaskSpec, load_spec, parse_spec, read_toml, with_payload
 from pushlane.producers.times import parse_age
 
 
@@ -64,6 +64,7 @@ def _placed(given: Mapping[str, Any], base: Path) -> dict[str, Any]:
         found = load_spec(base / str(spec))
         fields["task"] = found.model_dump(mode="json", exclude_unset=True)
     if isinstance(task := fields.get("task"), Mapping):
+        task = with_payload(dict(task), base)
         fields["task"] = {name: _plain(value) for name, value in task.items()}
     if window := fields.pop("catch_up_for", None):
         fields["catch_up_s"] = parse_age(str(window)) / 1000

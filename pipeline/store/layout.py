@@ -1,9 +1,8 @@
-"""Where things are in a store: the generation that counts, its manifests, tables and checkpoint.
+"""Where things are in a store: the generation that counts, its manifests and tables.
 
 CURRENT               the name of the generation that counts
 gen-000001/
     manifests/        what counts in it
-    checkpoint/       Spark's own, of the streaming job
     detail/ minutes/  one folder a table; each batch writes to its own `batch=` folders
 """
 
@@ -36,10 +35,6 @@ class Generation:
     @property
     def manifests(self) -> Path:
         return self.folder / "manifests"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
 
     def table(self, table: str) -> Path:
         return self.folder / table

@@ -44,12 +44,8 @@ class FileCounts(msgspec.Struct, frozen=True):
     quarantined: int = 0
 
     def plus(self, other: FileCounts) -> FileCounts:
-        return FileCounts(
-            self.bodies + other.bodies,
-            self.receipts + other.receipts,
-            self.duplicates + other.duplicates,
-            self.quarantined + other.quarantined,
-        )
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return FileCounts(*map(sum, pairs))
 
 
 class SampledBatch(msgspec.Struct, frozen=True):

@@ -43,7 +43,6 @@ class Snapshot:
 
     generation: str
     manifest: int
-    published_at_ms: int
     last_batch: int
     last_batch_at_ms: int
     positions: list[str] | None
@@ -51,15 +50,6 @@ class Snapshot:
     intervals: list[SampledBatch]
     gaps: list[Gap]
     tables: dict[str, TableSize]
-
-    @property
-    def rows_quarantined(self) -> int:
-        return self.counts.quarantined
-
-    @property
-    def is_sampled(self) -> bool:
-        """Return True if some detail rows stand for several."""
-        return any(each.state != "restored" for each in self.intervals)
 
 
 @dataclass(frozen=True)
@@ -99,7 +89,6 @@ class Store:
         return Snapshot(
             generation=self.generation.name,
             manifest=state.number,
-            published_at_ms=state.at_ms,
             last_batch=state.last_batch,
             last_batch_at_ms=state.last_batch_at_ms,
             positions=state.positions,

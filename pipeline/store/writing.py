@@ -154,7 +154,15 @@ def open_writer(root: Path) -> Iterator[StoreWriter]:
             generation = next_generation(root)
             make_current(generation)
         remove_unfinished(generation.manifests)
+        _remove_outdated(generation)
         yield StoreWriter(generation)
+
+
+def _remove_outdated(generation: Generation) -> None:
+    """Remove what older versions have left: a checkpoint, and settings, which may hold a token."""
+    shutil.rmtree(generation.folder / "checkpoint", ignore_errors=True)
+    for left in generation.root.glob(".settings-*"):
+        left.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from pushlane.lanes.backend import connect
-from pushlane.lanes.bundle import bodies_of
+from pushlane.lanes.bundle import Packed, bodies_of
 from pushlane.lanes.push import Push, decode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
-from pushlane.pipeline.fanout import writer
+from pushlane.pipeline.fanout import publishing, writer
 from pushlane.pipeline.fanout.fan_out import fan_out
+from pushlane.pipeline.fanout.publishing import publish_part
 from pushlane.pipeline.fanout.request import FanoutRequest, FanoutResult
 from pushlane.pipeline.fanout.source import PushlaneDataSource
 from pushlane.pipeline.spec import TaskSpec, parse_spec
@@ -76,17 +78,10 @@ def seqs(pushes: list[Push]) -> list[int]:
 
 
 class Torn(PushlaneDataSource):
-    """Every first attempt at a partition breaks off after a batch; `bound` makes one of these."""
+    """Every first attempt at a partition breaks off after a batch."""
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return TornWriter(super().writer(schema, overwrite), attempts=1)
-
-
-class Broken(PushlaneDataSource):
-    """No attempt gets further than its first rows."""
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return TornWriter(super().writer(schema, overwrite), attempts=99)
 
 
 class TornWriter(DataSourceArrowWriter):
@@ -112,14 +107,29 @@ def _torn(batches: Any) -> Any:
         raise ConnectionError("torn by the test")
 
 
-def torn_by(kind: type[PushlaneDataSource]) -> Any:
-    """What stands for `bound`."""
+def source_with(
+    settings: Settings, kind: type[PushlaneDataSource] = PushlaneDataSource
+) -> type[PushlaneDataSource]:
+    """The data source with these settings instead of those of the environment."""
 
-    def bound(settings: Settings) -> type[PushlaneDataSource]:
-        class Bound(kind):  # type: ignore[valid-type, misc]
-            pass
+    class Bound(kind):  # type: ignore[valid-type, misc]
+        pass
 
-        Bound.settings = settings
-        return Bound
+    Bound.settings = settings
+    return Bound
 
-    return bound
+
+def broken_part(*given: Any) -> None:
+    """Stands for `publish_part`: no attempt gets further than the first half of its bundles."""
+    whole = publishing.bundles_of
+
+    def half(*part: Any) -> Iterator[Packed]:
+        bundles = list(whole(*part))
+        yield from bundles[: len(bundles) // 2 + 1]
+        raise ConnectionError("torn by the test")
+
+    with (
+        mock.patch.object(writer, "_CHUNK_PUSHES", CHUNK_PUSHES),
+        mock.patch.object(publishing, "bundles_of", half),
+    ):
+        publish_part(*given)

@@ -34,22 +34,21 @@ from pushlane.pipeline.fanout import publishing
 from pushlane.pipeline.fanout import snapshot as freeze_module
 from pushlane.pipeline.fanout.fan_out import reconcile
 from pushlane.pipeline.fanout.request import FanoutRequest
-from pushlane.pipeline.fanout.source import data_source_with
 from pushlane.pipeline.fanout.stage import FanoutStage, Part
 from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 from pushlane.producers.task_builder import new_task
 from tests.integration.pipeline.fanout_support import (
-    Broken,
     Torn,
     asked,
+    broken_part,
     messages,
     on_lane,
     people,
     run,
     seqs,
+    source_with,
     spec,
-    torn_by,
 )
 
 BATCH = 8
@@ -103,7 +102,7 @@ async def test_the_same_call_after_its_end_adds_nothing(settings, tmp_path) -> N
 async def test_attempts_that_break_off_leave_each_push_once(
     settings, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     request = asked(people(tmp_path), key="k")
     with pytest.raises(PipelineFailed, match="run the same command again"):
         await run(settings, request)
@@ -119,7 +118,7 @@ async def test_attempts_that_break_off_leave_each_push_once(
 async def test_what_is_frozen_is_in_bundles_that_a_resumed_fan_out_keeps(
     settings, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     request = asked(people(tmp_path))
     with pytest.raises(PipelineFailed):
         await run(settings, request)
@@ -209,7 +208,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
 ) -> None:
     """The broker's memory is made to end: with names of their own, nothing would be recognised."""
     request = asked(people(tmp_path))
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(settings, request)
     monkeypatch.undo()
@@ -227,7 +226,7 @@ async def test_a_lane_whose_producers_are_forgotten_is_read_before_it_goes_on(
 
 async def test_a_frozen_audience_that_changed_is_refused(embedded, tmp_path, monkeypatch) -> None:
     audience = people(tmp_path)
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, asked(audience))
     monkeypatch.undo()
@@ -244,7 +243,7 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
     embedded, tmp_path, monkeypatch
 ) -> None:
     request = asked(people(tmp_path), key="k")
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -257,14 +256,15 @@ async def test_a_task_cancelled_meanwhile_is_not_gone_on_with(
 
 
 async def test_a_callers_session_keeps_its_own_settings(embedded, tmp_path, spark) -> None:
-    name = "spark.sql.files.maxPartitionBytes"
-    spark.conf.set(name, "1m")
+    name = "spark.sql.session.timeZone"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "Europe/Oslo")
 
-    await run(embedded, asked(people(tmp_path)))
+    await run(embedded, asked(people(tmp_path), zone="Asia/Tokyo"))
     found = spark.conf.get(name)
-    spark.conf.unset(name)
+    spark.conf.set(name, before)
 
-    assert found == "1m"
+    assert found == "Europe/Oslo"
 
 
 async def test_a_key_of_another_rule_is_refused(embedded, tmp_path) -> None:
@@ -279,7 +279,7 @@ async def test_what_was_frozen_elsewhere_is_not_frozen_anew(
     embedded, tmp_path, monkeypatch
 ) -> None:
     request = asked(people(tmp_path))
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -353,9 +353,10 @@ async def test_what_is_left_out_is_counted_in_the_last_stage_which_counts_nothin
     gone.write_text("recipient\nuser-1\n")
     request = asked(people(tmp_path), exclude=(str(gone),))
     wanted = request.spec.request(0, "k")
-    plan = freeze_module._plan_freeze(spark, request, wanted, new_task(wanted, embedded))
+    task = new_task(wanted, embedded)
+    _, packed, _ = freeze_module._plan_freeze(spark, request, wanted, task)
 
-    shown = plan.packed._jdf.queryExecution().executedPlan().toString()
+    shown = packed._jdf.queryExecution().executedPlan().toString()
     last_stage, _, before = shown.partition("Exchange hashpartitioning")
     assert all(name in last_stage for name in ("excluded", "duplicates", "bad"))
     assert "nameless" in before
@@ -450,13 +451,16 @@ async def test_pushes_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path)
     assert shown[0]["7"][-2:] == ({"text": 'quo"te', "yes": "true", "fraction": "1.0"}, "-5")
 
 
-async def test_addresses_are_those_of_a_submit_of_the_same_rows(embedded, tmp_path) -> None:
+async def test_addresses_and_payloads_are_those_of_a_submit_of_the_same_rows(
+    embedded, tmp_path
+) -> None:
     path = tmp_path / "people.parquet"
     subscriptions = [{"endpoint": "https://x/1", "keys": {"auth": "a"}}, None]
     pq.write_table(
         pa.table({"recipient": ["a", "b"], "web": subscriptions, "phone": [None, "39"]}), path
     )
     options = {"sink": ("web", "sms"), "address": ("web=web", "sms=phone")}
+    options["payload"] = {"sms": {"to": "+{phone}"}, "*": {"sub": "{web}", "n": 1}}
 
     made = await run(embedded, asked(path, spec=spec(**options)))
 
@@ -464,11 +468,12 @@ async def test_addresses_are_those_of_a_submit_of_the_same_rows(embedded, tmp_pa
         plain = SubmitRequest(source=path, level=Level.HIGH, **options)
         submitted = await submit(backend, embedded, plain)
     fanned, sent = [
-        {push.recipient: push.addresses for push in await on_lane(embedded, task)}
+        {push.recipient: (push.addresses, push.payloads) for push in await on_lane(embedded, task)}
         for task in (made.task, submitted.task)
     ]
     assert fanned == sent
-    assert sent["b"] == {"web": "", "sms": "39"}
+    assert sent["b"][0] == {"web": "", "sms": "39"}
+    assert sent["a"][1] == {"sms": {"to": "+"}, "": {"sub": subscriptions[0], "n": 1}}
     assert made.task.sinks == ("web", "sms")
 
 
@@ -574,7 +579,7 @@ async def test_a_table_is_an_audience_and_is_told_by_its_rows(
     rows = spark.table("everybody").where("age < 5")
     rows.write.format("jdbc").options(url=url, dbtable="people").save()
     request = asked("people", format="jdbc", options={"url": url})
-    monkeypatch.setattr(publishing, "data_source_with", torn_by(Broken))
+    monkeypatch.setattr(publishing, "publish_part", broken_part)
     with pytest.raises(PipelineFailed):
         await run(embedded, request)
     monkeypatch.undo()
@@ -587,13 +592,13 @@ async def test_a_table_is_an_audience_and_is_told_by_its_rows(
 async def test_a_job_of_ones_own_writes_to_a_lane(settings, tmp_path, spark) -> None:
     task_spec = tmp_path / "task.toml"
     task_spec.write_text('level = "high"\ntitle = "Hi {name}"\n')
-    spark.dataSource.register(torn_by(Torn)(settings))
+    spark.dataSource.register(source_with(settings, Torn))
     columns = ("id AS seq", "concat('u', id) AS recipient", "id AS name")
     rows = spark.range(1, 101, 1, 3).selectExpr(*columns)
     write = rows.write.format("pushlane").options(spec=str(task_spec), key="own").mode("append")
     with pytest.raises(Exception, match="torn by the test"):
         write.save()
-    spark.dataSource.register(data_source_with(settings))
+    spark.dataSource.register(source_with(settings))
 
     write.save()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from math import floor, log
 
 import pytest
@@ -10,8 +9,9 @@ from datasketches import hll_sketch
 
 from pushlane.lanes.errors import ReceiptsGone
 from pushlane.pipeline.errors import PipelineFailed
-from pushlane.pipeline.receipts import backfill
 from pushlane.pipeline.receipts import batch as batch_module
+from pushlane.pipeline.receipts import maintenance
+from pushlane.pipeline.receipts.log_source import read_range
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter
 from tests.integration.pipeline.receipts_support import Pipe
@@ -79,7 +79,7 @@ def test_bodies_that_cannot_be_used_are_set_aside_and_counted(pipe):
     pipe.run()
 
     assert pipe.seqs("a") == [1]
-    assert pipe.snapshot.rows_quarantined == 2
+    assert pipe.snapshot.counts.quarantined == 2
     reasons = sorted(row["why"] for row in pipe.rows("quarantine"))
     assert [reason.split(";")[0] for reason in reasons] == [
         "11 bytes of the receipts log are no batch",
@@ -98,7 +98,7 @@ def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
             pipe.run()
 
     assert pipe.seqs("a") == [1]
-    assert pipe.snapshot.rows_quarantined == 0
+    assert pipe.snapshot.counts.quarantined == 0
     with SyncReceiptLog(pipe.settings) as log:
         assert log.lag(pipe.snapshot.positions) == 2
 
@@ -106,7 +106,7 @@ def test_the_job_stops_before_receipts_that_only_a_newer_version_reads(pipe):
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (batch_module.BatchFiles, "detail"),
+        (batch_module, "write_detail"),
         (StoreWriter, "publish"),
         (SyncReceiptLog, "commit"),
     ],
@@ -147,27 +147,18 @@ def test_what_a_full_log_drops_in_mid_run_ends_the_job_and_the_next_goes_on(spar
     assert sum("has dropped receipts" in note for note in pipe.notes) == 1
 
 
-@pytest.mark.parametrize("damage", ["gone", "torn", "older"])
-def test_a_job_without_its_checkpoint_goes_on_from_the_manifest(pipe, damage):
-    pipe.append(body("a", range(1, 6)), body("a", range(6, 11)))
-    pipe.run(most_bodies=1)  # one batch alone may be planned and not yet committed when it stops
-    checkpoint = pipe.root / "gen-000001" / "checkpoint"
-    older = checkpoint.with_name("older")
-    shutil.copytree(checkpoint, older)
-    pipe.append(body("a", range(11, 21)))
+def test_what_older_versions_left_beside_the_tables_is_removed(pipe):
+    pipe.append(body("a", range(1, 6)))
     pipe.run()
-    if damage == "torn":
-        for path in (checkpoint / "offsets").glob("[0-9]*"):
-            path.write_bytes(b"v1")
-    else:
-        shutil.rmtree(checkpoint)
-    if damage == "older":
-        older.rename(checkpoint)
-    pipe.append(body("a", range(21, 31)))
+    checkpoint = pipe.root / "gen-000001" / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (pipe.root / ".settings-0123").write_text("a token")
+    pipe.append(body("a", range(6, 11)))
     pipe.run()
 
-    assert pipe.seqs("a") == list(range(1, 31))
-    assert [note.count("set aside") for note in pipe.notes] == ([] if damage == "gone" else [1])
+    assert pipe.seqs("a") == list(range(1, 11))
+    assert not checkpoint.exists()
+    assert not list(pipe.root.glob(".settings-*"))
 
 
 def test_a_batch_reads_no_more_than_its_limit(pipe):
@@ -216,10 +207,21 @@ def test_under_load_detail_is_a_sample_that_is_filled_up_when_the_load_is_gone(s
 def test_a_sample_stays_one_when_the_log_keeps_its_receipts_no_more(spark, tmp_path, monkeypatch):
     pipe = Pipe(spark, tmp_path, pipeline_detail_lag=1)
     pipe.append(*(body("a", range(first, first + 1_000)) for first in (1, 1_001, 2_001)))
-    monkeypatch.setattr(backfill, "_is_kept", lambda *_: False)
+    monkeypatch.setattr(maintenance, "_is_kept", lambda *_: False)
     pipe.run(most_bodies=1)
 
     assert weighted(pipe)[0] < 2_140
     assert pipe.counted() == {("a", "delivered"): 3_000}
     assert pipe.snapshot.intervals[0].state == "gone"
     assert "the log keeps its receipts no more" in pipe.notes[-1]
+
+
+def test_partitions_of_the_log_are_read_in_parallel(spark, tmp_path):
+    pipe = Pipe(spark, tmp_path, receipts_partitions=2)
+    pipe.append(*(body("a", [seq]) for seq in range(1, 40)))
+    with SyncReceiptLog(pipe.settings) as log_:
+        start, end = log_.first(), log_.advance(log_.first())
+    rows = read_range(spark, pipe.settings, start, end)
+
+    assert rows.rdd.getNumPartitions() == 2
+    assert rows.where("seq is not null").count() == 39

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.deliveries import account
+from bench.fairness_apps import judge, while_backlogged
 from bench.fairness_of import jain, longest_gap, share_error
 from pushlane.cli.demo.arrivals import ArrivalLine
 
@@ -40,3 +41,18 @@ def test_an_account_names_what_is_lost_and_counts_repeats() -> None:
     log = [ArrivalLine("a", seq, "high", 0.0) for seq in (1, 3, 3)]
 
     assert account(log, {"a": 3, "b": 1}) == ([("a", 2), ("b", 1)], 1)
+
+
+def test_apps_are_compared_by_quota_while_each_has_a_backlog() -> None:
+    order = "aaababbabbabbbb"
+    seqs = dict.fromkeys("ab", 0)
+    log = []
+    for task in order:
+        seqs[task] += 1
+        log.append(ArrivalLine(task, seqs[task], "high", 0.0))
+
+    found = judge(log, {"a": 6, "b": 9}, {"a": "a", "b": "b"}, {"a": 1, "b": 2})
+
+    assert "".join(while_backlogged(order)) == "abbabb"
+    assert (found["by_app"], found["app_jain"]) == ({"a": 2, "b": 4}, 1.0)
+    assert (found["lost"], found["duplicates"]) == (0, 0)

@@ -48,6 +48,16 @@ def test_a_rule_of_a_file_has_its_name_and_all_its_fields(weekly: Command):
     assert shown["next_at_ms"] > shown["since_ms"]
 
 
+def test_a_rule_holds_the_payload_of_its_task_by_value(command: Command):
+    command.file("users.parquet", "")
+    command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
+    rule = command.file("weekly.toml", RULE + 'payload = "payload.json"\n')
+
+    assert command("rules", "add", rule).exit_code == 0
+    shown = command("rules", "show", "weekly", "--json").json
+    assert shown["task"]["payload"] == {"*": {"text": "Hi {name}"}}
+
+
 def test_options_alone_make_a_rule_and_a_later_edit_of_the_spec_changes_it_not(command: Command):
     spec = command.file("task.toml", 'level = "high"\nbody = "One"\n')
     options = ["--audience", "db.users", "--task-spec", spec, "--cron", "30 2 * * *"]

@@ -210,3 +210,15 @@ def test_sinks_and_addresses_are_named_by_flags(command: Command) -> None:
 
     assert ran.json["task"]["sinks"] == ["fcm", "sms"]
     assert command("submit", rows, "--level", "high", "--sink", "fcm,fcm").exit_code == 1
+
+
+def test_a_payload_is_a_file(command: Command) -> None:
+    payload = command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
+    rows = command.file("a.csv", ROWS)
+
+    ran = command("submit", rows, "--level", "high", "--payload", payload, "--json")
+    bad = command("submit", rows, "--level", "high", "--payload", command.file("x.json", "{"))
+
+    assert ran.json["published"] == 2
+    assert (bad.exit_code, bad.stdout) == (1, "")
+    assert "x.json is no JSON: line 1, column 2" in bad.stderr

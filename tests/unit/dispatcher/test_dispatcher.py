@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.naming import own_lane
@@ -130,6 +131,26 @@ async def test_a_quota_and_a_weight_changed_on_the_way_re_order_the_backlog(tmp_
 
         counts = Counter(task for task, _ in sink.pushes()[start : start + 400])
         assert counts == {one.id: 100, two.id: 300}
+
+
+async def test_an_app_of_many_tasks_takes_turns_with_one_of_one_by_their_quotas(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path, slots=4) as (backend, settings):
+        many = [await add_task(backend, Level.HIGH, 200, app="many") for _ in range(20)]
+        one = await add_task(backend, Level.HIGH, 2_000, app="one")
+        await set_app_share(backend.documents, "one", quota=3)
+        sink = MemorySink()
+        sink.gate.clear()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await until(lambda: dispatcher.app_quota("one") == 3)
+            await until(lambda: all(dispatcher.is_fed(task.lane) for task in [*many, one]))
+            start = settings.slots + len(sink.received)
+            sink.gate.set()
+            await sink.until_received(start + 400)
+
+        apps = ["one" if task == one.id else "many" for task, _ in sink.pushes()]
+        assert Counter(apps[start : start + 400]) == {"many": 100, "one": 300}
 
 
 async def test_a_paused_task_waits_and_goes_on_where_it_stopped(tmp_path: Path) -> None:

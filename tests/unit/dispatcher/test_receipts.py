@@ -13,7 +13,6 @@ import pytest
 from pushlane.dispatcher.settlement.receipts import (
     MOST_A_BODY,
     REASON_LONGEST,
-    Hasher,
     eligible_ms,
     masked,
 )
@@ -23,6 +22,7 @@ from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
 from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
+from pushlane.lanes.recipient_hash import Hasher
 from pushlane.lanes.task import Level, Task
 from pushlane.lanes.task_transitions import now_ms
 from tests.unit.dispatcher.support import (

@@ -74,7 +74,6 @@ def test_a_name_that_cannot_be_is_refused(name: str) -> None:
         (SECRET, "kind"),
         ({"kind": "webhook", "slots": 0, "authorization": SECRET}, "slots"),
         ({"kind": "webhook", "timeout_s": SECRET}, "timeout_s"),
-        ({"kind": "webhook", "max_attempts": 101}, "max_attempts"),
         ({"kind": "webhook", "rate_per_s": 0}, "rate_per_s"),
         ({"kind": "webhook", "options": SECRET}, "options"),
         ({"kind": "webhook", "options": [SECRET]}, "options"),

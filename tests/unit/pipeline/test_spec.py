@@ -115,3 +115,14 @@ def test_sinks_and_addresses_are_part_of_the_key_of_a_fan_out() -> None:
 
     assert given.spec.request(NOW_MS).sink == ("fcm", "sms")
     assert given.task_key != plain.task_key
+
+
+def test_a_payload_is_a_file_beside_the_spec_or_a_table_in_it(tmp_path: Path) -> None:
+    (tmp_path / "payload.json").write_text('{"*": {"text": "Hi"}}')
+    named = load_spec(spec_file(tmp_path, 'level = "high"\npayload = "payload.json"\n'))
+    (tmp_path / "payload.json").unlink()
+
+    written = load_spec(spec_file(tmp_path, 'level = "high"\n[payload."*"]\ntext = "Hi"\n'))
+
+    assert named.request(NOW_MS).payload == written.request(NOW_MS).payload
+    assert written.request(NOW_MS).payload == {"*": {"text": "Hi"}}

@@ -182,6 +182,39 @@ async def test_the_task_runs_and_is_sealed_with_its_total(tmp_path):
     assert task.lane == own_lane(task.id)
 
 
+@pytest.mark.parametrize(
+    ("file", "given", "name"),
+    [
+        ("sale.parquet.csv", {}, "sale.parquet"),
+        ("sale.csv", {"name": "spring"}, "spring"),
+        (" sale .csv", {}, "sale"),
+        ("sa\x1b[31mle.csv", {}, ""),
+        (f"{'x' * 201}.csv", {}, ""),
+    ],
+)
+async def test_a_task_has_the_name_of_its_file_unless_it_is_given_one(tmp_path, file, given, name):
+    async with submitting(tmp_path) as f:
+        result = await f.submit(f.file(file), **given)
+
+    assert result.task.name == name
+
+
+@pytest.mark.parametrize("source", [[{"recipient": "a"}], io.BytesIO(b"recipient\na\n")])
+async def test_what_comes_from_no_file_has_no_name(tmp_path, source):
+    async with submitting(tmp_path) as f:
+        result = await f.submit(source, format="csv")
+
+    assert result.task.name == ""
+
+
+async def test_a_key_of_a_submit_without_a_name_is_the_same_with_one(tmp_path):
+    async with submitting(tmp_path) as f:
+        first = await f.submit(key="k", name="old")
+        again = await f.submit(key="k")
+
+    assert (again.already_done, again.task) == (True, first.task)
+
+
 async def test_a_low_task_goes_to_a_pool_lane(tmp_path):
     async with submitting(tmp_path) as f:
         result = await f.submit(level=Level.LOW)

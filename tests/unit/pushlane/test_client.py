@@ -32,6 +32,8 @@ async def test_it_steers_a_task(settings: Settings) -> None:
 
         assert (await client.promote(task_id, Level.HIGH)).level is Level.HIGH
         assert (await client.set_quota(task_id, 4)).quota == 4
+        share = await client.set_app_quota("shop", 3, high_part=0.5)
+        assert (share.quota, share.high_part) == (3, 0.5)
         assert (await client.pause(task_id, "wrong text")).reason == "wrong text"
         assert (await client.resume(task_id)).state is State.RUNNING
         assert (await client.cancel(task_id)).state is State.CANCELLED

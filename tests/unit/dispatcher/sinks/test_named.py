@@ -113,8 +113,10 @@ async def test_only_those_that_are_to_be_served_are_opened() -> None:
         (webhook(url="http://h/p", headers={"X-Key": f"{SECRET}\n"}), "header"),
         (webhook(url="http://h/p", headers=SECRET), "headers"),
         (webhook(url="http://h/p", authorization_file=f"none/{'x' * 3}"), "authorization_file"),
+        (webhook(url="http://h/p", max_attempts=2), "no option 'max_attempts'"),
         ({"kind": "null", "path": SECRET}, "it has none"),
         ({"kind": "processor", "function": "no_such_module_of_ours:send"}, "no_such_module"),
+        ({"kind": "on", "module": "no_such_module_of_ours"}, "no_such_module"),
         ({"kind": "webhok", "url": SECRET}, "did you mean 'webhook'"),
     ],
 )

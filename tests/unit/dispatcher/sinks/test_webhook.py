@@ -25,10 +25,13 @@ def push(seq=1, **fields):
 
 
 async def deliver(server, pushes, *, timeout_s=DEADLINE_S, **options):
-    """The outcomes of these pushes, delivered one after the other."""
+    """The outcomes of these pushes or deliveries, one after the other."""
     sink = WebhookSink(server.url, 2, timeout_s, **options)
     try:
-        return [(await sink.deliver([Delivery(each, Level.HIGH)]))[0] for each in pushes]
+        deliveries = [
+            each if isinstance(each, Delivery) else Delivery(each, Level.HIGH) for each in pushes
+        ]
+        return [(await sink.deliver([each]))[0] for each in deliveries]
     finally:
         await sink.close()
 
@@ -66,6 +69,36 @@ async def test_the_body_holds_all_that_the_receiver_needs():
         "body": "Body é",
         "data": {"n": 1},
     }
+
+
+async def test_what_a_push_has_beyond_that_goes_along_too():
+    server, there = Server(), push(expires_at_ms=4_000_000_000_000, collapse="order-7")
+
+    async with server.running():
+        await deliver(server, [Delivery(there, Level.HIGH, "token-1")])
+
+    message = json.loads(server.bodies[0])
+    assert (message["recipient"], message["address"]) == (RECIPIENT, "token-1")
+    assert (message["expires_at_ms"], message["collapse"]) == (4_000_000_000_000, "order-7")
+
+
+async def test_an_address_that_is_the_recipient_is_not_said_twice():
+    server = Server()
+
+    async with server.running():
+        await deliver(server, [Delivery(push(), Level.HIGH, RECIPIENT)])
+
+    assert "address" not in json.loads(server.bodies[0])
+
+
+async def test_a_payload_is_posted_as_it_is():
+    server, payload = Server(), {"to": "x", "n": [1, None]}
+
+    async with server.running():
+        await deliver(server, [Delivery(push(7), Level.HIGH, RECIPIENT, payload)])
+
+    assert json.loads(server.bodies[0]) == payload
+    assert "\r\nidempotency-key: task-7\r\n" in server.heads[0]
 
 
 async def test_the_idempotency_key_is_the_push_id_and_the_content_is_json():

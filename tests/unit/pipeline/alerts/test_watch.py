@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 
@@ -14,9 +13,8 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.alert_store import AlertStore
-from pushlane.pipeline.alerts.alert_webhook import Webhook
 from pushlane.pipeline.alerts.measure import lag_of, measure
-from pushlane.pipeline.alerts.watch import AlertWatcher
+from pushlane.pipeline.alerts.watch import Webhook, check_all
 from pushlane.pipeline.store import CorruptStore, open_store
 from tests.receipt_stores import MINUTE_MS, NOON_MS, store_of
 from tests.web_server import Server
@@ -40,10 +38,6 @@ def found(root, of, now_ms=NOW_MS, lag=0):
 
 async def no_wait(_s):
     return None
-
-
-async def no_lag():
-    return 0
 
 
 def test_a_rate_is_measured_by_each_value(tmp_path):
@@ -122,7 +116,7 @@ async def test_it_is_told_once_over_restarts(tmp_path):
             await alerts.add(rule(url=server.url, by="sink"))
         for _ in range(3):
             async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
-                await AlertWatcher(alerts, root, webhook.send, no_lag).check_all(NOW_MS)
+                await check_all(alerts, root, webhook.send, 0, NOW_MS)
         [message] = map(json.loads, server.bodies)
         assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
 
@@ -134,7 +128,7 @@ async def test_its_end_is_told_once_over_restarts(tmp_path):
             await alerts.add(rule(url=server.url))
         for now_ms in (NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_630_000):
             async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
-                await AlertWatcher(alerts, root, webhook.send, no_lag).check_all(now_ms)
+                await check_all(alerts, root, webhook.send, 0, now_ms)
         assert [json.loads(body)["status"] for body in server.bodies] == ["firing", "recovered"]
 
 
@@ -143,12 +137,11 @@ async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path)
     async with Server(AWAY, keep=True).running() as server:
         async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
             await alerts.add(rule(url=server.url))
-            watcher = AlertWatcher(alerts, root, webhook.send, no_lag)
-            [check] = await watcher.check_all(NOW_MS)
+            [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS)
             assert "did not take it: HTTP 503" in check.problem
             assert len(server.bodies) == 3
             server.answer = OK
-            [check] = await watcher.check_all(NOW_MS + 30_000)
+            [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS + 30_000)
             assert [message.status for message in check.told] == ["firing"]
         keys = {_key(head) for head in server.heads}
         assert len(server.heads) == 4
@@ -160,7 +153,7 @@ async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
     async with Server(OK, keep=True).running() as server:
         async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
             await alerts.add(rule(url=server.url, by="sink"))
-            [check] = await AlertWatcher(alerts, root, webhook.send, no_lag).check_all(NOW_MS)
+            [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS)
         assert (check.problem, len(server.bodies)) == ("", 1)
 
 
@@ -179,9 +172,9 @@ async def test_a_kill_between_telling_and_knowing_repeats_the_same_key(tmp_path)
     async with documents(tmp_path) as alerts:
         await alerts.add(rule())
         with pytest.raises(KeyboardInterrupt):
-            await AlertWatcher(alerts, root, killed, no_lag).check_all(NOW_MS)
-        await AlertWatcher(alerts, root, taken, no_lag).check_all(NOW_MS + 30_000)
-        await AlertWatcher(alerts, root, taken, no_lag).check_all(NOW_MS + 60_000)
+            await check_all(alerts, root, killed, 0, NOW_MS)
+        await check_all(alerts, root, taken, 0, NOW_MS + 30_000)
+        await check_all(alerts, root, taken, 0, NOW_MS + 60_000)
     assert len(ids) == 2
     assert len(set(ids)) == 1
 
@@ -202,7 +195,7 @@ async def test_one_alert_that_goes_wrong_does_not_stop_the_others(tmp_path):
             name="b", metric=Metric.DEAD, when=Threshold.parse("> 1"), url="http://127.0.0.1:9/"
         )
         await alerts.add(healthy)
-        broken, fine = await AlertWatcher(alerts, root, tell, no_lag).check_all(NOW_MS)
+        broken, fine = await check_all(alerts, root, tell, 0, NOW_MS)
     assert "pipeline replay" in broken.problem
     assert (fine.problem, ids) == ("", ["b"])
     with pytest.raises(CorruptStore):
@@ -215,8 +208,8 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
         path.write_text("{")
     async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
         await alerts.add(rule())
-        lag = partial(lag_of, None, root)
-        [check] = await AlertWatcher(alerts, root, webhook.send, lag).check_all(NOW_MS)
+        lag = await lag_of(None, root)
+        [check] = await check_all(alerts, root, webhook.send, lag, NOW_MS)
     assert "pipeline replay" in check.problem
 
 
@@ -240,7 +233,7 @@ async def test_a_removed_alert_forgets_what_it_told(tmp_path):
     async with documents(tmp_path) as alerts:
         for _ in range(2):
             await alerts.add(rule())
-            await AlertWatcher(alerts, root, tell, no_lag).check_all(NOW_MS)
+            await check_all(alerts, root, tell, 0, NOW_MS)
             await alerts.remove("a")
         with pytest.raises(BadInput, match="no alert"):
             await alerts.remove("a")

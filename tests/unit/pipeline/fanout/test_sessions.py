@@ -30,7 +30,7 @@ async def test_a_session_that_nobody_waits_for_any_more_is_stopped(
         stopped.set()
 
     async def work() -> None:
-        async with sessions.fanout_session(request) as session:
+        async with sessions.FanoutSession(request) as session:
             await session(lambda spark: None)
 
     monkeypatch.setattr(sessions, "spark_session", slow_session)
@@ -61,5 +61,5 @@ async def test_a_failure_reaches_the_session_which_names_its_log(
     monkeypatch.setattr(sessions, "spark_session", failing_session)
     request = FanoutRequest(audience="users", spec=parse_spec({"level": "high"}, "here"))
     with pytest.raises(PipelineFailed, match=r"it stopped \(what Spark said: it\)"):
-        async with sessions.fanout_session(request) as session:
+        async with sessions.FanoutSession(request) as session:
             await session(fail)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushlane.pipeline.receipts.dedup import DedupGroup, Seen, bitmaps, find_new, seen_rows, seqs_of
+from pushlane.pipeline.receipts.dedup import (
+    SEQ_BITS,
+    DedupGroup,
+    Seen,
+    bitmaps,
+    find_new,
+    nothing_seen,
+    seen_rows,
+)
 
 
 def rows(*keys, ids=None, times=None):
@@ -28,10 +39,15 @@ def taken(batches, seen=None):
     seen = seen or Seen()
     found = []
     for batch in batches:
-        result, whole = find_new(batch, seen, [])
-        seen.add(whole)
+        result = find_new(batch, partial(seen.of, files=[]))
+        seen.add(result.whole)
         found.append(sorted(set(batch["row_id"].to_pylist()) - set(result.repeats.tolist())))
     return found
+
+
+def seqs_of(group, bits):
+    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+    return (places + (group.bucket << SEQ_BITS)).tolist()
 
 
 def test_of_a_batch_the_earliest_counts():
@@ -61,24 +77,24 @@ def test_seqs_at_the_edges_of_buckets_are_told_apart():
 
 def test_bits_go_to_rows_and_back():
     seqs = [1, 9, 32_767, 40_000]
-    found, _ = find_new(rows(*(("a", 0, seq) for seq in seqs)), Seen(), [])
+    found = find_new(rows(*(("a", 0, seq) for seq in seqs)), nothing_seen)
     back = [seq for group, bits in bitmaps(seen_rows(found.fresh)) for seq in seqs_of(group, bits)]
     assert back == seqs
 
 
 def test_a_small_task_takes_few_bytes():
-    found, _ = find_new(rows(("a", 0, 1)), Seen(), [])
+    found = find_new(rows(("a", 0, 1)), nothing_seen)
     assert found.fresh[DedupGroup("a", 0, 0)].nbytes == 1
 
 
 def test_what_memory_forgot_is_read_from_the_files(tmp_path):
     first = rows(("a", 0, 1), ("b", 0, 7))
-    found, whole = find_new(first, Seen(), [])
+    found = find_new(first, nothing_seen)
     path = str(tmp_path / "seen.parquet")
     pq.write_table(seen_rows(found.fresh), path)
     tiny = Seen(kept_bytes=0)
-    tiny.add(whole)
-    again, _ = find_new(rows(("b", 0, 7), ("b", 0, 8), ("c", 0, 1)), tiny, [path])
+    tiny.add(found.whole)
+    again = find_new(rows(("b", 0, 7), ("b", 0, 8), ("c", 0, 1)), partial(tiny.of, files=[path]))
     assert again.repeats.tolist() == [0]
 
 
@@ -91,8 +107,8 @@ def test_each_identity_counts_exactly_once(batches):
     seen = Seen()
     counted = []
     for batch in batches:
-        found, whole = find_new(rows(*batch), seen, [])
-        seen.add(whole)
+        found = find_new(rows(*batch), partial(seen.of, files=[]))
+        seen.add(found.whole)
         repeats = set(found.repeats.tolist())
         counted += [each for place, each in enumerate(batch) if place not in repeats]
     assert sorted(counted) == sorted({each for batch in batches for each in batch})

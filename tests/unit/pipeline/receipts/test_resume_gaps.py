@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pushlane.lanes.settings import Settings
-from pushlane.pipeline.receipts.resume import resume_positions
+from pushlane.pipeline.receipts.job import resume_positions
 from pushlane.pipeline.receipts.status import status
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import StoreWriter, open_store, store_root
@@ -83,24 +83,10 @@ def test_a_gap_is_told_once_and_stays_in_the_manifest(settings, writer, log):
     assert len(writer.store.snapshot().gaps) == 1
 
 
-def test_a_checkpoint_that_plans_to_read_what_is_gone_is_removed(settings, writer, log):
-    publish(writer, log.first())
+def test_before_the_first_batch_it_begins_with_the_oldest(settings, writer, log):
     drop(settings, 0)
-    (writer.generation.checkpoint / "offsets").mkdir(parents=True)
-
-    resume_positions(writer, log)
-
-    assert not writer.generation.checkpoint.exists()
-
-
-def test_before_the_first_batch_it_begins_with_the_oldest_whatever_a_checkpoint_planned(
-    settings, writer, log
-):
-    drop(settings, 0)
-    (writer.generation.checkpoint / "offsets").mkdir(parents=True)
 
     assert resume_positions(writer, log) == (log.first(), "")
-    assert not writer.generation.checkpoint.exists()
 
 
 def test_status_tells_of_what_is_missing_before_the_next_run_and_after(settings, writer, log):

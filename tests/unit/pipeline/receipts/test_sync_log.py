@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,12 +11,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.pipeline.receipts import sync_log
-from pushlane.pipeline.receipts.log_source import LogRange, ReceiptsSource
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog, log_of_process
-from pushlane.pipeline.receipts.worker_settings import settings_file
 from tests.receipt_bodies import body
 
 DEADLINE_S = 60.0
@@ -40,46 +40,22 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[SyncReceiptLog]:
     return found
 
 
-def test_ranges_and_plans_of_a_process_share_one_log_that_stays_open(
-    settings: Settings, tmp_path: Path, openings: list[SyncReceiptLog]
+def test_a_process_with_the_same_settings_goes_on_with_its_log(
+    settings: Settings, openings: list[SyncReceiptLog]
 ) -> None:
-    with SyncReceiptLog(settings) as log:
-        log.append([body("a", [1, 2])])
-        start, end = log.first(), log.advance(log.first())
-    openings.clear()
+    first = log_of_process(settings)
 
-    with settings_file(settings, tmp_path) as path:
-        given = {"settings": str(path), "initial": "[]", "most": "10"}
-        stream = ReceiptsSource(given).streamReader(ReceiptsSource(given).schema())
-        reached = stream.latestOffset({"0": start[0]}, stream.getDefaultReadLimit())
-        rows = [list(stream.read(LogRange(0, start[0], end[0]))) for _ in range(3)]
-        stream.stop()
-        [kept] = openings
-        assert log_of_process(str(path)).advance(start) == end
-
-    assert reached == {"0": end[0]}
-    assert [sum(batch.num_rows for batch in read) for read in rows] == [3, 3, 3]
-    assert openings == [kept]
-
-
-def test_a_job_with_the_same_settings_goes_on_with_the_log(
-    settings: Settings, tmp_path: Path, openings: list[SyncReceiptLog]
-) -> None:
-    for _ in range(2):
-        with settings_file(settings, tmp_path) as path:
-            log_of_process(str(path))
-
-    assert len(openings) == 1
+    assert log_of_process(pickle.loads(pickle.dumps(settings))) is first
+    assert openings == [first]
 
 
 def test_a_forked_process_opens_one_of_its_own(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with settings_file(settings, tmp_path) as path:
-        before = log_of_process(str(path))
-        monkeypatch.setattr(sync_log.os, "getpid", lambda: -1)
+    before = log_of_process(settings)
+    monkeypatch.setattr(sync_log.os, "getpid", lambda: -1)
 
-        assert log_of_process(str(path)) is not before
+    assert log_of_process(settings) is not before
 
 
 def test_nothing_but_the_log_is_opened(settings: Settings) -> None:

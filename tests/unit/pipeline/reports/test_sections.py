@@ -16,13 +16,13 @@ from pushlane.pipeline.reports.latency import QUANTILES, lateness, middle_ms, qu
 from pushlane.pipeline.reports.query import Period
 from pushlane.pipeline.reports.query_runner import AnswerOptions
 from pushlane.pipeline.reports.recipients import recipients
-from pushlane.pipeline.reports.report import funnel
+from pushlane.pipeline.reports.report import build_report, funnel
 from pushlane.pipeline.reports.rows import last_rows
 from pushlane.pipeline.reports.shares import SentByLevel
 from pushlane.pipeline.store import CorruptStore, SampledBatch, open_store
 from pushlane.pipeline.store.writing import open_writer
 from tests.receipt_stores import MINUTE_MS, NOON_MS, make_store, store_of
-from tests.report_queries import PERIOD, counted, engine_on, query
+from tests.report_queries import MOST, PERIOD, counted, engine_on, query
 
 SPARK_SKETCH_OF_FIVE = bytes.fromhex(
     "0201070c030005083da30f0508094a0ab190e205c47a27074dca1404000000000000000000000000"
@@ -83,6 +83,39 @@ def test_recipients_are_counted_once_over_minutes_and_outcomes(tmp_path):
     with engine_on(root) as engine:
         assert recipients(engine, query("level")) == {("high",): pytest.approx(500, rel=0.033)}
         assert recipients(engine, query("attribute:region")) == {("eu",): 500}
+
+
+def store_of_pushes(root, number, *, retried=0, waiting=0):
+    """Pushes to as many recipients; some were retried before, and some have not finished."""
+
+    def receipts(outcome, hashes):
+        return [{"recipient_hash": each * 7_919, "outcome": outcome} for each in hashes]
+
+    finished = receipts("delivered", range(number))
+    again = receipts("retry", [*range(retried), *range(number, number + waiting)])
+    return store_of(root, [*finished, *again])
+
+
+@pytest.mark.parametrize("number", range(1_000, 5_000, 500))
+def test_there_are_never_more_recipients_than_pushes(tmp_path, number):
+    with engine_on(store_of_pushes(tmp_path, number, retried=number)) as engine:
+        found = recipients(engine, query())[()]
+
+    assert found <= number
+    assert found == pytest.approx(number, rel=0.05)
+
+
+def test_recipients_of_pushes_that_wait_for_a_retry_count_too(tmp_path):
+    with engine_on(store_of_pushes(tmp_path, 100, retried=50, waiting=20)) as engine:
+        assert recipients(engine, query()) == {(): 120}
+
+
+def test_a_report_has_no_more_recipients_than_its_task_has_pushes(tmp_path):
+    root = store_of_pushes(tmp_path, 100, waiting=20)
+    with engine_on(root) as engine:
+        made = build_report(open_store(root), engine, query(), limit=MOST, submitted=110)
+
+    assert (made.funnel.submitted, made.recipients) == (110, 110)
 
 
 def test_sketches_that_spark_made_unite_with_others():

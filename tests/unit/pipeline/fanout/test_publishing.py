@@ -1,12 +1,12 @@
-"""What the Spark data source puts on a lane, without a Spark: rows that were frozen."""
+"""What a worker of Spark puts on a lane, without a Spark: rows that were frozen."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from msgspec import msgpack
 
@@ -16,7 +16,8 @@ from pushlane.lanes.bundle import bodies_of, fields_of, packed, unnumbered
 from pushlane.lanes.push import Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
-from pushlane.pipeline.fanout.source import FrozenWriter
+from pushlane.pipeline.fanout.publishing import publish_part
+from pushlane.pipeline.fanout.stage import FrozenRows, Part
 
 LANE = "task-t1"
 
@@ -25,19 +26,13 @@ def bodies(first: int, last: int) -> list[bytes]:
     return [encode(Push("t1", seq, f"user-{seq}")) for seq in range(first, last + 1)]
 
 
-def rows(*sizes: int) -> pa.RecordBatch:
+def rows(*sizes: int) -> pa.Table:
     """Frozen bundles of so many pushes, the first of which has seq 1."""
-    seqs, left_open, last = [], [], 0
+    left_open, last = [], 0
     for size in sizes:
-        seqs.append(last + 1)
         left_open.append(unnumbered([fields_of(one) for one in bodies(last + 1, last + size)]))
         last += size
-    return table(seqs, sizes, left_open)
-
-
-def table(seqs: Sequence[int], pushes: Sequence[int], left_open: list[bytes]) -> pa.RecordBatch:
-    columns = [pa.array(seqs, pa.int64()), pa.array(pushes, pa.int32()), pa.array(left_open)]
-    return pa.record_batch(columns, names=["seq", "pushes", "packed"])
+    return pa.table({"packed": left_open, "pushes": pa.array(sizes, pa.int32())})
 
 
 @pytest.fixture
@@ -52,9 +47,14 @@ def opened(settings: Settings) -> Settings:
     return settings
 
 
-def published(settings: Settings, folder: Path, *batches: pa.RecordBatch, head: bytes = b"") -> int:
-    options = {"task": "t1", "head": head.hex(), "collapses": "false", "progress": str(folder)}
-    return FrozenWriter(settings, options).write(batches).rows
+def publish(
+    settings: Settings, folder: Path, found: pa.Table, first: int = 1, start: int = 1, head=b""
+) -> None:
+    frozen = FrozenRows(folder)
+    for each in (frozen.rows, frozen.progress):
+        each.mkdir(exist_ok=True)
+    pq.write_table(found, frozen.rows / "file", row_group_size=2)
+    publish_part(settings, frozen, "t1", head, False, (Part("file", 0, first, 11), start))
 
 
 def on_lane(settings: Settings) -> list[bytes]:
@@ -66,22 +66,29 @@ def on_lane(settings: Settings) -> list[bytes]:
 
 
 def test_frozen_bundles_get_their_seqs(opened: Settings, tmp_path: Path) -> None:
-    assert published(opened, tmp_path, rows(4, 4, 3)) == 11
+    publish(opened, tmp_path, rows(4, 4, 3))
 
     assert on_lane(opened) == [one.message for one in packed(bodies(1, 11), 4)]
 
 
 def test_a_second_attempt_adds_nothing(opened: Settings, tmp_path: Path) -> None:
     for _ in range(2):
-        published(opened, tmp_path, rows(4, 4, 3))
+        publish(opened, tmp_path, rows(4, 4, 3))
 
     found = [body for message in on_lane(opened) for body in bodies_of(message)]
     assert found == bodies(1, 11)
 
 
+def test_a_part_is_published_from_where_it_starts(opened: Settings, tmp_path: Path) -> None:
+    publish(opened, tmp_path, rows(4, 4, 3), start=5)
+
+    assert on_lane(opened) == [one.message for one in packed(bodies(5, 11), 4)]
+    assert (tmp_path / "progress" / "5").read_text() == "11"
+
+
 def test_pushes_that_are_to_go_alone_are_none_in_a_bundle(opened: Settings, tmp_path: Path) -> None:
     """Where older processes are to read them, which know no bundles."""
-    published(opened, tmp_path, rows(1, 1, 1))
+    publish(opened, tmp_path, rows(1, 1, 1))
 
     assert on_lane(opened) == bodies(1, 3)
 
@@ -92,7 +99,7 @@ def test_pushes_that_an_older_version_froze_go_alone(opened: Settings, tmp_path:
     head = first[: first.index(msgpack.encode(200))]
     left_open = [one[len(head) + len(msgpack.encode(200)) :] for one in seqless]
 
-    published(opened, tmp_path, table(range(200, 211), [1] * 11, left_open), head=head)
+    publish(opened, tmp_path, pa.table({"packed": left_open}), first=200, head=head)
 
     assert on_lane(opened) == seqless
-    assert (tmp_path / "200").read_text() == "210"
+    assert (tmp_path / "progress" / "200").read_text() == "210"

@@ -1,0 +1,91 @@
+"""What frequency caps and suppression cost the dispatcher: its rate with them beside without.
+
+One task on one lane to as many recipients, all written before its dispatcher starts, which runs in
+this process. Every push is counted and none is dropped. Runs take turns, so that whatever else the
+machine does falls on all.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any, NamedTuple
+
+import uvloop
+
+from bench.backends import anew, backend_settings
+from bench.backlog import write_task
+from bench.figures import say
+from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.sinks.null import NullSink
+from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.limits import EVERY_APP, Limit, Subject, change_limit
+from pushlane.lanes.recipient_hash import kept_hasher
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.suppression import EVERYWHERE
+from pushlane.lanes.task import Level
+
+_PUSHES = 100_000
+_SUPPRESSED = 100_000
+_ROUNDS = 5
+_KINDS = ("off", "caps", "suppressed", "both")
+
+
+def caps_cost(
+    broker: str = "embedded", rounds: int = _ROUNDS, pushes: int = _PUSHES
+) -> dict[str, Any]:
+    """Pushes a second without and with caps, and the part of the first that they cost.
+
+    Likewise with suppressions of others, with both, and the processor time of this process a push.
+    """
+    runs: dict[str, list[_Run]] = {kind: [] for kind in _KINDS}
+    with backend_settings(broker) as settings:
+        for number in range(rounds):
+            for kind in _KINDS if number % 2 else reversed(_KINDS):
+                runs[kind].append(uvloop.run(_drain(anew(settings), kind, pushes)))
+            say(
+                "  " + ", ".join(f"{kind} {pushes / runs[kind][-1].took_s:,.0f}/s" for kind in runs)
+            )
+    took_s = {kind: median(run.took_s for run in runs[kind]) for kind in _KINDS}
+    cpu_s = {kind: median(run.cpu_s for run in runs[kind]) for kind in _KINDS}
+    return {
+        "broker": broker,
+        "pushes": pushes,
+        "suppressed": _SUPPRESSED,
+        "rates": {kind: round(pushes / took_s[kind]) for kind in _KINDS},
+        "cpu_us": {kind: round(cpu_s[kind] / pushes * 1e6, 2) for kind in _KINDS},
+        "caps_cost": round(1 - took_s["off"] / took_s["caps"], 3),
+        "suppression_cost": round(1 - took_s["off"] / took_s["suppressed"], 3),
+        "both_cost": round(1 - took_s["off"] / took_s["both"], 3),
+    }
+
+
+class _Run(NamedTuple):
+    took_s: float
+    cpu_s: float
+
+
+async def _drain(settings: Settings, kind: str, pushes: int) -> _Run:
+    """From the dispatcher's start until all is delivered and acked."""
+    async with connect(settings) as backend:
+        if kind in ("caps", "both"):
+            every = Subject("app", EVERY_APP)
+            await change_limit(
+                backend.documents, every, lambda _: Limit(recipient_a_day={"all": 5})
+            )
+        if kind in ("suppressed", "both"):
+            await _suppress(backend)
+        await write_task(backend, Level.HIGH, pushes)
+        started_s, cpu_s = time.monotonic(), time.process_time()
+        await Dispatcher(backend, NullSink(), settings, drain=True).run()
+        return _Run(time.monotonic() - started_s, time.process_time() - cpu_s)
+
+
+async def _suppress(backend: Backend) -> None:
+    hasher = await kept_hasher(backend.documents)
+    hashes = hasher.hashes([f"other-{number}" for number in range(_SUPPRESSED)])
+    await backend.suppressions.add(EVERYWHERE, hashes)
+
+
+if __name__ == "__main__":
+    print(caps_cost())

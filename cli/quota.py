@@ -1,0 +1,97 @@
+"""`quota` changes how much a task or an app sends in its turn, and an app's part of high."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pushlane.cli.completion import complete_task
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, add_commands, on_backend
+from pushlane.lanes import task_transitions
+from pushlane.lanes.app_share import set_app_share
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.limits import EVERY_APP, Limit
+
+_NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
+
+
+def register(app: typer.Typer) -> None:
+    add_commands(app, quota, context_settings=_NEGATIVES)
+
+
+def quota(
+    flags: Flags,
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TASK]",
+            help="Its id, key or name; left out with --app.",
+            autocompletion=complete_task,
+        ),
+    ] = None,
+    pushes: Annotated[
+        int | None, typer.Argument(metavar="[N]", help="Pushes a turn, from 1.")
+    ] = None,
+    app: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this app; '*' for every other one.")
+    ] = None,
+    high_part: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PART", help="With --app: what it may have of the high level, as 0.5."
+        ),
+    ] = None,
+) -> None:
+    """Change how many pushes a task or an app sends in its turn, from now on."""
+    if app is not None:
+        _of_app(flags, app, _number(task, pushes), high_part)
+    elif high_part is not None:
+        raise BadInput("--high-part is of an app, and no app is named; add --app NAME")
+    elif task is None or pushes is None:
+        raise BadInput(
+            "a quota takes a task and a number: pushlane quota TASK N; of an app: pushlane quota "
+            "--app NAME N"
+        )
+    else:
+        _of_task(flags, task, pushes)
+
+
+def _of_task(flags: Flags, task: str, pushes: int) -> None:
+    edit = task_transitions.set_quota(pushes)
+    changed = on_backend(flags.settings(), lambda backend: backend.registry.change(task, edit))
+    note(f"task {changed.id} sends {changed.quota} in its turn")
+
+
+def _of_app(flags: Flags, app: str, pushes: int | None, high_part: float | None) -> None:
+    if pushes is None and high_part is None:
+        raise BadInput(
+            f"nothing is said of app {app!r}; give a number of pushes, or --high-part 0.5"
+        )
+    limit = on_backend(
+        flags.settings(),
+        lambda backend: set_app_share(backend.documents, app, quota=pushes, high_part=high_part),
+    )
+    who = "every app without its own" if app == EVERY_APP else f"app {app}"
+    note(f"{who} sends {limit.quota or 'as many as every app'} in its turn{_part_text(limit)}")
+
+
+def _number(first: str | None, second: int | None) -> int | None:
+    """Return the number that stands where a task would stand otherwise."""
+    if first is None:
+        return None
+    if second is not None:
+        raise BadInput(f"--app and task {first!r} exclude each other; give one of them")
+    try:
+        return int(first)
+    except ValueError:
+        raise BadInput(
+            f"{first[:40]!r} is no number of pushes; of an app: pushlane quota --app NAME N"
+        ) from None
+
+
+def _part_text(limit: Limit) -> str:
+    if limit.high_part is None:
+        return ""
+    return f", and has at most {limit.high_part:g} of the high level"

@@ -1,0 +1,102 @@
+"""Follows the limits that are set, so that a change holds here within a second.
+
+It reads them all again and again; there are few, and they are small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.scheduler import Scheduler
+from pushlane.lanes.errors import BadInput, UnknownFormat
+from pushlane.lanes.limits import Limits, read_limits
+from pushlane.lanes.ports import DocumentStore
+
+log = logging.getLogger("pushlane.limits")
+
+_EVERY_S = 0.5
+
+LaneT = TypeVar("LaneT", bound=Hashable)
+
+
+class LimitsListener(Protocol):
+    """What has to know of limits."""
+
+    def on_limits(self, limits: Limits) -> None:
+        """Apply these: they are all that are set now."""
+
+
+class LimitsFollower:
+    """Tells its listeners all limits, at first and whenever one has changed.
+
+    While it cannot read them, those it knows of hold on.
+    """
+
+    def __init__(self, documents: DocumentStore, every_s: float = _EVERY_S) -> None:
+        self._documents = documents
+        self._every_s = every_s
+        self._listeners: list[LimitsListener] = []
+        self._known: Limits = {}
+        self._is_unread = False
+
+    def add_listener(self, listener: LimitsListener) -> None:
+        """Tell this one, too; what is known already it hears now."""
+        self._listeners.append(listener)
+        if self._known:
+            listener.on_limits(self._known)
+
+    async def run(self) -> None:
+        """Follow, for ever."""
+        backoff = Backoff(log, "the limits")
+        while True:
+            limits = await backoff.until_done(self._read)
+            if limits != self._known:
+                self._known = limits
+                for listener in self._listeners:
+                    listener.on_limits(limits)
+            await asyncio.sleep(self._every_s)
+
+    async def _read(self) -> Limits:
+        """Return those that are set, or those known when a newer version has written one."""
+        try:
+            limits = await read_limits(self._documents)
+        except (UnknownFormat, BadInput) as error:  # the latter: of a kind of subject to come
+            if not self._is_unread:
+                log.warning(
+                    "limits stay as they were: %s", error, extra={"action": "format_unknown"}
+                )
+            self._is_unread = True
+            return self._known
+        self._is_unread = False
+        return limits
+
+
+class _Share(NamedTuple):
+    quota: int | None = None
+    high_part: float | None = None
+
+
+class AppLimits(Generic[LaneT]):
+    """Gives a scheduler the quotas of apps and their parts of the high level."""
+
+    def __init__(self, scheduler: Scheduler[LaneT]) -> None:
+        self._scheduler = scheduler
+        self._known: dict[str, _Share] = {}
+
+    def on_limits(self, limits: Limits) -> None:
+        shares = {
+            subject.name: _Share(limit.quota, limit.high_part)
+            for subject, limit in limits.items()
+            if subject.kind == "app"
+        }
+        for app in shares.keys() | self._known.keys():
+            share, known = shares.get(app, _Share()), self._known.get(app, _Share())
+            if share.quota != known.quota:
+                self._scheduler.set_app_quota(app, share.quota)
+            if share.high_part != known.high_part:
+                self._scheduler.set_high_part(app, share.high_part)
+        self._known = shares

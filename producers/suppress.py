@@ -1,0 +1,134 @@
+"""Adds the values of a file to the suppressions, or removes them, some thousands at a time.
+
+A value is kept as a keyed hash alone. The file is read once, as it comes: what was done before a
+fault stays done, and the same call does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from pathlib import Path
+from typing import NamedTuple
+
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.recipient_hash import Hasher, kept_hasher
+from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.suppression import SuppressionScope
+from pushlane.lanes.task import Level
+from pushlane.producers.encoder import recipient_text, shown_columns
+from pushlane.producers.input import OnProgress, as_file
+from pushlane.producers.prefetch import prefetched
+from pushlane.producers.request import SubmitProgress, SubmitRequest, SubmitStage
+from pushlane.producers.rows import BadRow, RowSource, Wanted
+from pushlane.producers.sources import open_source
+
+_AT_ONCE = 5_000
+
+
+class Values(NamedTuple):
+    """A column of a file, or of standard input (`-`), whose format is told by its name or given."""
+
+    file: Path
+    column: str = "recipient"
+    format: str | None = None
+
+
+class ChangedSuppressions(NamedTuple):
+    """The outcome of a change: `given` values, of which `changed` were not as wanted before.
+
+    `left_out` rows had no value that can be used, the first of them at `first_left_out`.
+    """
+
+    given: int
+    changed: int
+    left_out: int
+    first_left_out: str
+
+
+class _Chunk(NamedTuple):
+    hashes: list[int]
+    left_out: int
+    first_left_out: str
+
+
+async def change_suppressed(
+    backend: Backend,
+    values: Values,
+    scope: SuppressionScope,
+    tell: OnProgress,
+    *,
+    adds: bool,
+) -> ChangedSuppressions:
+    """Suppress the values in the scope, or no longer.
+
+    Raises:
+        BadInput: the file cannot be read, or has no such column.
+        Unreachable: a service does not answer; some of the values may be done.
+    """
+    hasher = await kept_hasher(backend.documents)
+    change = backend.suppressions.add if adds else backend.suppressions.remove
+    request = SubmitRequest(source=values.file, format=values.format, level=Level.LOW)
+    given = changed = left_out = 0
+    first = ""
+    async with as_file(request, tell) as file:
+        source = await asyncio.to_thread(open_source, *file)
+        _require_column(source, values.column)
+        async with prefetched(_chunks(source, values.column, hasher)) as chunks:
+            async for chunk in chunks:
+                changed += await change(scope, chunk.hashes)
+                given += len(chunk.hashes)
+                left_out += chunk.left_out
+                first = first or chunk.first_left_out
+                tell(SubmitProgress(SubmitStage.SUPPRESSING, given))
+    return ChangedSuppressions(given, changed, left_out, first)
+
+
+async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:
+    """Return the scopes in which a value is suppressed."""
+    hasher = await kept_hasher(backend.documents)
+    hashes = hasher.hashes([_usable(value)])
+    scopes = await backend.suppressions.counts()
+    found = await backend.suppressions.find(dict.fromkeys(scopes, hashes))
+    return sorted(scope for scope, hits in found.items() if hits)
+
+
+def _require_column(source: RowSource, column: str) -> None:
+    if column not in source.columns and source.fixed:
+        raise BadInput(
+            f"{source.name} has no column {column!r}; its columns are: {shown_columns(source)}"
+            f"{did_you_mean(column, source.columns)}"
+        )
+    if source.columns.count(column) > 1:
+        raise BadInput(f"{source.name} has more than one column {column!r}; rename one")
+
+
+def _chunks(source: RowSource, column: str, hasher: Hasher) -> Generator[_Chunk, None, None]:
+    """Yield the hashes of the values, each once in its chunk."""
+    values: dict[str, None] = {}
+    left_out, first = 0, ""
+    for number, row in source.rows(Wanted((column,))):
+        value = "" if isinstance(row, BadRow) else _usable(row[0])
+        if value:
+            values[value] = None
+        else:
+            left_out, first = left_out + 1, first or f"{source.unit} {number}"
+        if len(values) == _AT_ONCE:
+            yield _Chunk(hasher.hashes(list(values)), left_out, first)
+            values, left_out, first = {}, 0, ""
+    if values or left_out:
+        yield _Chunk(hasher.hashes(list(values)), left_out, first)
+
+
+def _usable(value: object) -> str:
+    """Return a value as pushes have it, empty for one that no push can have."""
+    text = (value if isinstance(value, str) else recipient_text(value)).strip()
+    return text if text.isascii() or _is_encodable(text) else ""
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False
