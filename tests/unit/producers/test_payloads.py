@@ -26,7 +26,7 @@ SINKS = ("fcm", "sms")
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.but(sinks={name: {"kind": "null"} for name in SINKS})
+    return settings.but(sinks={name: {"kind": "null"} for name in (*SINKS, "apns")})
 
 
 ROW = {"recipient": "ann", "name": "Ann", "count": 3, "more": {"a": [1, None]}, "ratio": 0.5}
