@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.lanes import task_transitions
@@ -27,6 +28,7 @@ from tests.unit.dispatcher.support import (
     until_state,
     until_task,
 )
+from tests.unit.dispatcher.test_ordered_dispatch import add_ordered
 
 SINK = Subject("sink", "default")
 
@@ -76,7 +78,7 @@ async def test_a_sink_that_is_strained_gets_fewer_at_once(tmp_path: Path) -> Non
 
         refused = len(sink.received) - 600
         assert dispatcher.stats.outcomes[Level.HIGH, Kind.DELIVERED] == 600
-        assert refused < 300
+        assert refused < 75
 
 
 async def test_no_more_are_in_flight_than_the_sink_may_have(tmp_path: Path) -> None:
@@ -220,3 +222,19 @@ async def test_waits_are_counted_by_scope(tmp_path: Path) -> None:
         assert waits("app") > 0
         assert (waits("task"), waits("sink")) == (0, 0)
         assert metrics.get_sample_value("pushlane_limiter_away", {"sink": "memory"}) == 0
+
+
+@pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])
+async def test_what_waits_for_a_limit_keeps_its_order(tmp_path: Path, level: Level) -> None:
+    keys = "abcabcab" * 5
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_ordered(backend, keys, level)
+        sink = MemorySink()
+        await limit(backend, of(task), Limit(rate_per_s=100, in_flight=2))
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, task, State.DONE)
+
+        sent = [seq for _, seq in sink.pushes()]
+        for key in set(keys):
+            of_key = [seq for seq in sent if keys[seq - 1] == key]
+            assert of_key == [seq for seq, one in enumerate(keys, start=1) if one == key]
