@@ -15,7 +15,7 @@ from pushlane.diagnosis.entitlement import entitled_shares
 from pushlane.diagnosis.situation import Situation, quiet_until, unserved_sinks
 from pushlane.lanes.limits import Subject
 from pushlane.lanes.presence import Resting
-from pushlane.lanes.task import State, Task
+from pushlane.lanes.task import Level, State, Task
 
 _RESTS = ("open", "probing")
 
@@ -281,9 +281,23 @@ def _sharing(now: Situation) -> Iterator[Cause]:
         f"for {', '.join(active)}, and {100 * share:.3g} % of the sink for "
         f"{'its lane of the pool' if task.pooled else f'its quota of {task.quota}'}"
     )
-    promote = f"pushlane promote {task.id}"
-    do = promote if task.pooled else f"pushlane quota {task.id} {2 * task.quota}, or {promote}"
-    yield Cause("sharing", detail, f"{do}, or more slots")
+    yield Cause("sharing", detail, _more_share(now))
+
+
+def _more_share(now: Situation) -> str:
+    """Return what would give the task a larger share, as far as it would."""
+    task = now.task
+    beside = [one.task for one in now.load.standings if one.task.id != task.id]
+    level = [other for other in beside if other.level is task.level]
+    ways = ["more slots"]
+    if task.level is not Level.HIGH:
+        ways.insert(0, f"pushlane promote {task.id}")
+    if not task.pooled and any(other.app != task.app or other.pooled for other in level):
+        quota = (now.load.limit("app", task.app, "quota") or 1) * 2
+        ways.insert(0, f"pushlane quota --app {task.app} {quota}")
+    if not task.pooled and any(other.app == task.app and not other.pooled for other in level):
+        ways.insert(0, f"pushlane quota {task.id} {2 * task.quota}")
+    return ", or ".join(ways)
 
 
 def _has_active(now: Situation, level: str) -> bool:

@@ -45,10 +45,11 @@ class Diagnosis:
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
     found = causes(now)
-    task, share = now.task, entitled_share(now)
+    task = now.task
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, eta_s=None)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
+    share = None if waits else entitled_share(now)
     expected = None if waits else forecast(now.load, task.id, now.load.per_s())
     eta_s = expected.ends_in_s if expected else None
     if eta_s is None and not waits and now.left and now.observed_per_s:

@@ -220,7 +220,23 @@ def test_a_task_that_shares_says_with_whom_and_by_what() -> None:
 
     assert cause.name == "sharing"
     assert "with 1 other task: 6 to 3 for high, medium, and 66.7 % of the sink" in cause.detail
-    assert cause.do == "pushlane quota t 2, or pushlane promote t, or more slots"
+    assert cause.do == "more slots"
+
+
+@pytest.mark.parametrize(
+    ("level", "app", "do"),
+    [
+        (Level.HIGH, "default", "pushlane quota t 2, or more slots"),
+        (Level.HIGH, "news", "pushlane quota --app default 2, or more slots"),
+        (Level.MEDIUM, "default", "pushlane quota t 2, or pushlane promote t, or more slots"),
+    ],
+)
+def test_what_would_change_a_share_depends_on_who_shares(level: Level, app: str, do: str) -> None:
+    other = Standing(task_of("o", level, app=app), 500)
+
+    [cause] = causes(situation_of(task_of(level=level), 0, other))
+
+    assert cause.do == do
 
 
 def test_tasks_that_cannot_move_do_not_share() -> None:
@@ -254,7 +270,7 @@ def test_a_diagnosis_has_share_pace_backlog_and_end() -> None:
 def test_a_task_that_is_held_has_no_end() -> None:
     found = diagnose(situation_of(task_of(sinks=("sms",)), observed_per_s=0.0))
 
-    assert found.eta_s is None
+    assert (found.entitled_share, found.eta_s) == (None, None)
 
 
 def test_without_a_rate_of_the_sink_the_observed_one_tells_the_end() -> None:
