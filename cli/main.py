@@ -23,6 +23,7 @@ _COMMANDS = {
         *("tasks", "task", "pause", "resume", "cancel"),
         *("promote", "demote", "levels"),
     ),
+    "limits": ("limit", "limits"),
     "quota": ("quota",),
     "why": ("why",),
     "forget": ("forget",),

@@ -15,8 +15,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pushlane.dispatcher.adaptive_cap import AdaptiveCap
 from pushlane.dispatcher.admission import Admission
 from pushlane.dispatcher.breaker import Breaker, Restraint
+from pushlane.dispatcher.budgets.budget_gate import BudgetGate, OwnLaneRequests
+from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.delay_limit import DelayLimit
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
@@ -44,6 +47,7 @@ from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
@@ -65,15 +69,21 @@ class Clocks:
 
 
 class Shared:
-    """The parts of a process that all of its lines use."""
+    """The parts of a process that all of its lines use.
 
-    def __init__(self, backend: Backend, clocks: Clocks) -> None:
+    `limits` are those that hold where none is set at runtime.
+    """
+
+    def __init__(self, backend: Backend, clocks: Clocks, limits: Limits) -> None:
         self.backend = backend
         self.clocks = clocks
         self.tasks = KnownTasks(backend)
         self.completion = Completion(backend.registry, self.tasks)
         self.pauses = PauseRequests(backend, self.tasks)
+        self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
+        self.own_lanes = OwnLaneRequests(backend, self.tasks)
         self.limits = LimitsFollower(backend.documents)
+        self.limits.add_listener(self.budgets)
 
 
 class Line:
@@ -89,12 +99,15 @@ class Line:
         self.stats = Stats()
         self._awake = asyncio.Event()
         self._make_lanes(shared)
+        self.gate = self._make_gate(shared)
         self._make_delivery(shared, drain=drain)
         self.loop = self._make_loop(shared)
         self.report = LineReport(
             name, self.title, settings, self.stats, self.ring, self.pool, self.outage, self.shares
         )
         shared.tasks.add_listener(self.manager)
+        shared.tasks.add_listener(self.gate)
+        shared.budgets.add_listener(self.gate)
 
     def _make_lanes(self, shared: Shared) -> None:
         """Make the parts that know lanes, and settle what became of pushes."""
@@ -119,6 +132,18 @@ class Line:
         self.lookups = TaskLookups(tasks, ring, wake)
         self.delay_limit = DelayLimit(
             backend.broker, settings.later_max, ring.lanes.values, ring.resume
+        )
+
+    def _make_gate(self, shared: Shared) -> BudgetGate:
+        own = self._settings.sinks.get(self.name)
+        return BudgetGate(
+            self.name,
+            1.0 if own is None else own.cost,
+            shared.budgets,
+            shared.own_lanes,
+            self.ring,
+            self.stats,
+            self.wake,
         )
 
     def _make_delivery(self, shared: Shared, *, drain: bool) -> None:
@@ -157,11 +182,19 @@ class Line:
             self.guards,
             self.outcomes,
             self.outage,
+            self.gate,
             self.shares,
             stats,
             self.wake,
             sink_name=self.name,
+            cap=self._make_cap(),
         )
+
+    def _make_cap(self) -> AdaptiveCap | None:
+        own = self._settings.sinks.get(self.name)
+        if own is None or own.least_slots is None:
+            return None
+        return AdaptiveCap(min(own.least_slots, self._settings.slots), self._settings.slots)
 
     def _make_guards(self, shared: Shared) -> Guards:
         backend = shared.backend
@@ -186,6 +219,7 @@ class Line:
             self.settler,
             self.outcomes,
             self.key_order,
+            self.gate,
             self.receipts,
             self.stats,
             shared.clocks.now_ms,
@@ -197,6 +231,7 @@ class Line:
             self.opener,
             self.intake,
             admission,
+            self.gate,
             self.outage,
             self.pool,
             self.settler,
@@ -255,12 +290,14 @@ class Line:
         """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""
         gauges = Gauges(
             in_flight=lambda: self.pool.in_flight,
+            slots=lambda: self.pool.usable,
             unsettled=lambda: self.settler.unsettled,
             receipts_waiting=lambda: self.receipts.waiting,
             parked=lambda: self.key_order.parked,
             lanes_open=lambda: len(self.ring.lanes),
             lanes_full=self.delay_limit.full,
             refused=lambda: self.outage.waiting,
+            limiter_away=lambda: int(self.gate.budgets.leasing.is_away),
             resting=self.resting,
             backlog=lambda: backlog(self.name),
             weights=self.scheduler.weights,

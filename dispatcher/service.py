@@ -31,6 +31,7 @@ from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats, StatsCollector
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
@@ -73,7 +74,8 @@ class Dispatcher:
         sinks = sink if isinstance(sink, Mapping) else {DEFAULT_SINK: sink}
         self._backend = backend
         self._settings = settings
-        self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s))
+        limits = {Subject("sink", name): _limit_in(settings, name) for name in sinks}
+        self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s), limits)
         self._lines = [
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
@@ -163,6 +165,7 @@ class Dispatcher:
         """
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._announcer.enter()
+        await self._shared.limits.look()  # before anything is sent
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
         for line in self._lines:
@@ -182,6 +185,8 @@ class Dispatcher:
         yield "registry", self._follower.run()
         yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
+        yield "budgets", self._shared.budgets.leasing.run()
+        yield "own lanes", self._shared.own_lanes.run()
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
         yield "presence", self._announcer.run()
@@ -207,6 +212,7 @@ class Dispatcher:
         for what, closing in (
             ("what is in flight", [line.pool.give_up for line in lines]),
             ("the lanes", [line.ring.close for line in lines]),
+            ("what it leased of limits", [self._shared.budgets.leasing.close]),
             ("the janitor's lease and what it says of itself", [self._resign]),
         ):
             try:
@@ -249,6 +255,12 @@ class Dispatcher:
                 finished = self._shared.completion.finished.get(task.id, 0)
                 waiting[task.level] += max(0, (task.total or 0) - finished)
         return waiting
+
+
+def _limit_in(settings: Settings, sink: str) -> Limit:
+    """Return the limit of a sink by the settings, which holds until another is set."""
+    own = settings.sinks.get(sink)
+    return Limit() if own is None else Limit(rate_per_s=own.rate_per_s, in_flight=own.in_flight)
 
 
 class _DrainWatch:
