@@ -150,23 +150,31 @@ def _spent(now: Situation) -> Iterator[Cause]:
     task, most = now.task, now.load.limit("task", now.task.id, "total")
     if most is not None and now.progress.delivered >= most:
         detail = f"its limit of {most:,} pushes in total is reached"
-        yield Cause("limit", detail, f"pushlane limit task/{task.id}", final=True)
+        yield Cause(
+            "limit", detail, f"pushlane limit task/{task.id} --total N, or none", final=True
+        )
 
 
 def _limited(now: Situation) -> Iterator[Cause]:
-    """Tell the rates that are below what the task would get without them."""
-    task, load = now.task, now.load
-    fair = fair_rate(now)
-    for subject in (
-        Subject("task", task.id),
-        Subject("app", task.app),
-        Subject("sink", load.sink.name),
-    ):
+    """Tell the limits that let less go than the task would get without them."""
+    load, fair = now.load, fair_rate(now)
+    for subject in _subjects(now):
         most_per_s = load.most_per_s(*subject)
         takes = load.sink.capacity_per_s if subject.kind == "sink" else fair
         if most_per_s < math.inf and (takes is None or most_per_s <= takes):
-            detail = f"the limit of {subject} is {most_per_s:g} pushes/s"
-            yield Cause("limit", detail, f"pushlane limit {subject}")
+            rate, places = load.rate_limits(*subject)
+            by_rate = rate is not None and rate / load.sink.cost == most_per_s
+            what = "" if by_rate else f"{places:,} in flight, so about "
+            detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
+            yield Cause("limit", detail, f"pushlane limit {subject} {_CHANGED[by_rate]}")
+
+
+def _subjects(now: Situation) -> list[Subject]:
+    task = now.task
+    return [Subject("task", task.id), Subject("app", task.app), Subject("sink", task.chain[0])]
+
+
+_CHANGED = {True: "--rate N/s, or none", False: "--in-flight N, or none"}
 
 
 def fair_rate(now: Situation) -> float | None:
@@ -201,7 +209,10 @@ _LANE_WAITS = {
         "wait, or raise later_max",
     ),
     "keys": ("its pushes wait for earlier ones of their key", "wait: each key goes in order"),
-    "budget": ("its budget is used up for now", "pushlane limit"),
+    "budget": (
+        "a limit of it, its app or its sink has no room now",
+        "pushlane limits: what is set and used; pushlane limit changes it",
+    ),
     "breaker": ("where its pushes go is resting", "wait: it is tried again by itself"),
 }
 

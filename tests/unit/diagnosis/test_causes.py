@@ -172,6 +172,19 @@ def test_a_rate_of_the_sinks_own_settings_counts_in_pushes() -> None:
     assert cause.detail == "the limit of sink/default is 5 pushes/s"
 
 
+def test_deliveries_in_flight_limit_like_slots() -> None:
+    """Of 10 slots with deliveries of a tenth of a second 3 may be used."""
+    limits = {Subject("app", "default"): Limit(in_flight=3)}
+    of_settings = [process_of(busy_sink(100, most_in_flight=4))]
+
+    by_limit, *_ = causes(situation_of(limits=limits, processes=[process_of(busy_sink(100))]))
+    by_settings, *_ = causes(situation_of(processes=of_settings))
+
+    assert by_limit.detail == "the limit of app/default is 3 in flight, so about 30 pushes/s"
+    assert by_settings.detail == "the limit of sink/default is 4 in flight, so about 40 pushes/s"
+    assert by_limit.do == "pushlane limit app/default --in-flight N, or none"
+
+
 @pytest.mark.parametrize("why", ["format", "crowded", "delay-full", "keys", "budget", "new-word"])
 def test_what_processes_say_of_its_lane_is_told_once(why: str) -> None:
     waiting = (LaneWait("task-t", "default", why), LaneWait("task-other", "default", "keys"))
