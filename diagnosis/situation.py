@@ -166,9 +166,10 @@ class SinkLoad:
 class Situation:
     """A task, and all that bears on when it goes.
 
-    `others` are the other tasks that are not finished and go to its first sink. `observed_per_s` is
-    how fast it went between two looks. `waiting` counts messages on its lane, `later` those on its
-    later lane, where pushes wait for their time.
+    `others` are the other tasks that are not finished and go to its first sink. `spent` is what its
+    own limits, its app's and its sink's count of their totals, by subject and name of the limit.
+    `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
+    `later` those on its later lane, where pushes wait for their time.
     """
 
     task: Task
@@ -178,6 +179,7 @@ class Situation:
     processes: Sequence[Process]
     now_ms: int
     limits: Limits = field(default_factory=dict)
+    spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     observed_per_s: float | None = None
     is_stalled: bool = False
     waiting: int = 0
@@ -199,6 +201,11 @@ class Situation:
             limits=self.limits,
             now_ms=self.now_ms,
         )
+
+
+def subjects_of(task: Task) -> list[Subject]:
+    """Return the subjects whose limits concern the pushes of a task at its first sink."""
+    return [Subject("task", task.id), Subject("app", task.app), Subject("sink", task.chain[0])]
 
 
 def sink_now(processes: Sequence[Process], name: str) -> SinkNow:

@@ -117,6 +117,19 @@ def test_a_limit(named: Pushlane) -> None:
     assert 100 < shown["eta_s"] < 500
 
 
+def test_a_total_that_is_spent(named: Pushlane) -> None:
+    named("limit", "app/slow", "--a-day", "5")
+    serve(named, "plain")
+    task = named.submit("high", 100, "--sink", "plain", "--app", "slow")
+    until(lambda: named.task(task)["delivered"] == 5)
+
+    found = causes(named, task)
+
+    assert found == {
+        "limit_spent": "the limit of app/slow is spent: 5 pushes a day, until 00:00 UTC"
+    }
+
+
 def test_older_tasks_of_its_pool_lane(named: Pushlane) -> None:
     serve(named, "hangs")
     named.submit("low", 700, "--sink", "hangs")

@@ -137,12 +137,27 @@ def test_quiet_hours_say_when_they_end() -> None:
     assert "end 2026-09-21 23:59:00 UTC" in cause.detail
 
 
-def test_a_total_that_is_reached_holds_what_is_left() -> None:
-    limits = {Subject("task", "t"): Limit(total=10)}
+@pytest.mark.parametrize(
+    ("subject", "name", "what"),
+    [
+        ("task/t", "total", "10 pushes in all"),
+        ("task/t", "total_cost", "10 of cost in all"),
+        ("app/default", "a_day", "10 pushes a day, until 00:00 UTC"),
+        ("sink/default", "cost_a_day", "10 of cost a day, until 00:00 UTC"),
+    ],
+)
+def test_a_total_that_is_spent_holds_what_is_left(subject: str, name: str, what: str) -> None:
+    limited = Subject.parse(subject)
+    limits = {limited: Limit(**{name: 10})}
 
-    [cause] = causes(situation_of(task_of(), 10, limits=limits))
+    [cause] = causes(situation_of(limits=limits, spent={limited: {name: 10.0}}))
+    before = names(situation_of(limits=limits, spent={limited: {name: 9.0}}))
 
-    assert cause.detail == "its limit of 10 pushes in total is reached"
+    assert (cause.name, cause.detail) == (
+        "limit_spent",
+        f"the limit of {subject} is spent: {what}",
+    )
+    assert before == ["going"]
 
 
 @pytest.mark.parametrize(
