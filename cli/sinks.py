@@ -149,6 +149,7 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
     shown = {
         "kind": own.kind,
         "slots": held.slots,
+        "least_slots": own.least_slots,
         "timeout_s": held.sink_timeout_s,
         "retry_timeouts": own.retry_timeouts,
         "rate_per_s": own.rate_per_s,

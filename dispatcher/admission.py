@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pushlane.dispatcher.budgets.budget_gate import BudgetGate
 from pushlane.dispatcher.guards.key_order import KeyOrder
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -38,6 +39,7 @@ class Admission:
         settler: Settler,
         outcomes: Outcomes,
         key_order: KeyOrder,
+        gate: BudgetGate,
         receipts: Receipts,
         stats: Stats,
         clock_ms: Callable[[], int] = now_ms,
@@ -49,6 +51,8 @@ class Admission:
         self._ring = ring
         self._settler = settler
         self._key_order = key_order
+        self._gate = gate
+        self._budgets = gate.budgets
         self._receipts = receipts
         self._stats = stats
         self._clock_ms = clock_ms
@@ -82,6 +86,8 @@ class Admission:
         if push.addresses is not None and not push.address(self._sink):
             lacking = Outcome.dead(f"no address for sink {self._sink}")
             self._outcomes.settle(job, self._outcomes.passed_on(job, lacking))
+            return None
+        if self._budgets.is_limited and not self._gate.may_go(job):
             return None
         return job
 

@@ -7,6 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from pushlane.dispatcher.adaptive_cap import AdaptiveCap
+from pushlane.dispatcher.budgets.budget_gate import BudgetGate
+from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.guards.guard import Guard, Guards, admitted, concluded
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
@@ -23,12 +26,13 @@ log = logging.getLogger("pushlane.delivery_pool")
 
 _GIVE_UP_S = 1.0
 _AT_ONCE = 64
+_STRAINED = frozenset({Sign.REFUSED, Sign.FAILED, Sign.SILENT})
 
 
 class DeliveryPool:
     """Holds the slots. `wake` is called when some are free again.
 
-    `sink_name` is how tasks name the sink.
+    `sink_name` is how tasks name the sink. With a `cap` only as many are used as it allows.
     """
 
     def __init__(
@@ -38,11 +42,14 @@ class DeliveryPool:
         guards: Guards,
         outcomes: Outcomes,
         outage: Outage,
+        gate: BudgetGate,
         shares: Shares[OpenLane],
         stats: Stats,
         wake: Callable[[], None],
         sink_name: str = DEFAULT_SINK,
+        cap: AdaptiveCap | None = None,
     ) -> None:
+        self._cap = cap
         self._sink = sink
         self._sink_name = sink_name
         self._slots = slots
@@ -50,6 +57,7 @@ class DeliveryPool:
         self._guards = guards
         self._outcomes = outcomes
         self._outage = outage
+        self._gate = gate
         self._shares = shares
         self._stats = stats
         self._wake = wake
@@ -63,7 +71,13 @@ class DeliveryPool:
     @property
     def room(self) -> int:
         """Return how many pushes may go now: one round of the loop for each would be slow."""
-        return min(max(self._sink.batch_size, _AT_ONCE), self._free)
+        free = max(0, self.usable - self.in_flight)
+        return min(max(self._sink.batch_size, _AT_ONCE), free)
+
+    @property
+    def usable(self) -> int:
+        """Return how many pushes may be in flight now."""
+        return self._slots if self._cap is None else min(self._slots, self._cap.cap)
 
     def raise_failure(self) -> None:
         """Raise what a delivery died of: a fault of ours, since a sink's is an outcome."""
@@ -121,6 +135,7 @@ class DeliveryPool:
     ) -> None:
         slots = left = len(jobs)
         leave = jobs[0].leave
+        charged = [job for job in jobs if job.charge is not None]
         try:
             if guards:
                 jobs = await admitted(guards, jobs)
@@ -133,9 +148,13 @@ class DeliveryPool:
                 left -= len(jobs)
                 await self._conclude(guards, jobs, outcomes, waits_s)
         finally:
+            self._gate.over(charged)
             self._outage.give_back(leave, left)
             self._free += slots
-            self._shares.gave(time.monotonic(), hold)
+            now_s = time.monotonic()
+            self._stats.held_s += (now_s - hold.since_s) * slots
+            self._stats.released += slots
+            self._shares.gave(now_s, hold)
             self._wake()
 
     async def _conclude(
@@ -162,6 +181,8 @@ class DeliveryPool:
         for job, outcome, wait_s in zip(jobs, final, waits_s or [None] * len(jobs), strict=True):
             if outcome is None:
                 continue
+            if job.charge is not None and _costs_no_attempt(outcome, wait_s):
+                job.charge.uncount()
             if wait_s is not None and outcome.kind is Kind.RETRY:
                 self._outage.keep(job, wait_s, outcome)
             else:
@@ -174,7 +195,12 @@ class DeliveryPool:
             job.dispatched_at_ms = at_ms
             self._stats.picked[job.lane.level] += 1
         outcomes = await self._ask_sink([self._delivery(job) for job in jobs])
-        self._stats.delivery.add(time.monotonic() - started)
+        took_s = time.monotonic() - started
+        self._stats.delivery.add(took_s)
+        if self._cap is not None:
+            for outcome in outcomes:
+                is_error = sign_of(outcome) in _STRAINED
+                self._cap.landed(took_s, self.in_flight, is_error=is_error)
         return outcomes
 
     def _delivery(self, job: Job) -> Delivery:
@@ -202,6 +228,10 @@ class DeliveryPool:
             log.error(fault, extra={"action": "sink_misanswered"})
             return [_unheard(fault)] * len(batch)
         return outcomes
+
+
+def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:
+    return outcome.kind is Kind.RETRY and (wait_s is not None or outcome.pause_task)
 
 
 def _is_given_up() -> bool:

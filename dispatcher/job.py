@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pushlane.dispatcher.budgets.budgets import Charge
 from pushlane.dispatcher.failures import Flight
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.messages import Held
@@ -18,7 +19,8 @@ class Job(msgspec.Struct, gc=False):
     `owner` is who has claimed the push in the ledger; empty when nobody had to, or could. `turn_of`
     is the same for its recipient's turn, `watched_by` for the watch over its process.
     `dispatched_at_ms` is when it went to the sink, 0 as long as it has not. `leave` is what the
-    breaker gave it to go with, `counted` the place that it has within a frequency cap.
+    breaker gave it to go with, `charge` what it has taken of budgets, if anything limits it, and
+    `counted` the place that it has within a frequency cap.
     """
 
     lane: OpenLane
@@ -30,6 +32,7 @@ class Job(msgspec.Struct, gc=False):
     watched_by: str = ""
     dispatched_at_ms: int = 0
     leave: int = 0
+    charge: Charge | None = None
     counted: tuple[CapDay, int] | None = None
 
     def flight(self) -> Flight:

@@ -28,8 +28,8 @@ class OpenLane:
     are closed only when there are none. `parked` counts those of them that wait for another push
     to be finished, or for their task to be looked up: no more are taken while `room` are.
     `unsettled` counts those whose outcome is not durable yet; of a `crowded` lane there are so
-    many that it waits for them. `total` is how many pushes its task has, 0 while that is not known,
-    or where several share the lane.
+    many that it waits for them. A `short` one waits for a budget. `total` is how many pushes its
+    task has, 0 while that is not known, or where several share the lane.
     """
 
     __slots__ = (
@@ -48,6 +48,7 @@ class OpenLane:
         "retired",
         "returned",
         "room",
+        "short",
         "total",
         "unsettled",
     )
@@ -69,6 +70,7 @@ class OpenLane:
         self.unsettled = 0
         self.total = 0
         self.crowded = False
+        self.short = False
         self.retired = False
 
     @property
@@ -90,7 +92,8 @@ class OpenLane:
     @property
     def may_move(self) -> bool:
         """Tell whether it belongs in the ring: something may be taken and nothing holds it."""
-        return not (self.held or self.foreign or self.crowded) and bool(self.returned or self.fed)
+        waits = self.held or self.foreign or self.crowded or self.short
+        return not waits and bool(self.returned or self.fed)
 
     @property
     def is_blocked(self) -> bool:
@@ -177,6 +180,10 @@ class OpenLane:
     def set_crowded(self, crowded: bool) -> None:
         """Let the lane wait for what is unsettled of it, or no longer."""
         self.crowded = crowded
+
+    def set_short(self, short: bool) -> None:
+        """Let the lane wait for a budget, or no longer."""
+        self.short = short
 
     def add_deferred(self, count: int) -> None:
         """Count pushes that were sent to wait for their time."""

@@ -53,12 +53,16 @@ class LimitsFollower:
         """Follow, for ever."""
         backoff = Backoff(log, "the limits")
         while True:
-            limits = await backoff.until_done(self._read)
-            if limits != self._known:
-                self._known = limits
-                for listener in self._listeners:
-                    listener.on_limits(limits)
+            await backoff.until_done(self.look)
             await asyncio.sleep(self._every_s)
+
+    async def look(self) -> None:
+        """Read them once, and tell them if one has changed."""
+        limits = await self._read()
+        if limits != self._known:
+            self._known = limits
+            for listener in self._listeners:
+                listener.on_limits(limits)
 
     async def _read(self) -> Limits:
         """Return those that are set, or those known when a newer version has written one."""

@@ -13,11 +13,13 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from heapq import nlargest
 from typing import Any
 
+from pushlane.dispatcher.adaptive_cap import AdaptiveCap
 from pushlane.dispatcher.admission import Admission
 from pushlane.dispatcher.breaker import Breaker, Restraint
+from pushlane.dispatcher.budgets.budget_gate import BudgetGate, OwnLaneRequests
+from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.delay_limit import DelayLimit
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.guards.claim_guard import ClaimGuard
@@ -32,6 +34,7 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
+from pushlane.dispatcher.line_report import LineReport
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
@@ -44,9 +47,9 @@ from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.shares import Shares
 from pushlane.dispatcher.stats import Gauges, LineMetrics, Stats
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import Resting, SlowLane
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
 from pushlane.lanes.task_transitions import now_ms
@@ -55,7 +58,6 @@ log = logging.getLogger("pushlane.dispatcher")
 
 _LANDING_S = 60.0
 _SETTLE_S = 1.5
-_MOST_SLOW = 50
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,21 @@ class Clocks:
 
 
 class Shared:
-    """The parts of a process that all of its lines use."""
+    """The parts of a process that all of its lines use.
 
-    def __init__(self, backend: Backend, clocks: Clocks) -> None:
+    `limits` are those that hold where none is set at runtime.
+    """
+
+    def __init__(self, backend: Backend, clocks: Clocks, limits: Limits) -> None:
         self.backend = backend
         self.clocks = clocks
         self.tasks = KnownTasks(backend)
         self.completion = Completion(backend.registry, self.tasks)
         self.pauses = PauseRequests(backend, self.tasks)
+        self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
+        self.own_lanes = OwnLaneRequests(backend, self.tasks)
         self.limits = LimitsFollower(backend.documents)
+        self.limits.add_listener(self.budgets)
 
 
 class Line:
@@ -91,9 +99,15 @@ class Line:
         self.stats = Stats()
         self._awake = asyncio.Event()
         self._make_lanes(shared)
+        self.gate = self._make_gate(shared)
         self._make_delivery(shared, drain=drain)
         self.loop = self._make_loop(shared)
+        self.report = LineReport(
+            name, self.title, settings, self.stats, self.ring, self.pool, self.outage, self.shares
+        )
         shared.tasks.add_listener(self.manager)
+        shared.tasks.add_listener(self.gate)
+        shared.budgets.add_listener(self.gate)
 
     def _make_lanes(self, shared: Shared) -> None:
         """Make the parts that know lanes, and settle what became of pushes."""
@@ -118,6 +132,18 @@ class Line:
         self.lookups = TaskLookups(tasks, ring, wake)
         self.delay_limit = DelayLimit(
             backend.broker, settings.later_max, ring.lanes.values, ring.resume
+        )
+
+    def _make_gate(self, shared: Shared) -> BudgetGate:
+        own = self._settings.sinks.get(self.name)
+        return BudgetGate(
+            self.name,
+            1.0 if own is None else own.cost,
+            shared.budgets,
+            shared.own_lanes,
+            self.ring,
+            self.stats,
+            self.wake,
         )
 
     def _make_delivery(self, shared: Shared, *, drain: bool) -> None:
@@ -156,11 +182,19 @@ class Line:
             self.guards,
             self.outcomes,
             self.outage,
+            self.gate,
             self.shares,
             stats,
             self.wake,
             sink_name=self.name,
+            cap=self._make_cap(),
         )
+
+    def _make_cap(self) -> AdaptiveCap | None:
+        own = self._settings.sinks.get(self.name)
+        if own is None or own.least_slots is None:
+            return None
+        return AdaptiveCap(min(own.least_slots, self._settings.slots), self._settings.slots)
 
     def _make_guards(self, shared: Shared) -> Guards:
         backend = shared.backend
@@ -185,6 +219,7 @@ class Line:
             self.settler,
             self.outcomes,
             self.key_order,
+            self.gate,
             self.receipts,
             self.stats,
             shared.clocks.now_ms,
@@ -196,6 +231,7 @@ class Line:
             self.opener,
             self.intake,
             admission,
+            self.gate,
             self.outage,
             self.pool,
             self.settler,
@@ -250,29 +286,18 @@ class Line:
         if self.poison_guard is not None:
             await self.poison_guard.close()
 
-    def described_resting(self) -> Iterator[Resting]:
-        """Yield what rests, as presence says it."""
-        for one in self.resting():
-            what = f"{one.scope} {self.title} ({one.state})"
-            yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
-
-    def described_slow(self) -> Iterator[SlowLane]:
-        """Yield the slowest lanes, as presence says it."""
-        now_s, now = time.monotonic(), now_ms()
-        slow = nlargest(_MOST_SLOW, self.shares.slow(), key=lambda one: one.times)
-        for lane, times, since_s in slow:
-            yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
-
     def metrics(self, backlog: Callable[[str], dict[Level, int]]) -> LineMetrics:
         """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""
         gauges = Gauges(
             in_flight=lambda: self.pool.in_flight,
+            slots=lambda: self.pool.usable,
             unsettled=lambda: self.settler.unsettled,
             receipts_waiting=lambda: self.receipts.waiting,
             parked=lambda: self.key_order.parked,
             lanes_open=lambda: len(self.ring.lanes),
             lanes_full=self.delay_limit.full,
             refused=lambda: self.outage.waiting,
+            limiter_away=lambda: int(self.gate.budgets.leasing.is_away),
             resting=self.resting,
             backlog=lambda: backlog(self.name),
             weights=self.scheduler.weights,

@@ -11,6 +11,7 @@ import contextlib
 import time
 
 from pushlane.dispatcher.admission import Admission
+from pushlane.dispatcher.budgets.budget_gate import BudgetGate
 from pushlane.dispatcher.delivery_pool import DeliveryPool
 from pushlane.dispatcher.heads import Heads
 from pushlane.dispatcher.intake import STALE_S, Intake
@@ -41,6 +42,7 @@ class Loop:
         opener: ReaderOpener,
         intake: Intake,
         admission: Admission,
+        gate: BudgetGate,
         outage: Outage,
         pool: DeliveryPool,
         settler: Settler,
@@ -52,6 +54,7 @@ class Loop:
         self._opener = opener
         self._intake = intake
         self._admission = admission
+        self._gate = gate
         self._outage = outage
         self._heads = Heads(scheduler, ring, intake, admission)
         self._pool = pool
@@ -134,6 +137,7 @@ class Loop:
         if not heads:
             return [], skipped
         chosen = self._outage.choose(heads)
+        self._gate.over(job for job in heads if job is not chosen)
         self._scheduler.hold(chosen.lane.level)
         return [chosen], skipped
 

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,17 @@ from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.line import Clocks, Line, Shared
+from pushlane.dispatcher.line_report import MOST_NAMED
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats, StatsCollector
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import Process
+from pushlane.lanes.presence import LaneWait, Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task
@@ -71,7 +74,8 @@ class Dispatcher:
         sinks = sink if isinstance(sink, Mapping) else {DEFAULT_SINK: sink}
         self._backend = backend
         self._settings = settings
-        self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s))
+        limits = {Subject("sink", name): _limit_in(settings, name) for name in sinks}
+        self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s), limits)
         self._lines = [
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
@@ -80,7 +84,7 @@ class Dispatcher:
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
-        self._announcer = PresenceAnnouncer(backend, self._as_process)
+        self._announcer = PresenceAnnouncer(backend, self.as_process)
         self._drain_watch = _DrainWatch(shared.tasks, set(sinks), clock_ms) if drain else None
         for listener in (shared.completion, self._janitor, self._drain_watch):
             if listener is not None:
@@ -161,6 +165,7 @@ class Dispatcher:
         """
         await self._backend.broker.open_lane(DEAD_LANE)
         await self._announcer.enter()
+        await self._shared.limits.look()  # before anything is sent
         setting = self._settings.pool_lanes
         pool = max(setting, await pool_size(self._backend.documents, setting))
         for line in self._lines:
@@ -180,6 +185,8 @@ class Dispatcher:
         yield "registry", self._follower.run()
         yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
+        yield "budgets", self._shared.budgets.leasing.run()
+        yield "own lanes", self._shared.own_lanes.run()
         yield "completion", self._shared.completion.run()
         yield "janitor", self._janitor.run()
         yield "presence", self._announcer.run()
@@ -205,6 +212,7 @@ class Dispatcher:
         for what, closing in (
             ("what is in flight", [line.pool.give_up for line in lines]),
             ("the lanes", [line.ring.close for line in lines]),
+            ("what it leased of limits", [self._shared.budgets.leasing.close]),
             ("the janitor's lease and what it says of itself", [self._resign]),
         ):
             try:
@@ -218,7 +226,8 @@ class Dispatcher:
         await self._janitor.close()
         await asyncio.gather(*(line.close_guards() for line in self._lines))
 
-    def _as_process(self) -> Process:
+    def as_process(self) -> Process:
+        """Return what the process says of itself now."""
         return Process(
             id=self._id,
             kind="dispatcher",
@@ -229,9 +238,15 @@ class Dispatcher:
             sinks=tuple(line.title for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
-            resting=tuple(one for line in self._lines for one in line.described_resting()),
-            slow=tuple(one for line in self._lines for one in line.described_slow()),
+            resting=tuple(one for line in self._lines for one in line.report.resting()),
+            slow=tuple(one for line in self._lines for one in line.report.slow()),
+            served=tuple(line.report.served() for line in self._lines),
+            waiting=tuple(islice(self._waiting(), MOST_NAMED)),
         )
+
+    def _waiting(self) -> Iterator[LaneWait]:
+        for line in self._lines:
+            yield from line.report.waiting()
 
     def _backlog(self, sink: str) -> dict[Level, int]:
         waiting = dict.fromkeys(Level, 0)
@@ -240,6 +255,12 @@ class Dispatcher:
                 finished = self._shared.completion.finished.get(task.id, 0)
                 waiting[task.level] += max(0, (task.total or 0) - finished)
         return waiting
+
+
+def _limit_in(settings: Settings, sink: str) -> Limit:
+    """Return the limit of a sink by the settings, which holds until another is set."""
+    own = settings.sinks.get(sink)
+    return Limit() if own is None else Limit(rate_per_s=own.rate_per_s, in_flight=own.in_flight)
 
 
 class _DrainWatch:

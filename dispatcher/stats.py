@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from pushlane.dispatcher.breaker import BreakerState, Restraint
+from pushlane.lanes.limits import KINDS
 from pushlane.lanes.ports import ClaimResult
 from pushlane.lanes.push import Kind, Scope
 from pushlane.lanes.task import Level
@@ -72,13 +73,18 @@ class Buckets:
 
 
 class Stats:
-    """Counts of one dispatcher since it started."""
+    """Counts of one dispatcher since it started.
+
+    `held_s` adds up for how long each of the `released` pushes has held its slot.
+    """
 
     def __init__(self) -> None:
         self.picked = dict.fromkeys(Level, 0)
         self.outcomes = {(level, kind): 0 for level in Level for kind in Kind}
         self.waited = {level: Buckets() for level in Level}
         self.delivery = Buckets()
+        self.held_s = 0.0
+        self.released = 0
         self.forwarded = 0
         self.malformed = 0
         self.unknown_format = 0
@@ -92,6 +98,7 @@ class Stats:
         self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED), 0)
         self.probes = 0
         self.spared = 0
+        self.limited = dict.fromkeys(KINDS, 0)
 
 
 class Gauges:
@@ -100,23 +107,27 @@ class Gauges:
     def __init__(
         self,
         in_flight: Callable[[], int],
+        slots: Callable[[], int],
         unsettled: Callable[[], int],
         receipts_waiting: Callable[[], int],
         parked: Callable[[], int],
         lanes_open: Callable[[], int],
         lanes_full: Callable[[], int],
         refused: Callable[[], int],
+        limiter_away: Callable[[], int],
         resting: Callable[[], Sequence[Restraint]],
         backlog: Callable[[], dict[Level, int]],
         weights: Callable[[], dict[Level, int]],
     ) -> None:
         self.in_flight = in_flight
+        self.slots = slots
         self.unsettled = unsettled
         self.receipts_waiting = receipts_waiting
         self.parked = parked
         self.lanes_open = lanes_open
         self.lanes_full = lanes_full
         self.refused = refused
+        self.limiter_away = limiter_away
         self.resting = resting
         self.backlog = backlog
         self.weights = weights
@@ -194,11 +205,16 @@ class LineMetrics:
         )
         for reason, count in stats.dropped.items():
             dropped.add_metric([reason], count)
+        limited = CounterMetricFamily(
+            "pushlane_limited", "How often a push had to wait for a limit", labels=["scope"]
+        )
+        for scope, count in stats.limited.items():
+            limited.add_metric([scope], count)
         receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
         receipts.add_metric([], stats.receipts_written)
         moved = (forwarded, malformed, unknown_format, deferred)
         yield from (picked, outcomes, *moved, repeats)
-        yield from (out_of_order, dropped, receipts)
+        yield from (out_of_order, dropped, limited, receipts)
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(
@@ -232,6 +248,7 @@ class LineMetrics:
         gauges = self._gauges
         for name, text, value in (
             ("pushlane_in_flight", "Pushes that hold a slot", gauges.in_flight()),
+            ("pushlane_slots", "Pushes that may hold a slot now", gauges.slots()),
             ("pushlane_unsettled", "Outcomes not durable yet", gauges.unsettled()),
             (
                 "pushlane_receipts_waiting",
@@ -242,6 +259,7 @@ class LineMetrics:
             ("pushlane_lanes_open", "Lanes that this process reads", gauges.lanes_open()),
             ("pushlane_lanes_full", "Lanes that rest at later_max", gauges.lanes_full()),
             ("pushlane_refused", "Pushes that wait as the sink refused them", gauges.refused()),
+            ("pushlane_limiter_away", "1 while no limits can be leased", gauges.limiter_away()),
         ):
             yield GaugeMetricFamily(name, text, value=value)
         for name, text, by_level in (

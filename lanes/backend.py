@@ -18,6 +18,7 @@ from pushlane.lanes.adapters import load_package
 from pushlane.lanes.bundle import MOST_POOLED, MOST_PUSHES
 from pushlane.lanes.errors import UnknownTask
 from pushlane.lanes.formats import format_to_write
+from pushlane.lanes.limits import Subject, remove_limit
 from pushlane.lanes.naming import (
     dead_lane,
     lane_at,
@@ -33,6 +34,7 @@ from pushlane.lanes.ports import (
     Fence,
     Lease,
     Ledger,
+    Limiter,
     Presence,
     ReceiptLog,
     RecipientWindows,
@@ -59,6 +61,7 @@ class Backend:
     documents: DocumentStore
     receipts: ReceiptLog
     presence: Presence
+    limiter: Limiter
     suppressions: Suppressions
 
     async def add(self, task: Task, settings: Settings) -> Task:
@@ -107,6 +110,10 @@ class Backend:
         """Move a task to another level; its backlog follows."""
         return await self._move(task_id, task_transitions.promote(level))
 
+    async def isolate(self, task_id: str) -> Task:
+        """Give a task that shares a lane one of its own; its backlog follows."""
+        return await self._move(task_id, task_transitions.isolate)
+
     async def open_later(self, task_id: str) -> Task:
         """Give a task's own lane a later lane. A task that has ended gets none."""
         task = await self.registry.get(task_id)
@@ -149,6 +156,9 @@ class Backend:
             if not await self.broker.drop_lane(name):
                 return False
         await self.registry.forget(task.id, fence)
+        limited = Subject("task", task.id)
+        await remove_limit(self.documents, limited)
+        await self.limiter.forget([str(limited)])
         return True
 
     async def _emptiest(self, task_id: str, lanes: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ that is not set is none. A cost is what the sink's settings say that one push co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,11 +15,17 @@ import msgspec
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.task import Level
 
 KINDS = ("task", "app", "sink", "host")
 EVERY_APP = "*"
 """As the name of an app: every app that has no such limit of its own."""
 
+ALL_LEVELS = "all"
+"""In `recipient_a_day`: all levels together."""
+
+_AMOUNTS = ("rate_per_s", "total_cost", "cost_a_day")
+_COUNTS = ("in_flight", "total", "a_day")
 _KIND = "limit"
 _TRIES = 10
 
@@ -91,13 +98,14 @@ async def change_limit(
     """Replace a subject's limit by `edit(limit)`, for every process; return the new one.
 
     Raises:
+        BadInput: a limit cannot be so, like one of 0.
         TaskConflict: it is being changed elsewhere again and again.
     """
     name = str(subject)
     for _ in range(_TRIES):
         found = await documents.get(_KIND, name)
         before = Limit() if found is None else _decoded(found.body)
-        after = edit(before)
+        after = _checked(subject, edit(before))
         if after == before:
             return after
         if after.is_none:
@@ -109,6 +117,41 @@ async def change_limit(
     raise TaskConflict(
         f"the limit of {name} is being changed elsewhere; look at it, then try again"
     )
+
+
+async def remove_limit(documents: DocumentStore, subject: Subject) -> None:
+    """Take all limits of a subject away."""
+    await documents.remove(_KIND, str(subject))
+
+
+def _checked(subject: Subject, limit: Limit) -> Limit:
+    for name in (*_AMOUNTS, *_COUNTS):
+        value = getattr(limit, name)
+        if value is not None:
+            _check(subject, name, value, must_be_whole=name in _COUNTS)
+    if limit.recipient_a_day and subject.kind != "app":
+        raise BadInput(f"recipient_a_day is a limit of an app, and {subject} is none; use app/NAME")
+    levels = (*(level.value for level in Level), ALL_LEVELS)
+    for level, count in limit.recipient_a_day.items():
+        if level not in levels:
+            known = ", ".join(levels)
+            raise BadInput(f"{level!r} is no level; use {known}{did_you_mean(level, levels)}")
+        _check(subject, f"recipient_a_day {level}", count, must_be_whole=True)
+    return limit
+
+
+def _check(subject: Subject, name: str, value: object, *, must_be_whole: bool) -> None:
+    kinds = (int,) if must_be_whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+        raise BadInput(f"{name} {value!r} is no {'whole ' if must_be_whole else ''}number")
+    if value == 0:
+        what = subject.name if subject.kind == "task" else "TASK"
+        raise BadInput(
+            f"{name} 0 would let nothing of {subject} go; to stop a task: pushlane pause {what}; "
+            "to take a limit away give none"
+        )
+    if value < 0:
+        raise BadInput(f"{name} {value:g} is below 0; use a number above it")
 
 
 def _decoded(body: bytes) -> Limit:

@@ -28,13 +28,16 @@ _AS_GIVEN = frozenset({"path", "function", "module", "only_http2"})
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What one sink is. `cost` is what a push through it costs, in units of your own.
 
-    `slots` and `timeout_s` go over the settings `slots` and `sink_timeout_s`. `rate_per_s` (in
-    cost) and `in_flight` limit it over all processes, until `pushlane limit` says otherwise.
+    `slots` and `timeout_s` go over the settings `slots` and `sink_timeout_s`. With `least_slots` a
+    process uses between so many and all of its slots, as many as the sink's latency and errors
+    allow. `rate_per_s` (in cost) and `in_flight` limit it over all processes, until `pushlane
+    limit` says otherwise.
     `options` are those of its kind, as they were given.
     """
 
     kind: str
     slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    least_slots: Annotated[int, Meta(ge=1)] | None = None
     timeout_s: Annotated[float, Meta(gt=0)] | None = None
     retry_timeouts: bool = False
     rate_per_s: Annotated[float, Meta(gt=0)] | None = None

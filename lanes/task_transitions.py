@@ -104,6 +104,11 @@ def promote(level: Level) -> Edit:
     return edit
 
 
+def isolate(task: Task) -> Task:
+    """Move a task to a lane of its own, at its level; its backlog follows."""
+    return replace(_live(task, "moved"), lane=own_lane(task.id))
+
+
 def demote(level: Level) -> Edit:
     """Move a task down. It keeps its lane, which is served as the new level's from now on."""
 

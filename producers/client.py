@@ -13,7 +13,7 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.limits import Limit
+from pushlane.lanes.limits import Limit, Limits, Subject, read_limits
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings, load
@@ -21,6 +21,7 @@ from pushlane.lanes.task import Level, Progress, State, Task, Weights, settled
 from pushlane.producers.events.event import PushEvent
 from pushlane.producers.events.record import record_events
 from pushlane.producers.input import OnProgress
+from pushlane.producers.limit_changes import set_limit
 from pushlane.producers.replay import ReplayedTask, clone, replay
 from pushlane.producers.request import SubmitRequest, SubmitResult
 from pushlane.producers.submit import submit
@@ -101,6 +102,21 @@ class Client:
         """Share the sink like this from now on: `6:3:1`. Raises BadInput for other texts."""
         parsed = Weights.parse(weights) if isinstance(weights, str) else weights
         await self._open.registry.set_weights(parsed)
+
+    async def limits(self) -> Limits:
+        """Return all limits that are set, by their subject."""
+        return await read_limits(self._open.documents)
+
+    async def set_limit(self, subject: str | Subject, **changes: Any) -> Limit:
+        """Change limits of a subject like `app/shop`, by the fields of `Limit`; None takes one off.
+
+        Those that are not named stay. Every dispatcher keeps to them within a second. Returns all
+        that the subject has now.
+
+        Raises:
+            BadInput: there is no such kind of subject, no such limit, or it cannot be so.
+        """
+        return await set_limit(self._open, subject, changes)
 
     async def pause(self, task_id: str, reason: str = "") -> Task:
         """Hold the task back; its pushes wait. Raises InvalidChange when it is finished."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Unreachable,
         UserError,
     )
+    from pushlane.lanes.limits import Limit, Subject
     from pushlane.lanes.ports import Delivery, Sink
     from pushlane.lanes.presence import Process, Resting
     from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
@@ -51,6 +52,7 @@ _PLACES = {
     "lanes.backend": "Backend connect",
     "lanes.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
     "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
+    "lanes.limits": "Limit Subject",
     "lanes.ports": "Delivery Sink",
     "lanes.presence": "Process Resting",
     "lanes.push": "Arrival Kind Outcome Push Scope",
@@ -81,6 +83,7 @@ __all__ = [
     "InvalidChange",
     "Kind",
     "Level",
+    "Limit",
     "OnUnknown",
     "Outcome",
     "OversizedPush",
@@ -98,6 +101,7 @@ __all__ = [
     "Sink",
     "State",
     "StorageFull",
+    "Subject",
     "SubmitProgress",
     "SubmitRequest",
     "SubmitResult",

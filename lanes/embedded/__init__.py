@@ -14,6 +14,7 @@ from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.documents import EmbeddedDocuments
 from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
+from pushlane.lanes.embedded.limiter import EmbeddedLimiter
 from pushlane.lanes.embedded.presence import EmbeddedPresence
 from pushlane.lanes.embedded.receipts import EmbeddedReceiptLog
 from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
@@ -43,6 +44,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedDocuments(database),
             receipts,
             EmbeddedPresence(database),
+            EmbeddedLimiter(database),
             EmbeddedSuppressions(database),
         )
     finally:

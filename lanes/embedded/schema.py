@@ -183,6 +183,29 @@ CREATE TABLE IF NOT EXISTS beats (
     owner TEXT PRIMARY KEY,
     at_ms INTEGER NOT NULL  -- 0: it was found frozen, and has not come back
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rates (
+    subject TEXT PRIMARY KEY,
+    tokens  REAL NOT NULL,  -- how many there were then; below 0 is a debt
+    at_ms   INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS places (  -- of in-flight caps
+    subject  TEXT NOT NULL,
+    holder   TEXT NOT NULL,
+    held     INTEGER NOT NULL,
+    wanted   INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL,  -- when it last had any
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (subject, holder)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tallies (
+    subject TEXT NOT NULL,
+    what    TEXT NOT NULL,
+    day     TEXT NOT NULL,
+    holder  TEXT NOT NULL,  -- empty: all those who are gone
+    amount  REAL NOT NULL,
+    at_ms   INTEGER NOT NULL,
+    PRIMARY KEY (subject, what, day, holder)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counted (  -- against frequency caps
     day    INTEGER NOT NULL,  -- days since 1970
     key    INTEGER NOT NULL,  -- hash of a recipient and an app
@@ -206,6 +229,7 @@ AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
 """
 _ADDED_TABLES = frozenset(
     {"shelf", "presence", "ended", "fading", "forgotten", "beats", "counted", "suppressed"}
+    | {"rates", "places", "tallies"}
 )
 
 

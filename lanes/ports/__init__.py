@@ -23,6 +23,16 @@ from pushlane.lanes.ports.documents import Document, DocumentStore
 from pushlane.lanes.ports.journal import Journal
 from pushlane.lanes.ports.lease import Fence, Lease
 from pushlane.lanes.ports.ledger import ClaimResult, Ledger
+from pushlane.lanes.ports.limiter import (
+    Limiter,
+    PlaceAsk,
+    Tally,
+    TokenAsk,
+    TokenGrant,
+    TokenReturn,
+    TotalAsk,
+    Usage,
+)
 from pushlane.lanes.ports.presence import Presence
 from pushlane.lanes.ports.receipt_log import ReceiptLog, ReceiptReader, ReceiptWriter
 from pushlane.lanes.ports.recipient_windows import RecipientTurn, RecipientWindows
@@ -52,7 +62,9 @@ __all__ = [
     "LaneReader",
     "Lease",
     "Ledger",
+    "Limiter",
     "OnReady",
+    "PlaceAsk",
     "Presence",
     "ProgressStore",
     "ReceiptLog",
@@ -65,5 +77,11 @@ __all__ = [
     "Source",
     "Suppressions",
     "Taken",
+    "Tally",
     "TaskStore",
+    "TokenAsk",
+    "TokenGrant",
+    "TokenReturn",
+    "TotalAsk",
+    "Usage",
 ]

@@ -61,6 +61,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             redis.documents,
             receipts,
             redis.presence,
+            redis.limiter,
             redis.suppressions,
         )
 

@@ -16,6 +16,7 @@ from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
+from pushlane.lanes.redis.limiter import RedisLimiter
 from pushlane.lanes.redis.presence import RedisPresence
 from pushlane.lanes.redis.rebuild import Rebuild
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
@@ -34,6 +35,7 @@ class RedisPorts(NamedTuple):
     recipient_windows: RedisRecipientWindows
     documents: RedisDocuments
     presence: RedisPresence
+    limiter: RedisLimiter
     suppressions: RedisSuppressions
 
 
@@ -67,6 +69,7 @@ async def connect_redis(
             RedisRecipientWindows(client, keys, recipient_window_s),
             RedisDocuments(client, keys, journal),
             RedisPresence(client, keys),
+            RedisLimiter(client, keys),
             RedisSuppressions(client, keys),
         )
     finally:

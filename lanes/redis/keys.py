@@ -66,6 +66,18 @@ class Keys:
         """Return the key of a mark's token and, during a turn, when that ends and whose it is."""
         return f"{self._base}mark:{key}"
 
+    def rate(self, subject: str) -> str:
+        """Return the key of the tokens that a subject's rate has left, and since when."""
+        return f"{self._base}rate:{subject}"
+
+    def places(self, subject: str) -> str:
+        """Return the key of the hash of who holds how many places, wants how many, and when."""
+        return f"{self._base}places:{subject}"
+
+    def tallies(self, subject: str) -> str:
+        """Return the key of the hash of who was allotted how much of a subject's totals."""
+        return f"{self._base}tallies:{subject}"
+
     def day_count(self, day: int, key: int) -> str:
         """Return the key of the tokens that were counted of a recipient on a day."""
         return f"{self._base}day:{day}:{key}"

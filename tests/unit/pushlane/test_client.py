@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pushlane
-from pushlane import Client, Level, Settings, State, SubmitRequest, Weights
+from pushlane import Client, Level, Limit, Settings, State, Subject, SubmitRequest, Weights
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
 
@@ -49,3 +49,21 @@ async def test_it_shares_the_sink_anew(settings: Settings) -> None:
 async def test_a_client_that_is_not_open_says_so(settings: Settings) -> None:
     with pytest.raises(pushlane.PushlaneError, match="async with"):
         await Client(settings).tasks()
+
+
+async def test_it_limits_an_app(settings: Settings) -> None:
+    async with Client(settings) as client:
+        await client.set_limit("app/shop", rate_per_s=5.0, in_flight=3)
+        changed = await client.set_limit("app/shop", rate_per_s=None, recipient_a_day={"all": 2})
+
+        assert changed == Limit(in_flight=3, recipient_a_day={"all": 2})
+        assert await client.limits() == {Subject("app", "shop"): changed}
+
+        await client.set_limit("app/shop", in_flight=None, recipient_a_day=None)
+        assert await client.limits() == {}
+
+
+async def test_a_limit_that_there_is_not_is_refused(settings: Settings) -> None:
+    async with Client(settings) as client:
+        with pytest.raises(pushlane.BadInput, match="did you mean 'in_flight'"):
+            await client.set_limit("app/shop", inflight=3)

@@ -1,0 +1,198 @@
+"""`limit` sets what a task, an app or a sink may take; `limits` shows it and what is used of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.parsing import parse_pairs
+from pushlane.cli.render import Column, print_json, print_table
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.limits import EVERY_APP, Limit, Subject
+from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in_use, set_limit
+
+_NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
+_UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}
+_RATE = re.compile(r"([^/]+)/([a-z]+)")
+_NONE = "none"
+
+_FLAGS = {
+    "rate_per_s": "--rate",
+    "in_flight": "--in-flight",
+    "total": "--total",
+    "total_cost": "--total-cost",
+    "a_day": "--a-day",
+    "cost_a_day": "--cost-a-day",
+    "recipient_a_day": "--recipient-a-day",
+}
+
+
+def register(app: typer.Typer) -> None:
+    add_commands(app, limit, context_settings=_NEGATIVES)
+    add_commands(app, limits)
+
+
+def limit(
+    flags: Flags,
+    subject: Annotated[
+        str, typer.Argument(metavar="SUBJECT", help="task/ID, app/NAME, app/* or sink/NAME.")
+    ],
+    rate: Annotated[
+        str | None, typer.Option(metavar="N/s|N/min", help="So much cost in this time.")
+    ] = None,
+    in_flight: Annotated[
+        str | None, typer.Option(metavar="N", help="So many deliveries at once.")
+    ] = None,
+    total: Annotated[str | None, typer.Option(metavar="N", help="So many pushes in all.")] = None,
+    total_cost: Annotated[
+        str | None, typer.Option(metavar="X", help="So much cost in all.")
+    ] = None,
+    a_day: Annotated[
+        str | None, typer.Option(metavar="N", help="So many pushes a day, in UTC.")
+    ] = None,
+    cost_a_day: Annotated[
+        str | None, typer.Option(metavar="X", help="So much cost a day, in UTC.")
+    ] = None,
+    recipient_a_day: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL=N,...", help="So many to one recipient: low=2,all=5."),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Take all of its limits away.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Limit what a task, an app or a sink may take, from now on, over all processes.
+
+    What is not given stays as it is, and `none` takes a limit away, as in `--rate none`.
+    """
+    given = {
+        "rate_per_s": _read(rate, "--rate", _rate),
+        "in_flight": _read(in_flight, "--in-flight", _whole),
+        "total": _read(total, "--total", _whole),
+        "total_cost": _read(total_cost, "--total-cost", _number),
+        "a_day": _read(a_day, "--a-day", _whole),
+        "cost_a_day": _read(cost_a_day, "--cost-a-day", _number),
+        "recipient_a_day": _read(recipient_a_day, "--recipient-a-day", _by_level),
+    }
+    changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+    if bool(changes) is none:
+        raise BadInput(f"{subject}: give a limit, like --rate 100/s, or --none alone")
+    changes = changes or dict.fromkeys(_FLAGS)
+
+    async def apply(backend: Backend) -> tuple[Subject, Limit]:
+        found = await find_subject(backend, subject)
+        return found, await set_limit(backend, found, changes)
+
+    found, now = on_backend(flags.settings(), apply)
+    if as_json:
+        print_json({"subject": str(found), "limit": now})
+    note(f"{found} from now on: {_text(now)}")
+
+
+def limits(flags: Flags, as_json: JsonFlag = False) -> None:
+    """Show all limits that are set, and what is used of them."""
+    found = on_backend(flags.settings(), limits_in_use)
+    if as_json:
+        print_json([_as_json(one) for one in found])
+    elif found:
+        print_table(_COLUMNS, found)
+    else:
+        note("no limits; set one: pushlane limit app/NAME --rate 100/s")
+
+
+def _read(given: str | None, flag: str, read: Callable[[str], Any]) -> Any:
+    """Return the value of an option, None for `none`, UNSET when it was not given."""
+    if given is None:
+        return msgspec.UNSET
+    if given.strip().lower() == _NONE:
+        return None
+    try:
+        return read(given.strip())
+    except ValueError as error:
+        raise BadInput(f"{flag} {given[:40]!r} is {error}") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("no number; use one like 12.5, or none") from None
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text.replace(",", ""))
+    except ValueError:
+        raise ValueError("no whole number; use one like 100, or none") from None
+
+
+def _rate(text: str) -> float:
+    match = _RATE.fullmatch(text)
+    unit_s = _UNIT_S.get(match[2]) if match else None
+    if match is None or unit_s is None:
+        raise ValueError("no rate; use one like 100/s, 30/min or 500/h, or none")
+    return _number(match[1]) / unit_s
+
+
+def _by_level(text: str) -> dict[str, int]:
+    pairs = parse_pairs(text.split(","), "--recipient-a-day")
+    return {level.strip(): _whole(count) for level, count in pairs.items()}
+
+
+def _rate_text(limit: Limit) -> str:
+    rate = limit.rate_per_s
+    if rate is None:
+        return "-"
+    return f"{rate:,.6g}/s" if rate >= 1 else f"{rate * 60:,.6g}/min"
+
+
+def _recipient_text(limit: Limit) -> str:
+    return ",".join(f"{level}={count}" for level, count in limit.recipient_a_day.items()) or "-"
+
+
+def _text(limit: Limit) -> str:
+    """Return all limits in one line."""
+    texts = {"rate": _rate_text(limit)}
+    for name in ("in_flight", "total", "total_cost", "a_day", "cost_a_day"):
+        value = getattr(limit, name)
+        texts[name.replace("_", " ")] = "-" if value is None else f"{value:,.10g}"
+    texts["a recipient a day"] = _recipient_text(limit)
+    return ", ".join(f"{name} {text}" for name, text in texts.items() if text != "-") or "no limits"
+
+
+def _used(name: str) -> Callable[[LimitInUse], str]:
+    """Return how a column shows a total: what is spent of how much."""
+
+    def text(one: LimitInUse) -> str:
+        most = getattr(one.limit, name)
+        if most is None:
+            return "-"
+        if one.subject.name == EVERY_APP:
+            return f"{most:,.10g} each"
+        spent = one.usage.in_flight if name == "in_flight" else one.usage.spent.get(name, 0)
+        return f"{spent:,.10g} of {most:,.10g}"
+
+    return text
+
+
+def _as_json(one: LimitInUse) -> dict[str, Any]:
+    spent = {"in_flight": one.usage.in_flight, **one.usage.spent}
+    return {"subject": str(one.subject), "limit": one.limit, "used": spent}
+
+
+_COLUMNS: tuple[Column[LimitInUse], ...] = (
+    Column("SUBJECT", lambda one: str(one.subject), elastic=True),
+    Column("RATE", lambda one: _rate_text(one.limit), number=True),
+    Column("IN FLIGHT", _used("in_flight"), number=True),
+    Column("TOTAL", _used("total"), number=True),
+    Column("COST", _used("total_cost"), number=True),
+    Column("A DAY", _used("a_day"), number=True),
+    Column("COST A DAY", _used("cost_a_day"), number=True),
+    Column("A RECIPIENT A DAY", lambda one: _recipient_text(one.limit), from_width=100),
+)

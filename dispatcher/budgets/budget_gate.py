@@ -1,0 +1,149 @@
+"""Lets the pushes of one line go as far as their budgets have room, and keeps those that wait.
+
+A lane whose task, app or sink has no budget leaves the ring until there is some. A pool lane is
+shared, so there a push of a limited task or app steps aside, and its task is asked to move to a
+lane of its own: then its pushes are forwarded as they surface, and others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.dispatcher.budgets.budgets import Budgets
+from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.lane_ring import LaneRing
+from pushlane.dispatcher.messages import Held
+from pushlane.dispatcher.stats import Stats
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
+from pushlane.lanes.limits import Subject
+from pushlane.lanes.naming import is_pool
+from pushlane.lanes.task import Task
+
+log = logging.getLogger("pushlane.budgets")
+
+
+class OwnLaneRequests:
+    """Moves limited tasks from a shared lane to one of their own, each once."""
+
+    def __init__(self, backend: Backend, tasks: KnownTasks) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._asked: dict[str, None] = {}
+        self._due = asyncio.Event()
+
+    def ask(self, task_id: str) -> None:
+        """Move the task soon, unless it has a lane of its own."""
+        task = self._tasks.find(task_id)
+        if task is not None and task.pooled and not task.state.is_terminal:
+            self._asked.setdefault(task_id)
+            self._due.set()
+
+    async def run(self) -> None:
+        await whenever(self._due, self._move_all, Backoff(log, "the registry"))
+
+    async def _move_all(self) -> None:
+        while self._asked:
+            task_id = next(iter(self._asked))
+            await self._move(task_id)
+            del self._asked[task_id]
+
+    async def _move(self, task_id: str) -> None:
+        try:
+            self._tasks.apply(await self._backend.isolate(task_id))
+        except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
+            return
+        log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
+
+
+class Aside(NamedTuple):
+    """A push that stepped aside on a shared lane."""
+
+    lane: OpenLane
+    taken: Held
+
+
+class BudgetGate:
+    """The budgets of a process as one line asks for them. `cost` is that of a push at this sink."""
+
+    def __init__(
+        self,
+        sink: str,
+        cost: float,
+        budgets: Budgets,
+        moves: OwnLaneRequests,
+        ring: LaneRing,
+        stats: Stats,
+        wake: Callable[[], None],
+    ) -> None:
+        self._sink = sink
+        self._cost = cost
+        self.budgets = budgets
+        self._moves = moves
+        self._ring = ring
+        self._stats = stats
+        self._wake = wake
+        self._short: dict[Subject, dict[OpenLane, None]] = {}
+        self._aside: dict[str, list[Aside]] = {}
+        self._aside_for: dict[Subject, set[str]] = {}
+
+    def may_go(self, job: Job) -> bool:
+        """Charge a push, or keep it until there may be room."""
+        task = job.task
+        is_first = job.push.attempt == 1 and task.chain[0] == self._sink
+        charge = self.budgets.take(task.id, task.app, self._sink, self._cost, is_first=is_first)
+        if isinstance(charge, Subject):
+            self._stats.limited[charge.kind] += 1
+            self._wait(job, charge)
+            return False
+        job.charge = charge
+        return True
+
+    def over(self, jobs: Iterable[Job]) -> None:
+        """Hear that these are no longer in flight: those that never went are charged nothing."""
+        for job in jobs:
+            if (charge := job.charge) is not None:
+                job.charge = None
+                (self.budgets.land if job.dispatched_at_ms else self.budgets.undo)(charge)
+
+    def on_room(self, subject: Subject) -> None:
+        """Let those go on that wait for this subject."""
+        for lane in self._short.pop(subject, ()):
+            lane.set_short(False)
+            self._ring.released(lane)
+        for task_id in self._aside_for.pop(subject, ()):
+            self._come_back(task_id)
+        self._wake()
+
+    def on_task(self, task: Task) -> None:
+        """Let pushes go on whose task has moved or ended: they are taken care of in their turn."""
+        if not task.pooled or task.state.is_terminal:
+            self._come_back(task.id)
+
+    def on_unread(self, task_id: str) -> None:
+        self._come_back(task_id)
+
+    def _wait(self, job: Job, subject: Subject) -> None:
+        lane = job.lane
+        if is_pool(lane.name) and subject.kind in ("task", "app"):
+            lane.park()
+            self._aside.setdefault(job.task.id, []).append(Aside(lane, job.taken))
+            self._aside_for.setdefault(subject, set()).add(job.task.id)
+            self._moves.ask(job.task.id)
+        else:
+            lane.give_back(job.taken)
+            lane.set_short(True)
+            self._short.setdefault(subject, {})[lane] = None
+        self._ring.released(lane)
+
+    def _come_back(self, task_id: str) -> None:
+        for lane, taken in self._aside.pop(task_id, ()):
+            lane.unpark()
+            lane.give_back(taken)
+            self._ring.resume(lane)

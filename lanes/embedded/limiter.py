@@ -1,0 +1,232 @@
+"""The limiter port on SQLite: rows for tokens of rates, held places and spent totals.
+
+A call reads the rows of all its subjects at once, decides in Python, and writes them at once.
+Time is the machine's clock, which all processes on the store share.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.ports import PlaceAsk, Tally, TokenAsk, TokenGrant, TokenReturn, TotalAsk, Usage
+from pushlane.lanes.task_transitions import now_ms
+
+_DAY_MS = 24 * 3600 * 1000
+
+_RATES = """
+SELECT json_group_object(subject, json_array(tokens, at_ms)) FROM rates
+WHERE subject IN (SELECT value FROM json_each(?))
+"""
+_SET_RATES = """
+REPLACE INTO rates (subject, tokens, at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
+FROM json_each(?)
+"""
+_RETURN = """
+UPDATE rates SET tokens = max(tokens, min(json_extract(value, '$[1]'), tokens +
+    json_extract(value, '$[2]'))) FROM json_each(?) WHERE subject = json_extract(value, '$[0]')
+"""
+
+_PLACES = """
+SELECT json_group_array(json_array(subject, holder, held, wanted, since_ms)) FROM places
+WHERE subject IN (SELECT value FROM json_each(?)) AND until_ms > ?
+"""
+_SET_PLACES = """
+REPLACE INTO places (subject, holder, held, wanted, since_ms, until_ms)
+SELECT json_extract(value, '$[0]'), :holder, json_extract(value, '$[1]'),
+    json_extract(value, '$[2]'), json_extract(value, '$[3]'), :until_ms
+FROM json_each(:rows)
+"""
+_SWEEP_PLACES = """
+DELETE FROM places WHERE subject IN (SELECT value FROM json_each(?)) AND until_ms <= ?
+"""
+
+_TALLIES = """
+SELECT json_group_array(json_array(tallies.subject, tallies.what, tallies.day, holder, amount))
+FROM json_each(?) AS given JOIN tallies ON tallies.subject = json_extract(value, '$[0]')
+    AND tallies.what = json_extract(value, '$[1]') AND tallies.day = json_extract(value, '$[2]')
+"""
+_SET_TALLIES = """
+REPLACE INTO tallies (subject, what, day, holder, amount, at_ms)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+    json_extract(value, '$[3]'), json_extract(value, '$[4]'), :now_ms
+FROM json_each(:rows)
+"""
+# Who has not been heard of for so long is gone, and comes back as another holder if at all.
+_FOLD = """
+INSERT INTO tallies (subject, what, day, holder, amount, at_ms)
+SELECT subject, what, day, '', sum(amount), :now_ms FROM tallies
+WHERE holder <> '' AND at_ms <= :gone_ms AND day = '' GROUP BY subject, what, day
+ON CONFLICT DO UPDATE SET amount = amount + excluded.amount
+"""
+_DROP_FOLDED = "DELETE FROM tallies WHERE holder <> '' AND at_ms <= :gone_ms"
+_DROP_DAYS = "DELETE FROM tallies WHERE day <> '' AND at_ms <= :gone_ms"
+
+_IN_FLIGHT = """
+SELECT json_group_object(subject, total) FROM (
+    SELECT subject, sum(held) AS total FROM places
+    WHERE subject IN (SELECT value FROM json_each(:subjects)) AND until_ms > :now_ms
+    GROUP BY subject
+)
+"""
+_SPENT = """
+SELECT json_group_array(json_array(subject, what, total)) FROM (
+    SELECT subject, what, sum(amount) AS total FROM tallies
+    WHERE subject IN (SELECT value FROM json_each(:subjects)) AND day IN ('', :day)
+    GROUP BY subject, what
+)
+"""
+_FORGET = "DELETE FROM {} WHERE subject IN (SELECT value FROM json_each(?))"
+
+
+class Holding(NamedTuple):
+    """What one holder has and wants of a cap, and when it last had any."""
+
+    held: int
+    wanted: int
+    since_ms: int
+
+
+class EmbeddedLimiter:
+    """See `lanes.ports.Limiter`. `clock_ms` is a clock in Unix milliseconds."""
+
+    def __init__(self, database: Database, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._database = database
+        self._clock_ms = clock_ms
+        self._folded_at_ms = 0
+
+    async def lease_tokens(self, asks: Sequence[TokenAsk]) -> list[TokenGrant]:
+        def job(connection: sqlite3.Connection) -> list[TokenGrant]:
+            now = self._clock_ms()
+            known = _one(connection, _RATES, (json.dumps([ask.subject for ask in asks]),))
+            pairs = [_leased(ask, known.get(ask.subject), now) for ask in asks]
+            rows = [(ask.subject, *row) for ask, (_, row) in zip(asks, pairs, strict=True)]
+            connection.execute(_SET_RATES, (json.dumps(rows),))
+            return [grant for grant, _ in pairs]
+
+        return await self._database.write(job)
+
+    async def return_tokens(self, returns: Sequence[TokenReturn]) -> None:
+        rows = json.dumps(returns)
+        await self._database.write(lambda connection: connection.execute(_RETURN, (rows,)).rowcount)
+
+    async def hold_places(self, asks: Sequence[PlaceAsk], holder: str, ttl_s: float) -> list[int]:
+        def job(connection: sqlite3.Connection) -> list[int]:
+            now = self._clock_ms()
+            subjects = json.dumps([ask.subject for ask in asks])
+            connection.execute(_SWEEP_PLACES, (subjects, now))
+            known: dict[str, dict[str, Holding]] = defaultdict(dict)
+            for subject, name, *rest in _one(connection, _PLACES, (subjects, now)):
+                known[subject][name] = Holding(*rest)
+            pairs = [_held(ask, known[ask.subject], holder, now) for ask in asks]
+            rows = [(ask.subject, *mine) for ask, (_, mine) in zip(asks, pairs, strict=True)]
+            until_ms = now + max(1, round(ttl_s * 1000))
+            values = {"rows": json.dumps(rows), "holder": holder, "until_ms": until_ms}
+            connection.execute(_SET_PLACES, values)
+            return [places for places, _ in pairs]
+
+        return await self._database.write(job)
+
+    async def lease_totals(self, asks: Sequence[TotalAsk]) -> list[float]:
+        def job(connection: sqlite3.Connection) -> list[float]:
+            now = self._clock_ms()
+            self._fold(connection, now)
+            known: dict[Tally, dict[str, float]] = defaultdict(dict)
+            wanted = json.dumps([ask.tally for ask in asks])
+            for subject, what, day, name, amount in _one(connection, _TALLIES, (wanted,)):
+                known[Tally(subject, what, day)][name] = amount
+            amounts: list[float] = []
+            for ask in asks:
+                amounts.append(_allotted(ask, known[ask.tally]))
+                known[ask.tally][ask.holder] = amounts[-1]
+            rows = [(*ask.tally, ask.holder, one) for ask, one in zip(asks, amounts, strict=True)]
+            connection.execute(_SET_TALLIES, {"rows": json.dumps(rows), "now_ms": now})
+            return amounts
+
+        return await self._database.write(job)
+
+    async def usage(self, subjects: Sequence[str], day: str) -> list[Usage]:
+        values = {"subjects": json.dumps(subjects), "day": day, "now_ms": self._clock_ms()}
+
+        def job(connection: sqlite3.Connection) -> list[Usage]:
+            in_flight = _one(connection, _IN_FLIGHT, values)
+            spent: dict[str, dict[str, float]] = defaultdict(dict)
+            for subject, what, total in _one(connection, _SPENT, values):
+                spent[subject][what] = total
+            return [Usage(in_flight.get(one, 0), spent[one]) for one in subjects]
+
+        return await self._database.read(job)
+
+    async def forget(self, subjects: Sequence[str]) -> None:
+        names = json.dumps(subjects)
+
+        def job(connection: sqlite3.Connection) -> None:
+            for table in ("rates", "places", "tallies"):
+                connection.execute(_FORGET.format(table), (names,))
+
+        await self._database.write(job)
+
+    def _fold(self, connection: sqlite3.Connection, now: int) -> None:
+        """Add up the parts of holders that are gone, and drop past days; once an hour."""
+        if now < self._folded_at_ms + _DAY_MS // 24:
+            return
+        self._folded_at_ms = now
+        values = {"now_ms": now, "gone_ms": now - 2 * _DAY_MS}
+        for statement in (_FOLD, _DROP_FOLDED, _DROP_DAYS):
+            connection.execute(statement, values)
+
+
+def _one(
+    connection: sqlite3.Connection, statement: str, values: Mapping[str, object] | tuple[Any, ...]
+) -> Any:
+    [answer] = connection.execute(statement, values).fetchone()
+    return json.loads(answer)
+
+
+def _leased(
+    ask: TokenAsk, known: tuple[float, int] | None, now: int
+) -> tuple[TokenGrant, tuple[float, int]]:
+    """Return what is granted of a rate, and the tokens that are left with the time of that."""
+    tokens = ask.burst
+    if known is not None:
+        kept, at_ms = known
+        tokens = min(ask.burst, kept + max(0, now - at_ms) * ask.rate_per_s / 1000)
+    enough = min(ask.least, ask.burst)
+    if tokens < enough:
+        return TokenGrant(0.0, (enough - tokens) / ask.rate_per_s), (tokens, now)
+    granted = max(ask.least, min(ask.wanted, tokens))
+    return TokenGrant(granted, 0.0), (tokens - granted, now)
+
+
+def _held(
+    ask: PlaceAsk, known: Mapping[str, Holding], holder: str, now: int
+) -> tuple[int, Holding]:
+    """Return how many places a holder may fill, and what it holds from now on.
+
+    What the others have, and what is due to them, is not to be had.
+    """
+    before = known.get(holder, Holding(0, 0, now))
+    since_ms = now if before.held else before.since_ms
+    others = [one for name, one in known.items() if name != holder]
+    share = ask.cap // (1 + sum(one.wanted > 0 for one in others))
+    taken = sum(max(one.held, _due(one, share, since_ms)) for one in others)
+    places = max(0, min(ask.wanted, ask.cap - taken))
+    held = max(ask.in_use, places)
+    return places, Holding(held, ask.wanted, now if held else since_ms)
+
+
+def _due(other: Holding, share: int, since_ms: int) -> int:
+    """Return how many places are kept for another who waits for them."""
+    if share:
+        return min(other.wanted, share)
+    return int(not other.held and other.wanted > 0 and other.since_ms < since_ms)
+
+
+def _allotted(ask: TotalAsk, known: Mapping[str, float]) -> float:
+    others = sum(amount for holder, amount in known.items() if holder != ask.holder)
+    return max(ask.used, min(ask.wanted, ask.limit - others))

@@ -1,0 +1,74 @@
+"""Changes limits, and shows them beside what is held and spent of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.limits import Limit, Subject, change_limit, read_limits
+from pushlane.lanes.ports import Usage
+from pushlane.lanes.suggestions import did_you_mean
+
+_NAMES = tuple(field.name for field in msgspec.structs.fields(Limit))
+
+
+class LimitInUse(NamedTuple):
+    """The limits of a subject, and what is held and spent of them today."""
+
+    subject: Subject
+    limit: Limit
+    usage: Usage
+
+
+async def set_limit(backend: Backend, subject: str | Subject, changes: Mapping[str, Any]) -> Limit:
+    """Replace these limits of a subject, None taking one away; return all that it has then.
+
+    Raises:
+        BadInput: there is no such kind of subject, no such limit, or it cannot be so.
+        UnknownTask: the subject is a task that is not there.
+    """
+    for name in changes:
+        if name not in _NAMES:
+            raise BadInput(f"there is no limit {name!r}{did_you_mean(name, _NAMES)}")
+    values = {name: _or_none_set(name, value) for name, value in changes.items()}
+    found = await find_subject(backend, subject)
+    return await change_limit(backend.documents, found, lambda limit: replace(limit, **values))
+
+
+async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
+    """Return a subject by its text; a task may be named by its key or its name, too.
+
+    Raises:
+        BadInput: there is no such kind of subject, or it cannot be limited.
+        UnknownTask: there is no such task.
+    """
+    found = Subject.parse(str(subject))
+    if found.kind == "host":
+        raise BadInput(f"{found}: hosts have no limits of their own yet; limit the sink: sink/NAME")
+    if found.kind == "task":
+        return Subject("task", (await backend.registry.get(found.name)).id)
+    return found
+
+
+async def limits_in_use(backend: Backend) -> list[LimitInUse]:
+    """Return all limits that are set, by subject; a share of turns is none of them."""
+    found = await read_limits(backend.documents)
+    limits = sorted((subject, one) for subject, one in found.items() if not _is_share(one))
+    day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
+    usage = await backend.limiter.usage([str(subject) for subject, _ in limits], day)
+    return [LimitInUse(*pair, used) for pair, used in zip(limits, usage, strict=True)]
+
+
+def _is_share(limit: Limit) -> bool:
+    return replace(limit, quota=None, high_part=None).is_none
+
+
+def _or_none_set(name: str, value: Any) -> Any:
+    return {} if name == "recipient_a_day" and value is None else value

@@ -1,0 +1,106 @@
+"""`limit` and `limits`: what a task, an app or a sink may take."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.command import Command
+
+
+def test_a_limit_is_set_and_shown(command: Command) -> None:
+    ran = command("limit", "app/shop", "--rate", "30/min", "--in-flight", "20", "--total", "1,000")
+
+    assert ran.exit_code == 0
+    assert ran.stderr == "app/shop from now on: rate 30/min, in flight 20, total 1,000\n"
+    heading, line = command("limits").stdout.splitlines()
+    assert heading.split()[:4] == ["SUBJECT", "RATE", "IN", "FLIGHT"]
+    assert " ".join(line.split()) == "app/shop 30/min 0 of 20 0 of 1,000 - - - -"
+
+
+def test_what_is_not_given_stays_and_none_takes_one_away(command: Command) -> None:
+    command("limit", "sink/fcm", "--rate", "100/s", "--a-day", "9")
+
+    ran = command("limit", "sink/fcm", "--rate", "none", "--total-cost", "2.5", "--json")
+
+    assert ran.json == {"subject": "sink/fcm", "limit": {"total_cost": 2.5, "a_day": 9}}
+
+
+def test_all_limits_of_a_subject_are_taken_away(command: Command) -> None:
+    command("limit", "app/shop", "--rate", "100/s", "--recipient-a-day", "low=2,all=5")
+
+    assert "app/shop from now on: no limits" in command("limit", "app/shop", "--none").stderr
+
+    assert command("limits", "--json").json == []
+    assert "no limits; set one" in command("limits").stderr
+
+
+def test_a_task_is_found_by_its_name_and_kept_by_its_id(command: Command) -> None:
+    task_id = command.submit("high", 3, "--name", "sale")
+
+    command("limit", "task/sale", "--total", "2")
+
+    assert [one["subject"] for one in command("limits", "--json").json] == [f"task/{task_id}"]
+
+
+def test_a_forgotten_task_takes_its_limits_with_it(command: Command) -> None:
+    task_id = command.submit()
+    command("limit", f"task/{task_id}", "--total", "2")
+    command("cancel", task_id, "--yes")
+
+    assert command("forget", task_id, "--yes").exit_code == 0
+
+    assert command("limits", "--json").json == []
+
+
+def test_a_limit_of_every_app_is_shown_as_one_of_each(command: Command) -> None:
+    command("limit", "app/*", "--a-day", "100", "--recipient-a-day", "all=3")
+
+    line = command("limits").stdout.splitlines()[1]
+
+    assert "100 each" in line
+    assert line.endswith("all=3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (
+            ["app/shop", "--total", "0"],
+            "would let nothing of app/shop go; to stop a task: pushlane",
+        ),
+        (["app/shop", "--total", "-3"], "total -3 is below 0"),
+        (["app/shop", "--rate", "-3/s"], "rate_per_s -3 is below 0"),
+        (["app/shop", "--rate", "nan/s"], "rate_per_s nan is no number"),
+        (["app/shop", "--rate", "100"], "--rate '100' is no rate; use one like 100/s"),
+        (["app/shop", "--rate", "5/year"], "--rate '5/year' is no rate"),
+        (["app/shop", "--total", "many"], "--total 'many' is no whole number"),
+        (["app/shop", "--in-flight", "2.5"], "--in-flight '2.5' is no whole number"),
+        (["app/shop", "--total-cost", "x"], "--total-cost 'x' is no number"),
+        (["ap/shop", "--total", "5"], "did you mean 'app'?"),
+        (["shop", "--total", "5"], "'shop' is no subject of a limit; use task/ID"),
+        (["task/nobody", "--total", "5"], "there is no task 'nobody'"),
+        (["host/a:1", "--total", "5"], "limit the sink"),
+        (["app/shop"], "give a limit, like --rate 100/s"),
+        (["app/shop", "--none", "--total", "5"], "or --none alone"),
+        (["sink/fcm", "--recipient-a-day", "all=3"], "is a limit of an app, and sink/fcm is none"),
+        (["app/shop", "--recipient-a-day", "hgh=3"], "'hgh' is no level; use high, medium, low"),
+        (["app/shop", "--recipient-a-day", "low=0"], "recipient_a_day low 0 would let nothing"),
+        (["app/shop", "--recipient-a-day", "3"], "is not of the form NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_a_limit_is_refused_with_what_can(
+    command: Command, arguments: list[str], answer: str
+) -> None:
+    ran = command("limit", *arguments)
+
+    assert ran.exit_code == 1
+    assert answer in ran.stderr
+    assert command("limits", "--json").json == []
+
+
+def test_a_task_limited_to_nothing_is_to_be_paused(command: Command) -> None:
+    task_id = command.submit()
+
+    ran = command("limit", f"task/{task_id}", "--in-flight", "0")
+
+    assert f"to stop a task: pushlane pause {task_id}" in ran.stderr

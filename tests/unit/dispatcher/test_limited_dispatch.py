@@ -1,0 +1,222 @@
+"""A dispatcher that keeps to limits: what is limited waits, and holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from pushlane.lanes import task_transitions
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.limits import Limit, Subject, change_limit
+from pushlane.lanes.naming import own_lane
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Kind, Outcome
+from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.lanes.task import Level, State, Task
+from tests.unit.dispatcher.support import (
+    MemorySink,
+    add_task,
+    backend_in,
+    dispatching,
+    until,
+    until_state,
+    until_task,
+)
+
+SINK = Subject("sink", "default")
+
+
+def of(task: Task) -> Subject:
+    return Subject("task", task.id)
+
+
+async def limit(backend: Backend, subject: Subject, limit: Limit) -> None:
+    await change_limit(backend.documents, subject, lambda _: limit)
+
+
+async def test_a_limited_task_keeps_its_rate_and_the_other_is_not_held_up(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        slow, fast = [await add_task(backend, pushes=count) for count in (25, 200)]
+        sink = MemorySink()
+        await limit(backend, of(slow), Limit(rate_per_s=10))
+        async with dispatching(backend, sink, settings):
+            began_s = time.monotonic()
+            await until_state(backend, slow, State.DONE)
+
+        assert time.monotonic() - began_s >= (25 - 1 - 1) / 10
+        last_of = {task_id: place for place, (task_id, _) in enumerate(sink.pushes())}
+        assert last_of[fast.id] < last_of[slow.id]
+
+
+async def test_a_sink_that_is_strained_gets_fewer_at_once(tmp_path: Path) -> None:
+    own = SinkSettings(kind="null", slots=16, least_slots=2)
+    in_flight: list[int] = []
+
+    class Strained(MemorySink):
+        """It refuses when more than 4 are in flight."""
+
+        async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+            in_flight.append(1)
+            await asyncio.sleep(0)
+            is_too_much = len(in_flight) > 4
+            await super().deliver(batch)
+            in_flight.pop()
+            return [Outcome.throttled("busy", 0.0)] if is_too_much else [DELIVERED]
+
+    async with backend_in(tmp_path, sinks={"sms": own}) as (backend, settings):
+        task = await add_task(backend, pushes=600, sinks=("sms",))
+        sink = Strained()
+        async with dispatching(backend, {"sms": sink}, settings) as dispatcher:
+            await until_state(backend, task, State.DONE)
+
+        refused = len(sink.received) - 600
+        assert dispatcher.stats.outcomes[Level.HIGH, Kind.DELIVERED] == 600
+        assert refused < 300
+
+
+async def test_no_more_are_in_flight_than_the_sink_may_have(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, slots=8) as (backend, settings):
+        task = await add_task(backend, pushes=40)
+        sink = MemorySink()
+        await limit(backend, SINK, Limit(in_flight=3))
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, task, State.DONE)
+
+        assert sink.most_in_flight <= 3
+
+
+async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_path: Path) -> None:
+    own = SinkSettings(kind="null", in_flight=2, cost=2.5)
+    async with backend_in(tmp_path, sinks={"sms": own}) as (backend, settings):
+        task = await add_task(backend, pushes=20, sinks=("sms",))
+        sink = MemorySink()
+        await limit(backend, of(task), Limit(total_cost=10))
+        async with dispatching(backend, {"sms": sink}, settings) as dispatcher:
+            await sink.until_received(4)
+            waits = dispatcher.stats.limited["task"]
+            await until(lambda: dispatcher.stats.limited["task"] > waits)
+
+            assert len(sink.received) == 4
+            assert sink.most_in_flight <= 2
+
+
+async def test_a_total_ends_a_task_until_it_is_raised(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=12)
+        sink = MemorySink()
+        await limit(backend, of(task), Limit(total=5))
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await sink.until_received(5)
+            await until(lambda: dispatcher.stats.limited["task"] > 1)
+            assert len(sink.received) == 5
+
+            await limit(backend, of(task), Limit(total=50))
+            await until_state(backend, task, State.DONE)
+
+        [usage] = await backend.limiter.usage([str(of(task))], "")
+        assert usage.spent == {"total": 12}
+
+
+async def test_each_push_is_charged_once_however_often_it_is_tried(tmp_path: Path) -> None:
+    tries: Counter[int] = Counter()
+
+    def twice(delivery: Delivery) -> Outcome:
+        tries[delivery.push.seq] += 1
+        return Outcome.retry("busy", after_s=0.0) if tries[delivery.push.seq] < 3 else DELIVERED
+
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=6)
+        sink = MemorySink(twice)
+        await limit(backend, of(task), Limit(total=6))
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, task, State.DONE)
+
+        [usage] = await backend.limiter.usage([str(of(task))], "")
+        assert (len(sink.received), usage.spent) == (18, {"total": 6})
+
+
+async def test_what_a_sink_could_not_take_is_not_charged(tmp_path: Path) -> None:
+    refused: Counter[int] = Counter()
+
+    def at_first(delivery: Delivery) -> Outcome:
+        refused[delivery.push.seq] += 1
+        first = refused[delivery.push.seq] == 1
+        return Outcome.throttled(after_s=0.0, reason="busy") if first else DELIVERED
+
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=4)
+        await limit(backend, of(task), Limit(total=4))
+        async with dispatching(backend, MemorySink(at_first), settings):
+            await until_state(backend, task, State.DONE)
+
+        [usage] = await backend.limiter.usage([str(of(task))], "")
+        assert usage.spent == {"total": 4}
+
+
+async def test_a_limited_task_on_a_shared_lane_moves_to_one_of_its_own(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, pool_lanes=1) as (backend, settings):
+        tasks = [await add_task(backend, Level.LOW, pushes=300) for _ in range(6)]
+        limited, *others = tasks
+        sink = MemorySink()
+        await limit(backend, of(limited), Limit(total=3))
+        async with dispatching(backend, sink, settings):
+            for task in others:
+                await until_state(backend, task, State.DONE)
+            moved = await until_task(backend, limited, lambda task: not task.pooled)
+            assert (moved.lane, moved.level) == (own_lane(limited.id), Level.LOW)
+            await sink.until(lambda: len(sink.pushes(limited)) == 3)
+
+            await limit(backend, of(limited), Limit())
+            await until_state(backend, limited, State.DONE)
+
+        assert Counter(sink.pushes(limited)).total() == len(set(sink.pushes(limited))) == 300
+
+
+async def test_a_limited_app_holds_up_no_other_app_on_shared_lanes(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        apps = ("shop", "news") * 3
+        tasks = [await add_task(backend, Level.LOW, pushes=100, app=app) for app in apps]
+        sink = MemorySink()
+        await limit(backend, Subject("app", "shop"), Limit(a_day=10))
+        async with dispatching(backend, sink, settings):
+            for task in tasks[1::2]:
+                await until_state(backend, task, State.DONE)
+
+            sent = [len(sink.pushes(task)) for task in tasks[::2]]
+            assert sum(sent) <= 10
+
+
+async def test_a_cancelled_task_ends_though_its_pushes_wait(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, Level.LOW, pushes=50)
+        sink = MemorySink()
+        await limit(backend, of(task), Limit(total=1))
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await until(lambda: dispatcher.stats.limited["task"] > 0)
+
+            await backend.registry.change(task.id, task_transitions.cancel)
+            await until_state(backend, task, State.CANCELLED)
+
+        assert len(sink.received) <= 1
+
+
+async def test_waits_are_counted_by_scope(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=3)
+        metrics = CollectorRegistry()
+        await limit(backend, Subject("app", "default"), Limit(in_flight=1))
+        async with dispatching(backend, MemorySink(), settings, registry=metrics):
+            await until_state(backend, task, State.DONE)
+
+        def waits(scope: str) -> float | None:
+            labels = {"scope": scope, "sink": "memory"}
+            return metrics.get_sample_value("pushlane_limited_total", labels)
+
+        assert waits("app") > 0
+        assert (waits("task"), waits("sink")) == (0, 0)
+        assert metrics.get_sample_value("pushlane_limiter_away", {"sink": "memory"}) == 0
