@@ -135,6 +135,8 @@ def _whole(text: str) -> int:
 def _rate(text: str) -> float:
     match = _RATE.fullmatch(text)
     unit_s = _UNIT_S.get(match[2]) if match else None
+    if text == "0":
+        raise ValueError("no limit: nothing would go; pause the tasks instead")
     if match is None or unit_s is None:
         raise ValueError("no rate; use one like 100/s, 30/min or 500/h, or none")
     return _number(match[1]) / unit_s

@@ -27,9 +27,9 @@ left, would open it for ever.
 within 5 s of its return, however long it was away. A Retry-After makes it longer, up to 60 s. The
 first that gets through opens up: as many in flight as doubles with each round of successes.
 
-A sink that refuses our credentials three times with no success between is held: it rests with that
-reason, is probed once a minute or when it is told to, and no push loses an attempt however long
-that takes.
+A sink that refuses our credentials for three pushes with no success between is held: it rests with
+that reason, is probed once a minute or when it is told to, and no push loses an attempt however
+long that takes. A push that alone is refused while others get through loses attempts.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ class Breaker:
         self._balance = self._most
         self._throttled_since_s: float | None = None
         self._doubt = 0
-        self._bad_credentials = 0
+        self._refused_us: set[str] = set()
+        self._refusals = 0
+        self._must_try = False
+        self._delivered_at_s = -math.inf
         self._failures = FailureShare()
         self._finals = FailureShare()
         self._storm: set[str] = set()
@@ -242,6 +245,7 @@ class Breaker:
         """Let the next probe go at once, if it rests."""
         self._asked_until_s = -math.inf
         self._probe_at_s = now_s
+        self._must_try = self._is_probing  # with what was mended since it went
 
     def choose(self, candidates: Sequence[Flight]) -> int:
         """Return the index of the one to try, while few may go.
@@ -300,7 +304,13 @@ class Breaker:
                 sign = self._on_failure(now_s, sign, flight, outcome)
         is_troubled = not (self.holds(leave) and self.is_closed)
         is_rising = self.holds(leave) and self._phase is _Phase.RISING
-        if outcome.holds or self._is_free(now_s, sign, flight, is_troubled, is_rising):
+        if outcome.holds and is_troubled:
+            is_free = True
+        elif outcome.holds and self._is_refused_alone(flight):
+            is_free = False
+        else:
+            is_free = self._is_free(now_s, sign, flight, is_troubled, is_rising)
+        if is_free:
             return self._wait_s(now_s, flight, outcome, is_troubled)
         if outcome.kind is not Kind.RETRY:
             self._refused.pop(flight.push_id, None)
@@ -323,7 +333,7 @@ class Breaker:
         self._in_flight -= count
         self._heard_at_s = now_s
         self._has_succeeded = True
-        self._bad_credentials = 0
+        self._delivered(now_s)
         self._answers += count
         if now_s >= self._paced_at_s + _LATELY_S:
             self._pace(now_s)
@@ -368,7 +378,7 @@ class Breaker:
         self._failures.add(False)
         if sign is Sign.SUCCESS:
             self._has_succeeded = True
-            self._bad_credentials = 0
+            self._delivered(now_s)
             self._finals.add(False)
             self._storm.clear()
         if self._phase is _Phase.OPEN:
@@ -388,7 +398,7 @@ class Breaker:
         if not self.is_closed:
             self._rotation.add(flight)
         if outcome.holds:
-            return self._on_bad_credentials(now_s, sign, outcome)
+            return self._on_bad_credentials(now_s, sign, flight, outcome)
         if sign is Sign.REFUSED:
             self._heed(now_s, outcome.after_s)
         if self._phase is _Phase.OPEN:
@@ -411,10 +421,22 @@ class Breaker:
             self._suspect(now_s, sign, outcome)
         return sign
 
-    def _on_bad_credentials(self, now_s: float, sign: Sign, outcome: Outcome) -> Sign:
-        """Hold the sink until somebody mends them; one refusal alone may be about its push."""
-        self._bad_credentials += 1
-        if self._bad_credentials < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
+    def _delivered(self, now_s: float) -> None:
+        """Note that our credentials are good."""
+        self._delivered_at_s = now_s
+        if self._refusals:
+            self._refused_us.clear()
+            self._refusals = 0
+
+    def _on_bad_credentials(
+        self, now_s: float, sign: Sign, flight: Flight, outcome: Outcome
+    ) -> Sign:
+        """Hold the sink until somebody mends them; what refuses one push may be about that push."""
+        self._refusals += 1
+        self._refused_us.add(flight.push_id)
+        self._rotation.add(flight)
+        several = len(self._refused_us) if self._has_succeeded else self._refusals
+        if several < _BAD_CREDENTIALS and self._phase is not _Phase.OPEN:
             return sign
         self._cause = "it refuses our credentials"
         if self._quotes and outcome.reason:
@@ -424,7 +446,9 @@ class Breaker:
                 self._down_since_s = now_s
             self._open(now_s)
         self._is_probing = False
-        self._probe_at_s = now_s + HOLD_PROBE_S * (1 + self._chance() / 10)
+        wait_s = 0.0 if self._must_try else HOLD_PROBE_S * (1 + self._chance() / 10)
+        self._must_try = False
+        self._probe_at_s = now_s + wait_s
         return sign
 
     def _on_failed_probe(self, now_s: float, sign: Sign) -> Sign:
@@ -497,6 +521,11 @@ class Breaker:
             self._asked_until_s = now_s + wait_s * (1 + self._chance() / 10)
         elif self._phase is _Phase.OPEN:
             self._asked_until_s = -math.inf
+
+    def _is_refused_alone(self, flight: Flight) -> bool:
+        """Tell whether a push was refused again and again while others were delivered."""
+        since_s, times = self._refused.get(flight.push_id, (math.inf, 0))
+        return times >= SAME_PROBES and self._delivered_at_s > since_s
 
     def _is_free(
         self, now_s: float, sign: Sign, flight: Flight, is_troubled: bool, is_rising: bool

@@ -12,8 +12,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.scheduler import Scheduler
-from pushlane.lanes.errors import BadInput, UnknownFormat
-from pushlane.lanes.limits import Limits, read_limits
+from pushlane.lanes.errors import UnknownFormat
+from pushlane.lanes.limits import Limits, readable_limits
+from pushlane.lanes.once import Once
 from pushlane.lanes.ports import DocumentStore
 
 log = logging.getLogger("pushlane.limits")
@@ -33,20 +34,21 @@ class LimitsListener(Protocol):
 class LimitsFollower:
     """Tells its listeners all limits, at first and whenever one has changed.
 
-    While it cannot read them, those it knows of hold on.
+    While the store is away, those it knows of hold on. A limit that only a newer version
+    understands stays as it was known last.
     """
 
     def __init__(self, documents: DocumentStore, every_s: float = _EVERY_S) -> None:
         self._documents = documents
         self._every_s = every_s
         self._listeners: list[LimitsListener] = []
-        self._known: Limits = {}
-        self._is_unread = False
+        self._known: Limits | None = None
+        self._once = Once(log)
 
     def add_listener(self, listener: LimitsListener) -> None:
         """Tell this one, too; what is known already it hears now."""
         self._listeners.append(listener)
-        if self._known:
+        if self._known is not None:
             listener.on_limits(self._known)
 
     async def run(self) -> None:
@@ -65,18 +67,12 @@ class LimitsFollower:
                 listener.on_limits(limits)
 
     async def _read(self) -> Limits:
-        """Return those that are set, or those known when a newer version has written one."""
-        try:
-            limits = await read_limits(self._documents)
-        except (UnknownFormat, BadInput) as error:  # the latter: of a kind of subject to come
-            if not self._is_unread:
-                log.warning(
-                    "limits stay as they were: %s", error, extra={"action": "format_unknown"}
-                )
-            self._is_unread = True
-            return self._known
-        self._is_unread = False
-        return limits
+        found = await readable_limits(self._documents)
+        for name in found.unread:
+            self._once.tell(name, UnknownFormat(0, f"the limit of {name}"))
+        before = self._known or {}
+        kept = {one: limit for one, limit in before.items() if str(one) in found.unread}
+        return found.limits | kept
 
 
 class _Share(NamedTuple):

@@ -83,7 +83,13 @@ class Shared:
         self.budgets = Budgets(backend.limiter, limits, clock_ms=clocks.now_ms)
         self.own_lanes = OwnLaneRequests(backend, self.tasks)
         self.limits = LimitsFollower(backend.documents)
+        self.outages: dict[str, Outage] = {}
         self.limits.add_listener(self.budgets)
+
+    def rests(self, sink: str) -> bool:
+        """Tell whether a sink rests, as far as this process serves it."""
+        outage = self.outages.get(sink)
+        return outage is not None and outage.rests
 
 
 class Line:
@@ -167,8 +173,10 @@ class Line:
             stats,
             settings.order_timeout_s,
             settings.sink_timeout_s + _LANDING_S,
-            breaker,
+            self.name,
+            shared.rests,
         )
+        shared.outages[self.name] = self.outage
         self.poison_guard = (
             PoisonGuard(shared.backend.ledger, settings, self.outcomes, stats)
             if sink.hosts_code

@@ -92,6 +92,24 @@ async def read_limits(documents: DocumentStore) -> Limits:
     return {Subject.parse(one.name): _decoded(one.body) for one in await documents.list(_KIND)}
 
 
+class ReadableLimits(NamedTuple):
+    """The limits that can be read, and the names of those that only a newer version understands."""
+
+    limits: Limits
+    unread: list[str]
+
+
+async def readable_limits(documents: DocumentStore) -> ReadableLimits:
+    """Return all limits that this version understands, and name the others."""
+    found = ReadableLimits({}, [])
+    for one in await documents.list(_KIND):
+        try:
+            found.limits[Subject.parse(one.name)] = _decoded(one.body)
+        except (UnknownFormat, BadInput):  # the latter: of a kind of subject to come
+            found.unread.append(one.name)
+    return found
+
+
 async def change_limit(
     documents: DocumentStore, subject: Subject, edit: Callable[[Limit], Limit]
 ) -> Limit:

@@ -1,7 +1,8 @@
 """Names of lanes. They are never reused: a lane's name carries the id of its task.
 
 A task's own lane is `task-ID`; where its pushes go on at another sink of its chain that is
-`task-ID.SINK`. Low tasks share `pool-N`, or `pool-SINK-N` for a sink that has a name.
+`chain-ID.SINK`: versions that know no chains take it for nobody's, and leave it alone. Low
+tasks share `pool-N`, or `pool-SINK-N` for a sink that has a name.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import zlib
 DEFAULT_SINK = "default"
 """The sink of tasks that name none; its lanes carry no name of a sink."""
 
-SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+SINK_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}(?<!-later)(?<!-dead)")
 
 DEAD_LANE = "dead"
 RETRIED_LANE = "retried"
@@ -20,6 +21,7 @@ DEAD_LEASE = "dead"
 """The lease of a process that looks through dead pushes."""
 _POOL = "pool-"
 _TASK = "task-"
+_CHAIN = "chain-"
 _LATER = "-later"
 _DEAD = "-dead"
 
@@ -31,12 +33,12 @@ def own_lane(task_id: str) -> str:
 
 def lane_at(task_id: str, sink: str) -> str:
     """Return the exclusive lane of a task at a later sink of its chain."""
-    return f"{_TASK}{task_id}.{sink}"
+    return f"{_CHAIN}{task_id}.{sink}"
 
 
 def is_chained(lane: str) -> bool:
     """Tell a task's lane at a later sink of its chain."""
-    return lane.startswith(_TASK) and "." in lane
+    return lane.startswith(_CHAIN)
 
 
 def pool_lanes(count: int, sink: str = DEFAULT_SINK) -> list[str]:
@@ -90,9 +92,11 @@ def publishers_of(task_id: str) -> list[tuple[str, str]]:
 
 def task_of(lane: str) -> str | None:
     """Return the id of the task that has this lane to itself; None for lanes that are shared."""
+    if lane.startswith(_CHAIN):
+        return lane.removeprefix(_CHAIN).partition(".")[0]
     if not lane.startswith(_TASK):
         return None
-    return lane.removeprefix(_TASK).removesuffix(_LATER).removesuffix(_DEAD).partition(".")[0]
+    return lane.removeprefix(_TASK).removesuffix(_LATER).removesuffix(_DEAD)
 
 
 def dead_lane(task_id: str) -> str:

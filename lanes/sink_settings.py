@@ -104,8 +104,8 @@ def _read_sink(name: str, table: Any, origin: str) -> SinkSettings:
     where = f"sink {name!r} (from {origin})"
     if not SINK_NAME.fullmatch(name):
         raise BadInput(
-            f"{where}: a name has 1 to 32 small letters, digits, dashes and underscores, and "
-            "begins with a letter"
+            f"{where}: a name has 1 to 32 small letters, digits, dashes and underscores, begins "
+            "with a letter, and does not end in -later or -dead"
         )
     if name == DEFAULT_SINK:
         raise BadInput(f"{where}: the sink `default` is the setting `sink`; give this one a name")

@@ -47,7 +47,7 @@ def new_task(options: TaskOptions, settings: Settings) -> Task:
         created_at_ms=now,
         expires_at_ms=options.expires_at_ms,
         sinks=options.sinks,
-        format=_NAMED_SINKS if options.sinks else 1,
+        format=_NAMED_SINKS if _has_routes(options) else 1,
     )
 
 
@@ -62,6 +62,11 @@ def _first_lane(options: TaskOptions, task_id: str, settings: Settings) -> str:
     if not is_pooled:
         return own_lane(task_id)
     return pool_lane(task_id, settings.pool_lanes, options.chain[0])
+
+
+def _has_routes(options: TaskOptions) -> bool:
+    """Tell whether its pushes have more than a recipient, which older processes would not heed."""
+    return bool(options.sinks or options.address or options.payload)
 
 
 def describe(options: TaskOptions, settings: Settings) -> bytes:

@@ -118,7 +118,7 @@ def _final(job: Job, outcome: Outcome | None) -> Outcome | None:
     is_strict = job.task.delivery is DeliveryMode.AT_MOST_ONCE
     why = "the task is at_most_once" if is_strict else "it may have arrived"
     reason = f"{outcome.reason or 'failed'}; not tried again, since {why}"
-    return replace(outcome, kind=Kind.DEAD, reason=reason)
+    return replace(outcome, kind=Kind.DEAD, reason=reason, goes_to="")
 
 
 def _may_try_again(task: Task, arrival: Arrival) -> bool:

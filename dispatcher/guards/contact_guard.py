@@ -19,7 +19,7 @@ from pushlane.dispatcher.settlement.settler import Settler
 from pushlane.dispatcher.stats import CAPPED, SUPPRESSED, Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.frequency_caps import Calendar, FrequencyCaps
-from pushlane.lanes.limits import Limits, read_limits
+from pushlane.lanes.limits import Limits
 from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
 from pushlane.lanes.recipient_hash import Hasher, kept_hasher
 from pushlane.lanes.recipient_window import CapDay
@@ -56,6 +56,7 @@ class ContactGuard(StoreGuard):
         self._calendar = Calendar(clock_ms)
         self._hasher: Hasher | None = None
         self._caps: FrequencyCaps | None = None
+        self._told = asyncio.Event()
         self._scopes: Mapping[SuppressionScope, int] | None = None
         self._is_idle = False
         self._concerned: dict[str, bool] = {}
@@ -65,6 +66,7 @@ class ContactGuard(StoreGuard):
     def on_limits(self, limits: Limits) -> None:
         """Go by these limits from now on."""
         self._caps = FrequencyCaps(limits)
+        self._told.set()
         self._look()
 
     def applies(self, job: Job) -> bool:
@@ -130,8 +132,7 @@ class ContactGuard(StoreGuard):
         """Read what is not known yet: limits and scopes may be told only after the first push."""
         if self._scopes is None:
             await self._read_scopes()
-        if self._caps is None:
-            self.on_limits(await read_limits(self._backend.documents))
+        await self._told.wait()
         if self._hasher is None:
             self._hasher = await kept_hasher(self._backend.documents)
         return self._hasher
@@ -156,7 +157,8 @@ class ContactGuard(StoreGuard):
         """Return the ids of jobs that must not go, each with the reason."""
         asked = self._asked(jobs, hashes, hasher)
         questions = {scope: [one for one, _ in some] for scope, some in asked.items()}
-        found = await self._backend.suppressions.find(questions)
+        answers = await self._backend.suppressions.find(questions)
+        found = {scope: set(hits) for scope, hits in answers.items()}
         reasons: dict[int, str] = {}
         for scope, hits in found.items():
             reason = _ADDRESS if scope == self._sink_scope else SUPPRESSED

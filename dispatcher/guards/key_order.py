@@ -11,10 +11,9 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pushlane.dispatcher.backoff import Backoff
-from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.guards.key_chains import KeyChains, Parked, Verdict
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane import OpenLane
@@ -40,7 +39,8 @@ class KeyOrder:
 
     `timeout_s` is how long a push waits here for its predecessor before it goes regardless;
     `flight_s` how long one that went is believed to be on its way. While the sink rests nothing can
-    go, so neither time runs.
+    go, so neither time runs; nor do they while another sink that pushes have gone on to rests.
+    `rests` tells whether a sink of this name does, as far as this process knows.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class KeyOrder:
         stats: Stats,
         timeout_s: float,
         flight_s: float,
-        breaker: Breaker,
+        sink: str,
+        rests: Callable[[str], bool],
     ) -> None:
         self._registry = registry
         self._settler = settler
@@ -61,7 +62,8 @@ class KeyOrder:
         self._stats = stats
         self._timeout_s = timeout_s
         self._flight_s = flight_s
-        self._breaker = breaker
+        self._sink = sink
+        self._rests = rests
         self._rested_until_s = 0.0
         self._chains = KeyChains()
         self._due = asyncio.Event()
@@ -124,7 +126,8 @@ class KeyOrder:
         if now_s < self._all_at_s:
             return self._chains.fresh()
         self._all_at_s = now_s + _ASK_AGAIN_S
-        if self._breaker.rests:
+        reached = {name for one in self._chains.parked() for name in one.task.reached}
+        if self._rests(self._sink) or any(map(self._rests, reached)):
             self._rested_until_s = now_s
         else:
             self._chains.forget(now_s - self._flight_s)
@@ -184,7 +187,8 @@ class KeyOrder:
 
     def _is_changed(self, task: Task) -> bool:
         """Tell whether the task has a newer value, or its lane is left to others."""
-        return self._tasks.find(task.id) is not task or self._ring.is_left(task.lane)
+        lane = task.lane_at(self._sink)
+        return self._tasks.find(task.id) is not task or self._ring.is_left(lane)
 
     def _make_room(self, now_s: float) -> None:
         """Put some of those that overfill a lane off to its later lane.

@@ -212,11 +212,11 @@ def eligible_ms(task: Task, push: Push) -> int:
 
 
 def _reason(receipt: Receipt) -> str:
-    """Mask the recipient in a reason that a sink wrote, and cut it to a report's room."""
-    recipient = receipt.job.push.recipient
-    reason = receipt.reason
-    if recipient and recipient in reason:
-        reason = reason.replace(recipient, _MASKED)
+    """Mask recipient and addresses in a reason that a sink wrote, and cut it to a report's room."""
+    push, reason = receipt.job.push, receipt.reason
+    for value in (push.recipient, *(push.addresses or {}).values()):
+        if value and value in reason:
+            reason = reason.replace(value, _MASKED)
     return reason[:REASON_LONGEST]
 
 

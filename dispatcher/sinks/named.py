@@ -45,6 +45,7 @@ class NamedSink:
     async def close(self) -> None:
         for closing in self._closing:
             closing.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self._open.close()
 
     async def watch(self, reopened: Callable[[str], None]) -> None:
@@ -65,8 +66,19 @@ class NamedSink:
         except BadInput as error:
             log.warning("%s; it goes on as it was", error, extra={"action": "sink_not_reopened"})
             return False
+        except Exception as error:  # noqa: BLE001 - its text may hold a secret
+            log.warning(
+                "sink %s cannot be opened anew (%s); it goes on as it was",
+                self.name,
+                type(error).__name__,
+                extra={"action": "sink_not_reopened"},
+            )
+            return False
         self.deliver = self._open.deliver
-        self._closing.add(asyncio.create_task(_close_later(before)))
+        after_s = max(_CLOSE_AFTER_S, 2 * self._settings.sink_timeout_s)
+        closing = asyncio.create_task(_close_later(before, after_s))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
         log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
         return True
 
@@ -116,10 +128,10 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
     return own
 
 
-async def _close_later(sink: Sink) -> None:
+async def _close_later(sink: Sink, after_s: float) -> None:
     """Close a sink once its deliveries have had their time."""
     try:
-        await asyncio.sleep(_CLOSE_AFTER_S)
+        await asyncio.sleep(after_s)
     finally:
         await sink.close()
 

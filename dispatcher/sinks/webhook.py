@@ -259,7 +259,7 @@ def _client(slots: int, timeout_s: float, only_http2: bool, headers: Mapping[str
             .deflate(False)
         )
         return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
-    except (PyreqwestError, ValueError) as error:
+    except (PyreqwestError, ValueError):
         raise BadInput(
             "a header of the webhook cannot be sent; check its name and value"
-        ) from error
+        ) from None  # the error holds the value

@@ -307,7 +307,7 @@ def test_high_is_shared_by_quota_up_to_each_apps_part_and_others_have_the_rest(
     for number, share in enumerate(due):
         app = f"a{number}"
         assert found[app] <= of_high * apps[number][1] + 3 * apps[number][0] + 3
-        assert found[app] == pytest.approx(of_high * share, rel=0.12, abs=15)
+        assert found[app] == pytest.approx(of_high * share, rel=0.2, abs=15)
 
 
 @given(
