@@ -31,6 +31,7 @@ MEASURED = (
     "receipts",
     "scale",
     "sink",
+    "sinks",
     "slow-task",
     "start",
     "throughput",

@@ -85,7 +85,3 @@ async def _suppress(backend: Backend) -> None:
     hasher = await kept_hasher(backend.documents)
     hashes = hasher.hashes([f"other-{number}" for number in range(_SUPPRESSED)])
     await backend.suppressions.add(EVERYWHERE, hashes)
-
-
-if __name__ == "__main__":
-    print(caps_cost())

@@ -80,12 +80,19 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data = self._data + data if self._data else data
         while (request := self._next()) is not None:
-            push = self._log.add(request)
-            takes_s = self._takes_s.get(push.task_id, self._takes_s.get(push.level, 0.0))
-            if takes_s:
-                asyncio.get_running_loop().call_later(takes_s, self._transport.write, _ANSWER)
-            else:
-                self._transport.write(_ANSWER)
+            self.take(request)
+
+    def take(self, request: bytes) -> None:
+        """Log a push and answer it in its time."""
+        push = self._log.add(request)
+        takes_s = self._takes_s.get(push.task_id, self._takes_s.get(push.level, 0.0))
+        if takes_s:
+            asyncio.get_running_loop().call_later(takes_s, self.answer)
+        else:
+            self.answer()
+
+    def answer(self) -> None:
+        self._transport.write(_ANSWER)
 
     def _next(self) -> bytes | None:
         """The body of the next request that is there as a whole."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.secret import Secret
+from pushlane.lanes.sink_settings import SinkSettings
 from pushlane.lanes.urls import MASK, masked
 
 _COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
@@ -37,4 +40,11 @@ def config(flags: Flags, as_json: JsonFlag = False) -> None:
 def _shown(value: Any) -> Any:
     if isinstance(value, Secret):
         return MASK
+    if isinstance(value, dict):
+        return {name: _shown_sink(sink) for name, sink in value.items()}
     return masked(value) if isinstance(value, str) else value
+
+
+def _shown_sink(sink: SinkSettings) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(replace(sink, options={}))
+    return shown | {"options": sink.shown_options()}

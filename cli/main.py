@@ -25,6 +25,7 @@ _COMMANDS = {
     ),
     "limits": ("limit", "limits"),
     "quota": ("quota",),
+    "why": ("why",),
     "forget": ("forget",),
     "pool": ("pool",),
     "suppress": ("suppress",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -11,10 +11,13 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
+from pushlane.diagnosis.causes import serve_command
+from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.formats import min_format, set_min_format
 from pushlane.lanes.presence import Process, Resting
 from pushlane.lanes.push import FORMAT
+from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 
 _COLUMNS: tuple[Column[Process], ...] = (
@@ -94,6 +97,26 @@ def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
         for one in process.slow
         if one.lane == lane
     ]
+
+
+def unserved_text(tasks: Iterable[Task], processes: Sequence[Process]) -> list[str]:
+    """Return a line for each sink that tasks go to and nobody serves; none while nobody dispatches.
+
+    It names one of the tasks, and says how many more there are.
+    """
+    waiting: dict[str, list[Task]] = {}
+    for task in tasks if processes else ():
+        for sink in unserved_sinks(task, processes):
+            waiting.setdefault(sink, []).append(task)
+    return [
+        f"task {of[0].id}{_and_more(len(of) - 1)} to sink {sink}, which nobody serves: "
+        f"{serve_command(sink)}"
+        for sink, of in waiting.items()
+    ]
+
+
+def _and_more(others: int) -> str:
+    return f" and {others:,} more go" if others else " goes"
 
 
 def _resting_text(one: Resting) -> str:

@@ -119,6 +119,17 @@ def age_text(since_ms: int, now_ms: int) -> str:
     return "0s"
 
 
+def seconds_text(seconds: float) -> str:
+    """Return a duration in its two largest units: `40s`, `12m 5s`, `3h 20m`, `2d 1h`."""
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, unit_s in UNIT_S.items():
+        if left >= unit_s:
+            parts.append(f"{left // unit_s}{unit}")
+            left %= unit_s
+    return " ".join(parts[:2]) or "less than 1s"
+
+
 def time_text(at_ms: int) -> str:
     """Return local time to the second, with its offset; a dash for an unset time."""
     if not at_ms:

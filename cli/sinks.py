@@ -20,7 +20,6 @@ from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Kind, Outcome, Push
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, new_task_id
-from pushlane.lanes.urls import MASK, masked
 
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SINK", lambda row: row["sink"]),
@@ -29,7 +28,6 @@ _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SERVED BY", lambda row: str(row["served_by"]), number=True),
     Column("STATE", lambda row: row["state"], elastic=True),
 )
-_SHOWN_AS_GIVEN = ("path", "function", "only_http2")
 
 
 def register(app: typer.Typer) -> None:
@@ -158,12 +156,4 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
         "in_flight": own.in_flight,
         "cost": own.cost,
     }
-    return shown | {option: _shown(option, value) for option, value in own.options.items()}
-
-
-def _shown(option: str, value: Any) -> Any:
-    if option == "url":
-        return masked(str(value)).partition("?")[0]
-    if option in _SHOWN_AS_GIVEN or option.endswith(("_file", "_env")):
-        return value
-    return MASK
+    return shown | own.shown_options()

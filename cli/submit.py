@@ -53,6 +53,16 @@ def submit(
     format_: Format = None,
     rejects: Rejects = None,
     spool: SpoolDir = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Submit nothing: check the rows, show samples, and say when it would end.",
+        ),
+    ] = False,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="With --dry-run: show what samples hold.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Put a file of pushes on the lanes, and print the task's id.
@@ -60,6 +70,9 @@ def submit(
     Run again with the same --key, it goes on where it stopped, or does nothing more.
     """
     request = SubmitRequest(source=file, format=format_, rejects=rejects, **options.read(now_ms()))
+    if dry_run:
+        _try(flags.settings(), request, reveal=reveal, as_json=as_json)
+        return
     result = _run(flags.settings(), request, spool)
     _remark(result, spool)
     if as_json:
@@ -81,6 +94,14 @@ def _run(settings: Settings, request: SubmitRequest, spool: Path | None) -> Subm
             stopped = bar.task_id
     note(_way_on(request.key, stopped))
     raise typer.Exit(INTERRUPTED)
+
+
+def _try(settings: Settings, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
+    from pushlane.cli.dry_run import print_tried, try_submit
+
+    with SubmitBar() as bar:
+        tried = on_backend(settings, lambda backend: try_submit(backend, settings, request, bar))
+    print_tried(tried, request, reveal=reveal, as_json=as_json)
 
 
 def _is_away(settings: Settings) -> bool:

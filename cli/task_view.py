@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from pushlane.cli.parsing import SCHEDULED, shown_state
 from pushlane.cli.render import Column, age_text, time_text
+from pushlane.diagnosis.causes import stalled_advice
+from pushlane.diagnosis.look import is_stalled
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.naming import submit_lease
 from pushlane.lanes.task import DeliveryMode, Progress, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
@@ -34,12 +35,6 @@ COLUMNS: tuple[Column[TaskView], ...] = (
     Column("AGE", lambda view: age_text(view.task.created_at_ms, view.at_ms), number=True),
     Column("REASON", lambda view: view.reason or view.start_text, elastic=True, from_width=100),
 )
-_JUST_BEGUN_MS = 10_000
-_STALLED = "its submit stopped half-way: run it again with the same --key, or cancel the task"
-_UNFED = (
-    "its producer is not running: start that, `pushlane spool send` its spool, or cancel the task"
-)
-_STALLED_FOR_GOOD = "its submit stopped half-way, and cannot go on without a --key: cancel the task"
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -56,11 +51,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        if not self.is_stalled:
-            return self.task.reason
-        if self.task.is_fed:
-            return _UNFED
-        return _STALLED if self.task.key else _STALLED_FOR_GOOD
+        return ": ".join(stalled_advice(self.task)) if self.is_stalled else self.task.reason
 
     @property
     def left(self) -> int | None:
@@ -156,14 +147,6 @@ async def views_of(backend: Backend, tasks: list[Task]) -> list[TaskView]:
     progress = await backend.registry.progress([task.id for task in tasks])
     at_ms = now_ms()
     return [
-        TaskView(task, settled(task, counts), at_ms, await _is_stalled(backend, task, at_ms))
+        TaskView(task, settled(task, counts), at_ms, await is_stalled(backend, task, at_ms))
         for task, counts in zip(tasks, progress, strict=True)
     ]
-
-
-async def _is_stalled(backend: Backend, task: Task, at_ms: int) -> bool:
-    """Return whether its submit has stopped half-way, as nobody holds the submit's lease."""
-    if task.total is not None or task.state.is_terminal:
-        return False
-    is_young = at_ms - task.created_at_ms < _JUST_BEGUN_MS
-    return not is_young and not await backend.lease.is_held(submit_lease(task.id))

@@ -18,7 +18,7 @@ from pushlane.cli.parsing import (
     pushes_text,
     shown_state,
 )
-from pushlane.cli.processes import resting_text, slow_text
+from pushlane.cli.processes import resting_text, slow_text, unserved_text
 from pushlane.cli.render import print_fields, print_json, print_table
 from pushlane.cli.task_view import COLUMNS, TaskView, view_of, views_of
 from pushlane.lanes import task_transitions
@@ -106,7 +106,8 @@ def tasks(
         note("no such tasks" if is_chosen else "no tasks" if show_all else "no unfinished tasks")
     if is_cut:
         note(_MORE.format(limit))
-    for line in resting_text(processes):
+    running = [view.task for view in views if view.task.state is State.RUNNING]
+    for line in (*resting_text(processes), *unserved_text(running, processes)):
         note(line)
 
 
@@ -121,7 +122,12 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
         print_json(view.as_json())
         return
     print_fields(view.as_fields())
-    for line in (*resting_text(processes), *slow_text(processes, view.task.lane)):
+    running = [view.task] if view.task.state is State.RUNNING else []
+    for line in (
+        *resting_text(processes),
+        *slow_text(processes, view.task.lane),
+        *unserved_text(running, processes),
+    ):
         note(line)
 
 

@@ -151,7 +151,10 @@ class DeliveryPool:
             self._gate.over(charged)
             self._outage.give_back(leave, left)
             self._free += slots
-            self._shares.gave(time.monotonic(), hold)
+            now_s = time.monotonic()
+            self._stats.held_s += (now_s - hold.since_s) * slots
+            self._stats.released += slots
+            self._shares.gave(now_s, hold)
             self._wake()
 
     async def _conclude(

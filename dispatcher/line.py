@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from heapq import nlargest
 from typing import Any
 
 from pushlane.dispatcher.adaptive_cap import AdaptiveCap
@@ -35,6 +34,7 @@ from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.lane_manager import LaneManager
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.limits_follower import AppLimits, LimitsFollower
+from pushlane.dispatcher.line_report import LineReport
 from pushlane.dispatcher.loop import Loop
 from pushlane.dispatcher.outage import Outage
 from pushlane.dispatcher.reader_opener import ReaderOpener
@@ -50,7 +50,6 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import Resting, SlowLane
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
 from pushlane.lanes.task_transitions import now_ms
@@ -59,7 +58,6 @@ log = logging.getLogger("pushlane.dispatcher")
 
 _LANDING_S = 60.0
 _SETTLE_S = 1.5
-_MOST_SLOW = 50
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,9 @@ class Line:
         self.gate = self._make_gate(shared)
         self._make_delivery(shared, drain=drain)
         self.loop = self._make_loop(shared)
+        self.report = LineReport(
+            name, self.title, settings, self.stats, self.ring, self.pool, self.outage, self.shares
+        )
         shared.tasks.add_listener(self.manager)
         shared.tasks.add_listener(self.gate)
         shared.budgets.add_listener(self.gate)
@@ -284,19 +285,6 @@ class Line:
         """Say that this process ends well."""
         if self.poison_guard is not None:
             await self.poison_guard.close()
-
-    def described_resting(self) -> Iterator[Resting]:
-        """Yield what rests, as presence says it."""
-        for one in self.resting():
-            what = f"{one.scope} {self.title} ({one.state})"
-            yield Resting(what, one.since_ms, one.reason, one.next_try_ms or 0)
-
-    def described_slow(self) -> Iterator[SlowLane]:
-        """Yield the slowest lanes, as presence says it."""
-        now_s, now = time.monotonic(), now_ms()
-        slow = nlargest(_MOST_SLOW, self.shares.slow(), key=lambda one: one.times)
-        for lane, times, since_s in slow:
-            yield SlowLane(lane.name, round(times, 1), now - round((now_s - since_s) * 1000))
 
     def metrics(self, backlog: Callable[[str], dict[Level, int]]) -> LineMetrics:
         """Return what Prometheus reads; `backlog` counts the pushes that wait for a sink."""

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.line import Clocks, Line, Shared
+from pushlane.dispatcher.line_report import MOST_NAMED
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats, StatsCollector
@@ -33,7 +35,7 @@ from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
-from pushlane.lanes.presence import Process
+from pushlane.lanes.presence import LaneWait, Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task
@@ -82,7 +84,7 @@ class Dispatcher:
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
-        self._announcer = PresenceAnnouncer(backend, self._as_process)
+        self._announcer = PresenceAnnouncer(backend, self.as_process)
         self._drain_watch = _DrainWatch(shared.tasks, set(sinks), clock_ms) if drain else None
         for listener in (shared.completion, self._janitor, self._drain_watch):
             if listener is not None:
@@ -224,7 +226,8 @@ class Dispatcher:
         await self._janitor.close()
         await asyncio.gather(*(line.close_guards() for line in self._lines))
 
-    def _as_process(self) -> Process:
+    def as_process(self) -> Process:
+        """Return what the process says of itself now."""
         return Process(
             id=self._id,
             kind="dispatcher",
@@ -235,9 +238,15 @@ class Dispatcher:
             sinks=tuple(line.title for line in self._lines),
             serves=tuple(line.name for line in self._lines),
             started_at_ms=self._started_at_ms,
-            resting=tuple(one for line in self._lines for one in line.described_resting()),
-            slow=tuple(one for line in self._lines for one in line.described_slow()),
+            resting=tuple(one for line in self._lines for one in line.report.resting()),
+            slow=tuple(one for line in self._lines for one in line.report.slow()),
+            served=tuple(line.report.served() for line in self._lines),
+            waiting=tuple(islice(self._waiting(), MOST_NAMED)),
         )
+
+    def _waiting(self) -> Iterator[LaneWait]:
+        for line in self._lines:
+            yield from line.report.waiting()
 
     def _backlog(self, sink: str) -> dict[Level, int]:
         waiting = dict.fromkeys(Level, 0)

@@ -73,13 +73,18 @@ class Buckets:
 
 
 class Stats:
-    """Counts of one dispatcher since it started."""
+    """Counts of one dispatcher since it started.
+
+    `held_s` adds up for how long each of the `released` pushes has held its slot.
+    """
 
     def __init__(self) -> None:
         self.picked = dict.fromkeys(Level, 0)
         self.outcomes = {(level, kind): 0 for level in Level for kind in Kind}
         self.waited = {level: Buckets() for level in Level}
         self.delivery = Buckets()
+        self.held_s = 0.0
+        self.released = 0
         self.forwarded = 0
         self.malformed = 0
         self.unknown_format = 0

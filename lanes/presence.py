@@ -1,7 +1,8 @@
-"""Describes a live process in its own words: its kind, its lanes, and what rests or is slow.
+"""Describes a live process in its own words: its kind, its sinks and lanes, what rests or is slow.
 
-Nothing personal: a process is told by a random id and its pid. Fields may be added; fields that a
-newer version has added are not shown here.
+A record stays within a few KiB: lists of lanes have a bound. Nothing personal: a process is told by
+a random id and its pid. Fields may be added; fields that a newer version has added are not shown
+here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import logging
 from collections.abc import Iterable
 
 import msgspec
+
+from pushlane.lanes.naming import DEFAULT_SINK
 
 log = logging.getLogger("pushlane.presence")
 
@@ -31,12 +34,48 @@ class SlowLane(msgspec.Struct, frozen=True):
     since_ms: int
 
 
+class LaneWait(msgspec.Struct, frozen=True):
+    """A lane that waits at a sink for something else than its turn.
+
+    `why` is `crowded` (outcomes that are not durable yet), `delay-full` (too many of its pushes
+    wait for their time), `keys` (pushes wait for others of their key), `format` (a message that
+    only a newer version reads), or a word of a newer version.
+    """
+
+    lane: str
+    sink: str
+    why: str
+
+
+class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
+    """How one sink of a process stands.
+
+    `delivered_per_s` is by level and of the last seconds, and so is `delivery_s`, the mean time
+    that a delivery holds its slot; without any, it is that since the start, 0 when none was made.
+    `lanes` counts by level the lanes that are read. `resting` is why it gets fewer pushes than
+    there are, if it does. `rate_per_s` (in cost, of which a push has `cost`) and `most_in_flight`
+    limit the sink over all processes, as far as the process was told.
+    """
+
+    name: str
+    slots: int = 0
+    in_flight: int = 0
+    delivered_per_s: dict[str, float] = {}
+    delivery_s: float = 0.0
+    lanes: dict[str, int] = {}
+    resting: Resting | None = None
+    rate_per_s: float | None = None
+    most_in_flight: int | None = None
+    cost: float = 1.0
+
+
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """One live process. `format` is the highest format of messages that it reads.
 
     `lanes` is how many lanes it reads, `sinks` the names of its sinks, with `default` by its kind,
-    and `serves` the names that tasks know them by, `slow` the slowest of its
-    lanes that count as slow.
+    and `serves` the names that tasks know them by; `served` says how each of them stands. `slow`
+    are the slowest of its lanes that count as slow, `waiting` some that wait for something else
+    than their turn.
     """
 
     id: str
@@ -50,6 +89,18 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     started_at_ms: int = 0
     resting: tuple[Resting, ...] = ()
     slow: tuple[SlowLane, ...] = ()
+    served: tuple[ServedSink, ...] = ()
+    waiting: tuple[LaneWait, ...] = ()
+
+    @property
+    def sink_names(self) -> tuple[str, ...]:
+        """The names that tasks know its sinks by: an old process, which knew none, has one sink."""
+        return self.serves or (DEFAULT_SINK,)
+
+    def at(self, sink: str) -> ServedSink:
+        """Return how a sink of it stands; of an old process little is known."""
+        known = (one for one in self.served if one.name == sink)
+        return next(known, ServedSink(name=sink))
 
 
 _decoder = msgspec.json.Decoder(Process)

@@ -8,6 +8,7 @@ recipient: only enough of it to recognise, and a keyed hash.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -17,6 +18,9 @@ from pushlane.lanes.push import require_known
 
 VERSION = 1
 _WHAT = "a batch of the receipts log"
+_LONG = 12
+_SHORT = 6
+_REST = "…"
 
 
 class Event(StrEnum):
@@ -109,3 +113,15 @@ def _is_whole(batch: ReceiptBatch) -> bool:
 
 
 _COLUMNS = ReceiptBatch.__struct_fields__[4:18]
+
+
+def masked_recipients(recipients: Sequence[str]) -> list[str]:
+    """Show of each its first and last characters: two at most, in all no more than a third."""
+    return [
+        recipient[:2] + _REST + recipient[-2:] if len(recipient) >= _LONG else _short(recipient)
+        for recipient in recipients
+    ]
+
+
+def _short(recipient: str) -> str:
+    return recipient[0] + _REST + recipient[-1] if len(recipient) >= _SHORT else _REST

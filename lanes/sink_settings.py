@@ -18,15 +18,17 @@ from msgspec import Meta
 
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK, SINK_NAME
+from pushlane.lanes.urls import MASK, masked
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
+_AS_GIVEN = frozenset({"path", "function", "module", "only_http2"})
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What one sink is. `cost` is what a push through it costs, in units of your own.
 
-    `slots` and `timeout_s` go over `slots` and `sink_timeout_s`. With `least_slots` a process uses
+    `slots` and `timeout_s` go over the settings `slots` and `sink_timeout_s`. With `least_slots` a process uses
     between so many and all of its slots, as many as the sink's latency and errors allow.
     `rate_per_s` (in cost) and `in_flight` limit it over all processes, until `pushlane limit` says
     otherwise.
@@ -50,6 +52,10 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the settings that are others for this sink."""
         given = {"slots": self.slots, "sink_timeout_s": self.timeout_s}
         return {name: value for name, value in given.items() if value is not None}
+
+    def shown_options(self) -> dict[str, Any]:
+        """Return the options for people to read: what may be a secret is masked."""
+        return {name: _shown(name, value) for name, value in self.options.items()}
 
     def files(self) -> list[Path]:
         """Return the files that options are read from."""
@@ -107,11 +113,20 @@ def _read_sink(name: str, table: Any, origin: str) -> SinkSettings:
         raise BadInput(f'{where}: say what it is, like kind = "webhook"')
     own = {key: value for key, value in table.items() if key in _OWN}
     more = table.get("options", {})
+    if not isinstance(more, Mapping):
+        raise BadInput(f"{where}: options has to be a table")
     options = {key: value for key, value in table.items() if key not in _OWN and key != "options"}
     try:
         return msgspec.convert({**own, "options": {**more, **options}}, SinkSettings)
     except (msgspec.ValidationError, TypeError) as error:
         raise BadInput(f"{where}: {error}") from error
+
+
+def _shown(option: str, value: Any) -> Any:
+    if option == "url":
+        return masked(str(value)).partition("?")[0]
+    is_open = option in _AS_GIVEN or option.endswith((_FROM_FILE, _FROM_ENVIRONMENT))
+    return value if is_open else MASK
 
 
 def _file_text(sink: str, option: str, path: str) -> str:

@@ -23,6 +23,7 @@ from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.check import CheckedRows, checked_rows
 from pushlane.producers.input import OnProgress
+from pushlane.producers.known_sinks import refuse_unknown_sinks
 from pushlane.producers.lease_guard import LeaseGuard, Sleep
 from pushlane.producers.prefetch import prefetched
 from pushlane.producers.publish import Publication, chunk_size, refuse_ended
@@ -48,16 +49,18 @@ async def submit(
     nothing. A service lost in mid-publish is waited for. `sleep` is how waiting is done.
 
     Raises:
-        BadInput: the request or its rows cannot be used; nothing was published.
+        BadInput: the request or its rows cannot be used, or nobody knows a sink of it; nothing was
+            published.
         TaskConflict: the key belongs to other content, or a submit of it is under way.
         Unreachable: a service does not answer at the start.
     """
     request = request.complete()
     tell = on_progress or (lambda progress: None)
     made = new_task(request, settings)  # refuses a bad option before anything is read
+    await refuse_unknown_sinks(backend, settings, made)
     async with checked_rows(request, settings, made, tell) as (task, rows):
         kept = await backend.add(task, settings)
-        _refuse_other(task, kept)
+        refuse_other(task, kept)
         guard = LeaseGuard(backend.lease, submit_lease(kept.id), _busy(kept), sleep)
 
         async def publish() -> SubmitResult:
@@ -154,7 +157,8 @@ class _Publishing:
         self._tell(SubmitProgress(SubmitStage.PUBLISHING, self._published, total, task_id, note))
 
 
-def _refuse_other(task: Task, kept: Task) -> None:
+def refuse_other(task: Task, kept: Task) -> None:
+    """Raises TaskConflict when the task that has the key was made of something else."""
     if kept.fingerprint != task.fingerprint:
         raise TaskConflict(
             f"key {task.key!r} is used by task {kept.id} with other rows or options (level, quota, "

@@ -86,9 +86,15 @@ async def change_suppressed(
 
 
 async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:
-    """Return the scopes in which a value is suppressed."""
+    """Return the scopes in which a value is suppressed.
+
+    Raises:
+        BadInput: no push can have such a value.
+    """
+    if not (usable := _usable(value)):
+        raise BadInput("this is no value that a push can have; give a text that is not empty")
     hasher = await kept_hasher(backend.documents)
-    hashes = hasher.hashes([_usable(value)])
+    hashes = hasher.hashes([usable])
     scopes = await backend.suppressions.counts()
     found = await backend.suppressions.find(dict.fromkeys(scopes, hashes))
     return sorted(scope for scope, hits in found.items() if hits)

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("lanes", "dispatcher", "producers", "pipeline", "cli", "pushlane")
+FOLDERS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli", "pushlane")
 STARTS = ("dispatcher.loop", "producers.publish")
 BLOCK = 6
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

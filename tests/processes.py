@@ -295,13 +295,14 @@ def webhook(tmp_path: Path) -> Iterator[Callable[..., Received]]:
     """Starts a webhook that answers after so many milliseconds.
 
     With `honour=True` it takes an Idempotency-Key that comes again for what it is; it answers 500
-    to the first `refuse` attempts at every second push (if it did to all, it would be rested).
+    to the first `refuse` attempts at every second push (if it did to all, it would be rested), and
+    `status` to all others.
     """
     with ExitStack() as ends:
 
-        def start(delay_ms: float, *, honour: bool = False, refuse: int = 0) -> Received:
+        def start(delay_ms: float, **options: Any) -> Received:
             log = tmp_path / f"webhook-{uuid.uuid4().hex[:6]}.jsonl"
-            url = ends.enter_context(running(log, delay_ms, honour=honour, refuse=refuse))
+            url = ends.enter_context(running(log, delay_ms, **options))
             return Received(log, f"webhook:{url}")
 
         yield start

@@ -31,7 +31,7 @@ def demo(
     as_json: JsonFlag = False,
     debug: DebugFlag = False,
 ) -> None:
-    """Show the main job: a late urgent task among large ones, and a quota changed on the way."""
+    """Show the main job: a late urgent task among large ones, a sink that rests, a new quota."""
     with errors_told(debug):
         _run(out, as_json)
 

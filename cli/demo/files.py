@@ -7,6 +7,9 @@ from pathlib import Path
 
 from pushlane.lanes.task import Level
 
+APP, MAIL = "app", "mail"
+"""The demo's sinks."""
+
 LARGE = 100_000
 MIDDLE = 20_000
 LATE = 1_000
@@ -22,6 +25,7 @@ class Campaign:
     suffix: str
     title: str
     body: str
+    sink: str = APP
 
     def path(self, folder: Path) -> Path:
         return folder / f"{self.name}{self.suffix}"
@@ -33,9 +37,15 @@ BACKLOG = (
     Campaign("friends", Level.MEDIUM, MIDDLE, ".csv", "New friends", "{name}, 3 people follow you"),
     Campaign("newsletter", Level.LOW, LARGE, ".parquet", "Newsletter", "Hello {name}"),
 )
+TO_MAIL = (
+    Campaign("invoices", Level.HIGH, 8_000, ".csv", "Invoice", "{name}, it is due", MAIL),
+    Campaign("tips", Level.LOW, 4_000, ".csv", "Tips", "{name}, did you know?", MAIL),
+)
 LATE_TASK = Campaign(
     "security-alert", Level.HIGH, LATE, ".csv", "Security", "{name}, was this you?"
 )
+
+ALL = (*BACKLOG, *TO_MAIL, LATE_TASK)
 
 
 def write_all(folder: Path) -> None:
@@ -43,7 +53,7 @@ def write_all(folder: Path) -> None:
     from pyarrow.csv import write_csv
     from pyarrow.parquet import write_table
 
-    for campaign in (*BACKLOG, LATE_TASK):
+    for campaign in ALL:
         numbers = range(1, campaign.pushes + 1)
         columns = {
             "recipient": [f"device-{n}" for n in numbers],

@@ -18,26 +18,25 @@ from pushlane.lanes.task import Level, Weights
 def report(played: Played, plot: str | None) -> dict[str, Any]:
     """Return the figures by name.
 
-    Shares are fractions of 1; times are seconds after the late task was handed in.
+    Shares are fractions of 1, of the sink app; times are seconds after the late task was handed in.
     `queue_per_level_is_at_least` says that the rival was stopped before its late task came through:
     its figures are then the time that was waited.
     """
-    webhook, rival = played.webhook, played.rival
-    measured = [arrival for arrival in webhook.arrivals if arrival.at_s <= played.stopped_at]
-    levels = Counter(arrival.level for arrival in measured)
+    app, rival = played.app, played.rival
+    measured = [arrival for arrival in app.arrivals if arrival.at_s <= played.stopped_at]
     late = played.tasks[LATE_TASK.name].id
     rival_first = rival.first(played.rival_late_id) or played.rival_stopped_at
     rival_last = (
         rival.last(played.rival_late_id) if played.is_rival_through else played.rival_stopped_at
     )
-    arrived = [*webhook.arrivals, *played.rest.arrivals]
+    arrived = [*app.arrivals, *played.mail.arrivals, *played.rest.arrivals]
     distinct = {(arrival.task, arrival.seq) for arrival in arrived}
     submitted = sum(task.total or 0 for task in played.tasks.values())
     return {
-        "share": {level.value: round(levels[level] / len(measured), 4) for level in Level},
+        "share": _shares(measured),
         "entitled": entitled(),
-        "late_first_push_s": _after(played.late_at, webhook.first(late)),
-        "late_completion_s": _after(played.late_at, webhook.last(late)),
+        "late_first_push_s": _after(played.late_at, app.first(late)),
+        "late_completion_s": _after(played.late_at, app.last(late)),
         "queue_per_level_first_push_s": _after(played.rival_late_at, rival_first),
         "queue_per_level_completion_s": _after(played.rival_late_at, rival_last),
         "queue_per_level_is_at_least": not played.is_rival_through,
@@ -47,6 +46,7 @@ def report(played: Played, plot: str | None) -> dict[str, Any]:
         "quota_share_after": _quota_share(
             played, [arrival for arrival in measured if arrival.at_s >= played.quota_at]
         ),
+        **_while_mail_rests(played, measured),
         "rate_per_s": round(len(measured) / (played.stopped_at - played.started_at), 1),
         "submitted": submitted,
         "lost": submitted - len(distinct),
@@ -58,6 +58,37 @@ def report(played: Played, plot: str | None) -> dict[str, Any]:
 def entitled() -> dict[str, float]:
     weights = Weights().by_level()
     return {level.value: weight / sum(weights.values()) for level, weight in weights.items()}
+
+
+def _shares(arrivals: Sequence[ArrivalLine]) -> dict[str, float]:
+    levels = Counter(arrival.level for arrival in arrivals)
+    return {level.value: round(levels[level] / max(1, len(arrivals)), 4) for level in Level}
+
+
+def _while_mail_rests(played: Played, measured: Sequence[ArrivalLine]) -> dict[str, Any]:
+    """Return what the sink app had while the other one rested, beside all other time.
+
+    `mail_goes_on_s` is how long after its return the sink mail had its first push.
+    """
+    meanwhile = [one for one in measured if played.rest_at <= one.at_s < played.go_on_at]
+    rested_s = played.go_on_at - played.rest_at
+    else_s = played.stopped_at - played.started_at - rested_s
+    per_s = (len(measured) - len(meanwhile)) / else_s
+    mail = [one.at_s for one in played.mail.arrivals]
+    back = [at_s for at_s in mail if at_s >= played.go_on_at]
+    return {
+        "mail_rested_s": round(rested_s, 1),
+        "mail_goes_on_s": round(min(back) - played.go_on_at, 1) if back else None,
+        "mail_per_s_while_it_rested": round(
+            (len(mail) - len(back) - _before(played)) / rested_s, 1
+        ),
+        "app_rate_kept": round(len(meanwhile) / rested_s / per_s, 3),
+        "app_share_meanwhile": _shares(meanwhile),
+    }
+
+
+def _before(played: Played) -> int:
+    return sum(one.at_s < played.rest_at for one in played.mail.arrivals)
 
 
 def _quota_share(played: Played, arrivals: Sequence[ArrivalLine]) -> float:
@@ -94,7 +125,11 @@ def print_report(console: Console, report: dict[str, Any]) -> None:
         f"{report['quota_share_before']:.0%} → {report['quota_share_after']:.0%}",
         f"quota 1 → {NEW_QUOTA}: 50% → 75%",
     )
-    rate = f"webhook {report['rate_per_s']:,.0f}/s"
+    shares = " / ".join(f"{share:.0%}" for share in report["app_share_meanwhile"].values())
+    rested = f"while mail rests {report['mail_rested_s']:g} s"
+    table.add_row(f"app's rate {rested}", f"{report['app_rate_kept']:.2f}", "else 1")
+    table.add_row("high, medium, low at app meanwhile", shares, "60% / 30% / 10%")
+    rate = f"app {report['rate_per_s']:,.0f}/s"
     table.add_row("pushes submitted", f"{report['submitted']:,}", rate)
     table.add_row("lost", str(report["lost"]), "0")
     table.add_row("duplicates", str(report["duplicates"]), "0")

@@ -1,23 +1,32 @@
-"""Plays the demo: a backlog, a late urgent task, a quota changed on the way, then a rival.
+"""Plays the demo: a backlog, a late urgent task, a sink that rests, a new quota, then a rival.
 
-Everything goes through what a user would use: files, submit, `pushlane dispatch` as a process, a
-webhook. The figures come from the receiver's log alone.
+Everything goes through what a user would use: files, submit, settings with two sinks, `pushlane
+dispatch` as a process, webhooks. The figures come from the receivers' logs alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from pushlane.cli.demo.arrivals import Follower
-from pushlane.cli.demo.files import BACKLOG, LATE_TASK, Campaign, write_all
-from pushlane.cli.demo.receiver import running
+from pushlane.cli.demo.files import (
+    APP,
+    BACKLOG,
+    LATE_TASK,
+    MAIL,
+    TO_MAIL,
+    Campaign,
+    write_all,
+)
+from pushlane.cli.demo.receiver import RunningReceiver, receiving, running
 from pushlane.cli.demo.rival import Queues
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend, connect
@@ -27,10 +36,13 @@ from pushlane.producers.request import SubmitRequest
 from pushlane.producers.submit import submit
 
 SLOTS = 100
+MAIL_SLOTS = 10
 SINK_MS = 20.0
 LATE_AT_S = 3.0
+REST_AT_S = 5.0
 QUOTA_AT_S = 7.0
-STOP_AT_S = 12.0
+GO_ON_AT_S = 8.0
+STOP_AT_S = 13.0
 NEW_QUOTA = 3
 QUOTA_TASK = "digest"
 RIVAL_LIMIT_S = 45.0
@@ -45,14 +57,21 @@ class Played:
         self.tasks: dict[str, Task] = {}
         self.started_at = 0.0
         self.late_at = 0.0
+        self.rest_at = 0.0
         self.quota_at = 0.0
+        self.go_on_at = 0.0
         self.stopped_at = 0.0
-        self.webhook = Follower(folder / "webhook.jsonl")
+        self.app = Follower(folder / "app.jsonl")
+        self.mail = Follower(folder / "mail.jsonl")
         self.rest = Follower(folder / "rest.jsonl")
         self.rival = Follower(folder / "rival.jsonl")
         self.rival_late_at = 0.0
         self.rival_late_id = ""
         self.rival_stopped_at = 0.0
+
+    def of_sink(self, name: str) -> Follower:
+        """The log of a sink's receiver."""
+        return self.mail if name == MAIL else self.app
 
     @property
     def is_rival_through(self) -> bool:
@@ -76,14 +95,17 @@ async def play(folder: Path, say: Say, show: Show) -> Played:
 async def _ours(played: Played, say: Say, show: Show) -> None:
     settings = _settings(played.folder / "store")
     async with connect(settings) as backend:
-        for campaign in BACKLOG:
+        for campaign in (*BACKLOG, *TO_MAIL):
             say(f"submitting {campaign.name}: {campaign.pushes:,} {campaign.level} pushes")
             await _submit(backend, settings, campaign, played)
-        async with _sending(settings, played.webhook):
-            await _watch(backend, settings, played, show)
-        played.webhook.read()  # what was in flight at the stop
+        async with _sending_to_both(settings, played) as mail:
+            await _watch(backend, settings, played, mail, show)
+        for log in (played.app, played.mail):
+            log.read()  # what was in flight at the stop
         say("sending the rest to a file at full speed, so that every push is accounted for")
-        async with _dispatcher(settings, f"log:{played.rest.path}", "--drain") as process:
+        to_file = {name: {"kind": "log", "path": str(played.rest.path)} for name in (APP, MAIL)}
+        serving = _serving(played.folder / "rest.toml", to_file)
+        async with _dispatcher(settings, *serving, "--drain") as process:
             while process.returncode is None:
                 await _wait(process, _LOOK_EVERY_S)
                 played.rest.read()
@@ -91,20 +113,29 @@ async def _ours(played: Played, say: Say, show: Show) -> None:
         played.rest.read()
 
 
-async def _watch(backend: Backend, settings: Settings, played: Played, show: Show) -> None:
-    """Follow the webhook's log; submit the late task and set the new quota at their times."""
-    webhook = played.webhook
-    played.started_at = webhook.arrivals[0].at_s if webhook.arrivals else time.time()
+async def _watch(
+    backend: Backend, settings: Settings, played: Played, mail: RunningReceiver, show: Show
+) -> None:
+    """Follow the webhooks' logs, and let things happen at their times."""
+    app = played.app
+    played.started_at = app.arrivals[0].at_s if app.arrivals else time.time()
     while (elapsed := time.time() - played.started_at) < STOP_AT_S:
         if elapsed >= LATE_AT_S and not played.late_at:
             played.late_at = time.time()
             await _submit(backend, settings, LATE_TASK, played)
+        if elapsed >= REST_AT_S and not played.rest_at:
+            mail.rest()
+            played.rest_at = time.time()
         if elapsed >= QUOTA_AT_S and not played.quota_at:
             task = played.tasks[QUOTA_TASK]
             await backend.registry.change(task.id, task_transitions.set_quota(NEW_QUOTA))
             played.quota_at = time.time()
-        webhook.read()
-        show(played, "webhook")
+        if elapsed >= GO_ON_AT_S and not played.go_on_at:
+            played.go_on_at = time.time()
+            mail.go_on()
+        app.read()
+        played.mail.read()
+        show(played, "webhooks")
         await asyncio.sleep(_LOOK_EVERY_S)
     played.stopped_at = time.time()
 
@@ -116,6 +147,7 @@ async def _submit(backend: Backend, settings: Settings, campaign: Campaign, play
         name=campaign.name,
         title=campaign.title,
         body=campaign.body,
+        sink=(campaign.sink,),
     )
     played.tasks[campaign.name] = (await submit(backend, settings, request)).task
 
@@ -145,13 +177,44 @@ def _settings(store: Path) -> Settings:
 
 
 @asynccontextmanager
+async def _sending_to_both(settings: Settings, played: Played) -> AsyncIterator[RunningReceiver]:
+    """Dispatch to both sinks, from the first arrivals on; give the receiver of the second one."""
+    with (
+        receiving(played.app.path, SINK_MS) as app,
+        receiving(played.mail.path, SINK_MS) as mail,
+    ):
+        webhooks: dict[str, dict[str, object]] = {
+            APP: {"kind": "webhook", "url": app.url},
+            MAIL: {"kind": "webhook", "url": mail.url, "slots": MAIL_SLOTS},
+        }
+        serving = _serving(played.folder / "pushlane.toml", webhooks)
+        async with _dispatcher(settings, *serving) as process:
+            await _first_arrivals(process, played.app, played.mail)
+            yield mail
+
+
+def _serving(path: Path, sinks: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Write a file of settings with these sinks; returns the flags that serve them."""
+    lines = []
+    for name, options in sinks.items():
+        lines += [f"[sinks.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in options.items())]
+    path.write_text("\n".join(lines) + "\n")
+    return ["--config", str(path), "--serve", ",".join(sinks)]
+
+
+@asynccontextmanager
 async def _sending(settings: Settings, follower: Follower) -> AsyncIterator[None]:
     """Dispatch to a webhook that writes the follower's log, from its first arrival on."""
     with running(follower.path, SINK_MS) as url:
-        async with _dispatcher(settings, f"webhook:{url}") as process:
-            while process.returncode is None and not follower.read():
-                await _wait(process, _LOOK_EVERY_S / 10)
+        async with _dispatcher(settings, "--sink", f"webhook:{url}") as process:
+            await _first_arrivals(process, follower)
             yield
+
+
+async def _first_arrivals(process: Process, *followers: Follower) -> None:
+    for follower in followers:
+        while process.returncode is None and not (follower.arrivals or follower.read()):
+            await _wait(process, _LOOK_EVERY_S / 10)
 
 
 async def _wait(process: Process, most_s: float) -> None:
@@ -161,9 +224,9 @@ async def _wait(process: Process, most_s: float) -> None:
 
 
 @asynccontextmanager
-async def _dispatcher(settings: Settings, sink: str, *more: str) -> AsyncIterator[Process]:
+async def _dispatcher(settings: Settings, *flags: str) -> AsyncIterator[Process]:
     """Run `pushlane dispatch` as a user would, and stop it gently in the end."""
-    command = ["-m", "pushlane", "dispatch", "--sink", sink, "--slots", str(settings.slots), *more]
+    command = ["-m", "pushlane", "dispatch", "--slots", str(settings.slots), *flags]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--data-dir", str(settings.data_dir), "--broker", "embedded"
     )

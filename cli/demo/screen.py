@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pushlane.cli.demo.files import BACKLOG, LATE_TASK
+from pushlane.cli.demo.files import ALL, APP, LATE_TASK, MAIL
 from pushlane.cli.demo.scenario import NEW_QUOTA, QUOTA_TASK, Played
 
 _WINDOW_S = 2.0
@@ -24,20 +24,22 @@ def view(played: Played, phase: str) -> RenderableType:
 
 
 def _tasks(played: Played) -> Table:
-    """Return a table of the tasks, with what the webhook got in the last two seconds."""
-    table = Table(title="What the webhook receives", title_justify="left")
-    for heading in ("task", "level", "quota", "pushes", "delivered", "last 2 s", "of the sink"):
-        table.add_column(heading, justify="left" if heading in ("task", "level") else "right")
-    since = time.time() - _WINDOW_S
-    latest = takewhile(lambda one: one.at_s >= since, reversed(played.webhook.arrivals))
-    recent = Counter(arrival.task for arrival in latest)
-    delivered = played.webhook.counts + played.rest.counts
-    for campaign in (*BACKLOG, LATE_TASK):
+    """Return a table of the tasks, with what the webhooks got in the last two seconds."""
+    table = Table(title="What the webhooks receive", title_justify="left")
+    for heading in ("sink", "task", "level"):
+        table.add_column(heading)
+    for heading in ("quota", "pushes", "delivered", "last 2 s", "of the sink"):
+        table.add_column(heading, justify="right")
+    latest = {name: _recent(played, name) for name in (APP, MAIL)}
+    delivered = played.app.counts + played.mail.counts + played.rest.counts
+    for campaign in ALL:
         task = played.tasks.get(campaign.name)
         if task is None:
             continue
         quota = NEW_QUOTA if campaign.name == QUOTA_TASK and played.quota_at else task.quota
+        recent = latest[campaign.sink]
         table.add_row(
+            campaign.sink,
             campaign.name,
             campaign.level.value,
             "pool" if task.pooled else str(quota),
@@ -49,7 +51,15 @@ def _tasks(played: Played) -> Table:
     return table
 
 
+def _recent(played: Played, sink: str) -> Counter[str]:
+    since = time.time() - _WINDOW_S
+    arrivals = reversed(played.of_sink(sink).arrivals)
+    return Counter(one.task for one in takewhile(lambda one: one.at_s >= since, arrivals))
+
+
 def _event(played: Played) -> str:
+    if played.rest_at and not played.go_on_at:
+        return "mail answers 503 and rests: app goes on as it was"
     if played.quota_at:
         return f"quota of {QUOTA_TASK} is now {NEW_QUOTA}: its backlog is re-ordered"
     if played.late_at:

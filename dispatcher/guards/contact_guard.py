@@ -177,10 +177,10 @@ class ContactGuard(StoreGuard):
         if self._sink_scope in scopes:
             addresses = hasher.hashes([job.push.address(self._sink) for job in jobs])
             asked[self._sink_scope] = list(zip(addresses, jobs, strict=True))
-        for one, job in pairs:
-            own = SuppressionScope("app", job.task.app)
-            if own in scopes:
-                asked[own].append((one, job))
+        if apps := {scope.name: scope for scope in scopes if scope.kind == "app"}:
+            for one, job in pairs:
+                if own := apps.get(job.task.app):
+                    asked[own].append((one, job))
         return asked
 
     async def _capped(self, pairs: Iterable[tuple[Job, int]], hasher: Hasher) -> list[int]:

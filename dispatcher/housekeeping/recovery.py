@@ -207,11 +207,11 @@ def _missing(task: Task, lanes: set[str]) -> list[str]:
 
 
 def _lanes_of(task: Task) -> list[str]:
-    """Those that are its alone."""
-    lane, later, *further = task.own_lanes()
+    """Those that it reads, but for the lanes of the pool."""
+    further = task.own_lanes()[2:]
     if task.pooled:
         return further
-    return [lane, later, *further] if task.has_later else [lane, *further]
+    return [task.lane, *([later_lane(task.lane)] if task.has_later else []), *further]
 
 
 def _all_lanes_of(task: Task) -> list[str]:

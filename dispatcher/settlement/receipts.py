@@ -28,7 +28,13 @@ from pushlane.dispatcher.settlement.deferral import due_ms
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.receipt import VERSION, ReceiptBatch, TaskLabel, encode_receipts
+from pushlane.lanes.receipt import (
+    VERSION,
+    ReceiptBatch,
+    TaskLabel,
+    encode_receipts,
+    masked_recipients,
+)
 from pushlane.lanes.recipient_hash import Hasher
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Task
@@ -44,9 +50,6 @@ MOST_A_BODY = 500
 MOST_BYTES = 1024 * 1024
 REASON_LONGEST = 200
 _MASKED = "***"
-_LONG = 12
-_SHORT = 6
-_REST = "…"
 
 
 class Receipt(msgspec.Struct, gc=False):
@@ -157,7 +160,7 @@ class Receipts:
             outcome=[receipt.outcome for receipt in receipts],
             reason=[receipt.reason and _reason(receipt) for receipt in receipts],
             attempt=[push.attempt for push in pushes],
-            recipient=masked(recipients),
+            recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
             submitted_at_ms=[push.submitted_at_ms for push in pushes],
             eligible_at_ms=_eligible(jobs, pushes),
@@ -220,15 +223,3 @@ def _reason(receipt: Receipt) -> str:
 def _column(values: list[T]) -> list[T]:
     """Return nothing when no receipt has any."""
     return values if any(values) else []
-
-
-def masked(recipients: Sequence[str]) -> list[str]:
-    """Show of each its first and last characters: two at most, in all no more than a third."""
-    return [
-        recipient[:2] + _REST + recipient[-2:] if len(recipient) >= _LONG else _short(recipient)
-        for recipient in recipients
-    ]
-
-
-def _short(recipient: str) -> str:
-    return recipient[0] + _REST + recipient[-1] if len(recipient) >= _SHORT else _REST

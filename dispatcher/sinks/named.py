@@ -109,8 +109,9 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
     if own is None:
         known = ", ".join(settings.served)
         raise BadInput(
-            f"there is no sink {name[:40]!r}{did_you_mean(name, settings.served)}; the settings "
-            f"have: {known}; add a table [sinks.{name[:40]}], or name another file with --config"
+            f"there is no sink {name[:40]!r}; the settings have: {known}; add a table "
+            f"[sinks.{name[:40]}], or name another file with --config"
+            f"{did_you_mean(name, settings.served)}"
         )
     return own
 

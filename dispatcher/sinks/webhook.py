@@ -243,21 +243,21 @@ def _trace_header(trace_id: str) -> str:
 
 
 def _client(slots: int, timeout_s: float, only_http2: bool, headers: Mapping[str, str]) -> Client:
-    builder = (
-        ClientBuilder()
-        .user_agent("pushlane")
-        .default_headers({"Content-Type": "application/json", **headers})
-        .timeout(timedelta(seconds=timeout_s))
-        .connect_timeout(timedelta(seconds=min(_MAX_CONNECT_S, timeout_s / 2)))
-        .pool_max_idle_per_host(slots)
-        .follow_redirects(False)
-        .referer(False)
-        .gzip(False)
-        .brotli(False)
-        .zstd(False)
-        .deflate(False)
-    )
     try:
+        builder = (
+            ClientBuilder()
+            .user_agent("pushlane")
+            .default_headers({"Content-Type": "application/json", **headers})
+            .timeout(timedelta(seconds=timeout_s))
+            .connect_timeout(timedelta(seconds=min(_MAX_CONNECT_S, timeout_s / 2)))
+            .pool_max_idle_per_host(slots)
+            .follow_redirects(False)
+            .referer(False)
+            .gzip(False)
+            .brotli(False)
+            .zstd(False)
+            .deflate(False)
+        )
         return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
     except (PyreqwestError, ValueError) as error:
         raise BadInput(

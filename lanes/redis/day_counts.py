@@ -7,6 +7,7 @@ the day is over everywhere. What Redis loses is not counted any more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pushlane.lanes.recipient_window import CapDay
 from pushlane.lanes.redis.client import RedisClient, words
@@ -60,11 +61,18 @@ class RedisDayCounts:
     async def count(self, on: CapDay, keys: Mapping[str, int]) -> list[str]:
         if min(on.cap) <= 0:
             return list(keys)
-        refused: list[bytes] = []
+
+        def read(answer: Any) -> list[str]:
+            refused = [word.decode() for word in words(answer)]
+            if not keys.keys() >= set(refused):
+                raise ValueError("an answer about other pushes")
+            return refused
+
+        refused: list[str] = []
         args: list[str | bytes | int] = [on.level[0], *on.cap, on.over_at_ms]
         for names, tokens in self._calls(on, keys):
-            refused += await self._client.run(_COUNT, names, [*args, *tokens], read=words)
-        return [token.decode() for token in refused]
+            refused += await self._client.run(_COUNT, names, [*args, *tokens], read=read)
+        return refused
 
     async def uncount(self, on: CapDay, keys: Mapping[str, int]) -> None:
         for names, tokens in self._calls(on, keys):

@@ -32,6 +32,7 @@ from pushlane.pipeline.fanout.stage import (
     remove_abandoned,
 )
 from pushlane.producers.input import OnProgress
+from pushlane.producers.known_sinks import refuse_unknown_sinks
 from pushlane.producers.lease_guard import LeaseGuard
 from pushlane.producers.publish import Ended, Publication, refuse_ended
 from pushlane.producers.reconcile import reached
@@ -159,6 +160,7 @@ class _FanOut:
         submit = request.spec.request(task_transitions.now_ms(), request.task_key)
         mark = f"{self._fingerprint}-{settings.batch}"
         made = replace(new_task(submit, settings), fingerprint=mark)
+        await refuse_unknown_sinks(self._backend, settings, made)
         task = await self._backend.sized(made, settings)
         manifest = await session(
             lambda spark: freeze(spark, settings, self._stage, request, submit, task)

@@ -56,5 +56,12 @@ def test_a_new_quota_moves_the_share_of_its_task(report) -> None:
     assert report["quota_share_after"] > report["quota_share_before"] + 0.1
 
 
+def test_a_sink_that_rests_takes_nothing_from_the_other_one(report) -> None:
+    assert report["app_share_meanwhile"] == pytest.approx(ENTITLED, abs=0.02)
+    assert report["app_rate_kept"] > 0.5  # what the machine has else to do falls into it
+    assert report["mail_per_s_while_it_rested"] < 50
+    assert report["mail_goes_on_s"] is not None
+
+
 def test_the_plot_is_a_picture(report, folder: Path) -> None:
     assert (folder / report["plot"]).read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PARTS = ("lanes", "dispatcher", "producers", "pipeline", "cli")
+_PARTS = ("lanes", "dispatcher", "producers", "diagnosis", "pipeline", "cli")
 _APPLICATION = """
 import pushlane
 from pushlane import Client, Dispatcher, Producer

@@ -14,6 +14,7 @@ from pushlane.producers.task_options import written_options
 from tests.command import Command
 
 ROWS = "recipient,name\na,Ann\nb,Bo\n"
+SINKS = '[sinks.fcm]\nkind = "null"\n[sinks.sms]\nkind = "null"\n'
 
 
 def test_it_prints_the_task_id_and_nothing_else_on_stdout(command: Command) -> None:
@@ -203,6 +204,7 @@ def test_every_option_of_a_task_has_a_flag() -> None:
 
 
 def test_sinks_and_addresses_are_named_by_flags(command: Command) -> None:
+    command.file("pushlane.toml", SINKS)
     rows = command.file("a.csv", "recipient,token,phone\na,t,1\n")
     places = ("--sink", "fcm,sms", "--address", "fcm=token", "--address", "sms=phone")
 
@@ -210,6 +212,78 @@ def test_sinks_and_addresses_are_named_by_flags(command: Command) -> None:
 
     assert ran.json["task"]["sinks"] == ["fcm", "sms"]
     assert command("submit", rows, "--level", "high", "--sink", "fcm,fcm").exit_code == 1
+
+
+def test_a_dry_run_shows_what_would_go_without_what_rows_hold(command: Command) -> None:
+    rows = command.file("a.csv", "recipient,name,code\nann@example.com,Ann,778\n")
+    templates = ("--title", "Hi {name}", "--data", "code", "--dry-run")
+
+    ran = command("submit", rows, "--level", "high", *templates)
+
+    assert ran.exit_code == 0
+    assert "1 push, 0 bad rows left out" in ran.stdout
+    assert "push 1 to an…om at sink default\n  title: Hi {name}\n  data: code\n" in ran.stdout
+    assert "no_dispatcher: no dispatcher runs at all" in ran.stdout
+    assert not any(word in ran.stdout + ran.stderr for word in ("ann@example.com", "Ann", "778"))
+    assert command("tasks", "--json").json == []
+
+
+def test_a_dry_run_reveals_what_is_asked_for_and_masks_the_recipient(command: Command) -> None:
+    rows = command.file("a.csv", "recipient,name,code\nann@example.com,Ann,778\n")
+    templates = ("--title", "Hi {name}", "--data", "code", "--dry-run", "--reveal", "--json")
+
+    [sample] = command("submit", rows, "--level", "high", *templates).json["samples"]
+
+    assert sample == {
+        "seq": 1,
+        "sink": "default",
+        "recipient": "an…om",
+        "title": "Hi Ann",
+        "data": {"code": "778"},
+    }
+
+
+def test_a_dry_run_shows_a_payload_as_a_template_or_as_it_would_go(command: Command) -> None:
+    payload = command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
+    arguments = ("submit", command.file("a.csv", ROWS), "--level", "high", "--payload", payload)
+
+    shown = command(*arguments, "--dry-run")
+    revealed = command(*arguments, "--dry-run", "--reveal")
+
+    assert '  payload: {"*":{"text":"Hi {name}"}}\n' in shown.stdout
+    assert "Ann" not in shown.stdout
+    assert '{"text":"Hi Ann"}' in revealed.stdout
+
+
+def test_a_dry_run_as_json_has_counts_sizes_and_the_prediction(command: Command) -> None:
+    shown = command(
+        "submit", command.file("a.csv", ROWS), "--level", "high", "--dry-run", "--json"
+    ).json
+
+    assert (shown["rows"], shown["rejected"], shown["pushes_by_sink"]) == (2, 0, {"default": 2})
+    assert shown["bytes"]["total"] == shown["bytes"]["least"] + shown["bytes"]["most"]
+    assert shown["sinks"][0]["causes"][0]["cause"] == "no_dispatcher"
+    assert shown["ends_in_s"] is None
+
+
+def test_a_dry_run_says_whose_key_it_is(command: Command) -> None:
+    rows = command.file("a.csv", ROWS)
+    task = command("submit", rows, "--level", "high", "--key", "k").stdout.strip()
+
+    ran = command("submit", rows, "--level", "high", "--key", "k", "--dry-run")
+
+    assert f"the key is that of task {task} already: a submit would do nothing" in ran.stderr
+
+
+def test_a_sink_that_nobody_knows_is_refused_with_the_nearest(command: Command) -> None:
+    command.file("pushlane.toml", SINKS)
+    rows = command.file("a.csv", ROWS)
+
+    for more in ((), ("--dry-run",)):
+        ran = command("submit", rows, "--level", "high", "--sink", "smss", *more)
+
+        assert (ran.exit_code, ran.stdout) == (1, "")
+        assert "did you mean 'sms'?; known are: default, fcm, sms" in ran.stderr
 
 
 def test_a_payload_is_a_file(command: Command) -> None:

@@ -139,3 +139,21 @@ def test_a_dispatcher_sends_to_nobody_on_the_list(command: Command) -> None:
     assert ran.exit_code == 0
     shown = command("task", "show", task, "--json").json
     assert (shown["delivered"], shown["dropped"]) == (2, 1)
+
+
+@pytest.mark.parametrize("value", ["", "  ", "\udcff"], ids=["empty", "spaces", "not UTF-8"])
+def test_what_no_push_can_have_is_refused_and_not_shown(command: Command, value: str) -> None:
+    ran = command("suppress", "check", value)
+
+    assert ran.exit_code == 1
+    assert "this is no value that a push can have" in ran.stderr
+
+
+def test_rows_that_are_not_utf8_are_left_out(command: Command) -> None:
+    path = command.folder / "out.csv"
+    path.write_bytes(b"recipient\nanna\n\xff\xfe\n")
+
+    ran = command("suppress", "add", path)
+
+    assert "1 suppressed now" in ran.stderr
+    assert "1 rows are left out, the first in line 3" in ran.stderr

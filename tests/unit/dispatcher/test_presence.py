@@ -13,16 +13,25 @@ import pytest
 
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.line_report import RecentRates
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.shares import Shares, Slow
+from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.errors import BadInput, TaskConflict, UnknownFormat, Unreachable, UserError
 from pushlane.lanes.formats import min_format, require_format, set_min_format
 from pushlane.lanes.presence import Process, decode_all, encode
-from pushlane.lanes.push import FORMAT
+from pushlane.lanes.push import FORMAT, Kind, Outcome
 from pushlane.lanes.task import Level
 from pushlane.lanes.task_transitions import now_ms
 from tests.command import Command
-from tests.unit.dispatcher.support import MemorySink, Wrapped, backend_in, dispatching, until
+from tests.unit.dispatcher.support import (
+    MemorySink,
+    Wrapped,
+    add_task,
+    backend_in,
+    dispatching,
+    until,
+)
 
 OLD = Process(id="old", kind="dispatcher", pid=7, version="0.1.0", format=1)
 NEW = msgspec.structs.replace(OLD, id="new", format=FORMAT + 1)
@@ -63,6 +72,85 @@ async def test_it_says_which_lanes_are_slow_there(tmp_path: Path, monkeypatch) -
         assert [(one.lane, one.times) for one in told[:2]] == [("task-101", 101), ("task-100", 100)]
         assert len(told) == 50
         assert before - 61_000 < told[0].since_ms <= now_ms() - 60_000
+
+
+async def test_it_says_how_each_sink_stands(tmp_path: Path) -> None:
+    sinks = {"a": {"kind": "null", "slots": 3, "rate_per_s": 50, "cost": 2}, "b": {"kind": "null"}}
+    async with backend_in(tmp_path, sinks=sinks) as (backend, settings):
+        held = MemorySink()
+        held.gate.clear()
+        await add_task(backend, Level.HIGH, 20, sinks=("a",))
+        both = {"a": held, "b": MemorySink(lambda _: Outcome.throttled("no connection"))}
+        await add_task(backend, Level.LOW, 20, sinks=("b",))
+
+        async with dispatching(backend, both, settings) as dispatcher:
+            await held.until_received(3)
+            await until(dispatcher.resting)
+            a, b = dispatcher.as_process().served
+            held.gate.set()
+            await until(lambda: dispatcher.as_process().served[0].delivery_s > 0)
+
+        assert (a.name, a.slots, a.in_flight, a.resting) == ("a", 3, 3, None)
+        assert (a.rate_per_s, a.cost, a.most_in_flight) == (50, 2, None)
+        assert a.lanes == {"high": 1, "low": 2}
+        assert b.resting is not None
+        assert b.resting.why.endswith("no connection")
+
+
+async def test_it_names_some_of_the_lanes_that_wait_for_more_than_their_turn(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        for _ in range(60):
+            await add_task(backend, Level.HIGH, 1)
+        sink = MemorySink()
+        sink.gate.clear()
+        async with dispatching(backend, sink, settings) as dispatcher:
+            await until(lambda: len(dispatcher.lanes()) == 62)
+            [line] = dispatcher._lines  # no other way to make so many lanes full
+            for number, lane in enumerate(line.ring.lanes.values()):
+                lane.set_crowded(number % 2 == 0)
+                lane.set_delay_full(number % 2 == 1)
+            process = dispatcher.as_process()
+            sink.gate.set()
+            for lane in line.ring.lanes.values():
+                lane.set_crowded(False)
+                lane.set_delay_full(False)
+            dispatcher.wake()
+
+        assert len(process.waiting) == 50
+        assert {one.why for one in process.waiting} == {"crowded", "delay-full"}
+        assert {one.sink for one in process.waiting} == {"default"}
+        assert len(encode(process)) < 8_192
+
+
+def test_rates_are_of_the_last_seconds_and_times_of_the_last_deliveries() -> None:
+    stats, now_s = Stats(), [0.0]
+    rates = RecentRates(stats, lambda: now_s[0])
+
+    def deliver(count: int, each_s: float) -> tuple[dict[str, float], float]:
+        stats.outcomes[Level.HIGH, Kind.DELIVERED] += count
+        stats.released += count
+        stats.held_s += each_s * count
+        now_s[0] += 5.0
+        return rates.read()
+
+    assert deliver(0, 0) == ({}, 0.0)
+    assert deliver(100, 0.25) == ({"high": 10.0}, 0.25)
+    assert deliver(200, 0.75)[0] == {"high": 30.0}
+    for _ in range(3):
+        idle = deliver(0, 0)
+    assert idle == ({}, pytest.approx(175 / 300))
+
+
+def test_a_record_without_what_came_later_is_read() -> None:
+    first = b'{"id":"old","kind":"dispatcher","pid":7,"version":"0.1.0"}'
+
+    [process] = decode_all([first])
+
+    assert (process.served, process.waiting) == ((), ())
+    assert process.sink_names == ("default",)
+    assert process.at("default").slots == 0
 
 
 class Failing(Wrapped):

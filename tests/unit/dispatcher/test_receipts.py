@@ -14,14 +14,13 @@ from pushlane.dispatcher.settlement.receipts import (
     MOST_A_BODY,
     REASON_LONGEST,
     eligible_ms,
-    masked,
 )
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.ports import Taken
 from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
-from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
+from pushlane.lanes.receipt import ReceiptBatch, decode_receipts, masked_recipients
 from pushlane.lanes.recipient_hash import Hasher
 from pushlane.lanes.task import Level, Task
 from pushlane.lanes.task_transitions import now_ms
@@ -285,7 +284,7 @@ async def test_many_outcomes_go_in_few_bodies_of_a_bounded_size(tmp_path: Path) 
     ],
 )
 def test_at_most_a_third_of_a_recipient_is_shown(recipient: str, shown: str) -> None:
-    assert masked([recipient]) == [shown]
+    assert masked_recipients([recipient]) == [shown]
 
 
 def test_another_key_gives_other_hashes() -> None:

@@ -11,7 +11,7 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.naming import dead_lane, later_lane, own_lane
 from pushlane.lanes.push import Kind
-from pushlane.lanes.task import Finished, State, Task, new_task_id
+from pushlane.lanes.task import Finished, Level, State, Task, new_task_id
 from tests.unit.dispatcher.recovering import MINUTE_MS, Recovering
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in
 
@@ -89,6 +89,21 @@ async def test_a_running_task_without_a_lane_gets_it_anew_and_says_so(tmp_path: 
 
         assert task.lane in await backend.broker.lanes()
         assert "missing" in (await backend.registry.get(task.id)).reason
+
+
+async def test_a_task_on_a_lane_of_another_name_lacks_none(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        task = Task(id=new_task_id(), level=Level.HIGH, lane="queue-high")
+        await backend.broker.open_lane(task.lane)
+        await backend.registry.add(task)
+        task = await backend.registry.change(task.id, task_transitions.start)
+        recovering = Recovering(backend)
+        recovering.know(task)
+
+        await recovering.step()
+
+        assert (await backend.registry.get(task.id)).reason == ""
+        assert own_lane(task.id) not in await backend.broker.lanes()
 
 
 async def test_a_task_that_nobody_was_left_to_call_done_is_done(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ BEFORE_SINKS = (
 )
 
 
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Settings that know the sinks of these tests."""
+    return settings.but(sinks={name: {"kind": "null"} for name in ("fcm", "apns", "sms")})
+
+
 async def submitted(settings: Settings, source: Any, **options: Any) -> tuple[Task, list[Push]]:
     """Submit these rows, and return the task with what is on its lane."""
     request = SubmitRequest(**{"source": source, "level": Level.HIGH, **options})

@@ -12,7 +12,7 @@ import pytest
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.push import Kind, Push
-from pushlane.lanes.recipient_window import Mark
+from pushlane.lanes.recipient_window import Cap, CapDay, Mark
 from pushlane.lanes.redis.client import RedisClient
 from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
@@ -21,7 +21,9 @@ from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.pubsub import ChangeSignal
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
+from pushlane.lanes.redis.suppressions import RedisSuppressions
 from pushlane.lanes.search import ALL
+from pushlane.lanes.suppression import EVERYWHERE
 from pushlane.lanes.task import Finished, Level, Task, Weights
 
 DEADLINE_S = 30
@@ -40,6 +42,12 @@ CALLS: dict[str, Call] = {
     "windows enter": lambda client: RedisRecipientWindows(client, KEYS, 60).enter(
         [Mark("k", "1")], "me", 1
     ),
+    "windows count": lambda client: RedisRecipientWindows(client, KEYS, 60).count(
+        CapDay(20_600, Level.LOW, Cap(1, 1)), {"t-1": 7}
+    ),
+    "suppressions add": lambda client: RedisSuppressions(client, KEYS).add(EVERYWHERE, [7]),
+    "suppressions counts": lambda client: RedisSuppressions(client, KEYS).counts(),
+    "suppressions find": lambda client: RedisSuppressions(client, KEYS).find({EVERYWHERE: [7]}),
     "registry get": lambda client: RedisRegistry(client, KEYS, None).get("t"),
     "registry page": lambda client: RedisRegistry(client, KEYS, None).page(ALL),
     "registry some": lambda client: RedisRegistry(client, KEYS, None).some(["t"]),

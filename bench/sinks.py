@@ -1,0 +1,253 @@
+"""Several sinks in a process: what each keeps, how well limits hold, how fair apps are.
+
+`isolation` is what two sinks keep while the third one is in trouble (bench/isolation.py).
+`utilisation_min` is of three sinks at once that take 100 ms, in the dispatcher's process, each with
+50 slots of its own. `limiter_error` is by how much four processes together go over a sink's limit,
+in the worst 10 s. What another part is needed for that is not there is null, and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+from msgspec.structs import replace
+
+from bench.backends import anew, backend_settings
+from bench.deliveries import account, tell_lost
+from bench.dispatching import dispatching, drain
+from bench.figures import Figure, at_least, at_most, exactly, say
+from bench.isolation import NAMES, isolation, summary
+from bench.late import arrived
+from bench.sink import middle_rate
+from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from pushlane.dispatcher import Dispatcher
+from pushlane.lanes.backend import connect
+from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.limits import Subject, change_limit
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.lanes.task import Level
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit import submit
+
+RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
+_SLOTS = 50
+_TAKES_S = 0.1
+_LIMIT_PER_S = 500
+_LIMITED = "limited"
+_PROCESSES = 4
+_WINDOW_S = 10.0
+_LEASED_S = 3.0  # until each process has its part of the limit
+
+
+class Counted(NamedTuple):
+    """A figure, with what was lost or came twice while it was measured."""
+
+    figure: float
+    lost: int
+    duplicates: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each case (default 12)")
+    parser.add_argument("--smoke", action="store_true", help="a few seconds of each, less of all")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    seconds = 3.0 if options.smoke else options.seconds
+    with backend_settings(options.broker, slots=_SLOTS) as settings:
+        alone = isolation(anew(settings), seconds)
+        say("three sinks of 100 ms at once")
+        used = _utilisation(anew(settings), seconds)
+        limiter = _limiter_error(anew(settings))
+    return {
+        "broker": options.broker,
+        **summary(alone),
+        "limiter_error": limiter and limiter.figure,
+        "app_jain": _app_jain(options),
+        "utilisation_min": used.figure,
+        "caps_cost": _caps_cost(options),
+        "lost": alone.lost + used.lost + (limiter.lost if limiter else 0),
+        "duplicates": alone.duplicates + used.duplicates + (limiter.duplicates if limiter else 0),
+    }
+
+
+class _PacedSink:
+    """Takes as long for each push, and remembers when each came."""
+
+    batch_size = 1
+    mixes_tasks = True
+    hosts_code = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.arrivals: list[ArrivalLine] = []
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        for one in batch:
+            line = ArrivalLine(one.push.task_id, one.push.seq, one.level, time.perf_counter())
+            self.arrivals.append(line)
+        await asyncio.sleep(_TAKES_S)
+        return [DELIVERED] * len(batch)
+
+    async def close(self) -> None:
+        return
+
+
+def _utilisation(settings: Settings, seconds: float) -> Counted:
+    """The least used of three sinks, in a process of its own."""
+    count = round(_SLOTS / _TAKES_S * seconds)
+    totals = asyncio.run(_submit(settings, dict.fromkeys(NAMES, count)))
+    own = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=own) as process:
+        logs = process.submit(_paced, settings).result()
+    lost, duplicates = account([line for log in logs for line in log], totals)
+    tell_lost(lost)
+    least = min(middle_rate(log) for log in logs) * _TAKES_S / _SLOTS
+    return Counted(round(least, 4), len(lost), duplicates)
+
+
+def _paced(settings: Settings) -> list[list[ArrivalLine]]:
+    sinks = {name: _PacedSink(name) for name in NAMES}
+    uvloop.run(_drain(settings, sinks))
+    return [sink.arrivals for sink in sinks.values()]
+
+
+async def _drain(settings: Settings, sinks: Mapping[str, _PacedSink]) -> None:
+    async with connect(settings) as backend:
+        await Dispatcher(backend, sinks, settings, drain=True).run()
+
+
+async def _submit(settings: Settings, counts: Mapping[str, int]) -> dict[str, int]:
+    """A task of so many pushes for each sink; how many pushes each task has."""
+    totals = {}
+    async with connect(settings) as backend:
+        for name, count in counts.items():
+            rows = ({"recipient": f"device-{number}"} for number in range(count))
+            request = SubmitRequest(source=rows, level=Level.HIGH, sink=(name,), title="title")
+            totals[(await submit(backend, settings, request)).task.id] = count
+    return totals
+
+
+def _limiter_error(settings: Settings) -> Counted | None:
+    """By how much the worst 10 s are over the limit, of four processes that could do far more."""
+    if find_spec("pushlane.cli.limit") is None:
+        say("limiter_error is not measured: dispatchers do not follow limits of sinks yet")
+        return None
+    say(f"four processes and a limit of {_LIMIT_PER_S}/s")
+    count = round(_LIMIT_PER_S * (_WINDOW_S + _LEASED_S) * 2)
+    with tempfile.TemporaryDirectory(prefix="pushlane-limit-") as folder:
+        log = Follower(Path(folder) / "limited.jsonl")
+        sink = SinkSettings(kind="log", options={"path": str(log.path)})
+        settings = settings.but(sinks={_LIMITED: sink})
+        totals = asyncio.run(_submit_limited(settings, count))
+        with ExitStack() as ends:
+            crew = [ends.enter_context(dispatching(settings, "null")) for _ in range(_PROCESSES)]
+            asyncio.run(arrived(log, 1, lambda: any(each.has_ended for each in crew)))
+            time.sleep(_LEASED_S + _WINDOW_S)
+        log.read()
+        limited = [line.at_s for line in log.arrivals]
+        asyncio.run(_limit(settings, None))
+        drain(settings, "null")
+        log.read()
+    lost, duplicates = account(log.arrivals, totals)
+    tell_lost(lost)
+    over = most_within(limited, _WINDOW_S) / (_LIMIT_PER_S * _WINDOW_S) - 1
+    return Counted(round(max(0.0, over), 4), len(lost), duplicates)
+
+
+async def _submit_limited(settings: Settings, count: int) -> dict[str, int]:
+    await _limit(settings, _LIMIT_PER_S)
+    return await _submit(settings, {_LIMITED: count})
+
+
+async def _limit(settings: Settings, rate_per_s: float | None) -> None:
+    """Set or take away the limit, as `pushlane limit sink/NAME --rate` does."""
+    async with connect(settings) as backend:
+        subject = Subject("sink", _LIMITED)
+        await change_limit(
+            backend.documents, subject, lambda limit: replace(limit, rate_per_s=rate_per_s)
+        )
+
+
+def most_within(times_s: Sequence[float], window_s: float) -> int:
+    """The most arrivals within so many seconds."""
+    ordered = sorted(times_s)
+    return max(
+        (bisect_left(ordered, at_s + window_s) - first for first, at_s in enumerate(ordered)),
+        default=0,
+    )
+
+
+def _app_jain(options: argparse.Namespace) -> float | None:
+    """Jain's index over two apps: 1,000 tasks of one against one task of the other."""
+    if find_spec("bench.fairness_apps") is None:
+        say("app_jain is not measured: apps do not take turns yet")
+        return None
+    say("1,000 tasks of an app against one of another")
+    found = import_module("bench.fairness_apps").measure(
+        options.broker, 100 if options.smoke else 1_000
+    )
+    return _part_of("app_jain", found)
+
+
+def _caps_cost(options: argparse.Namespace) -> float | None:
+    """The part of its rate that a dispatcher loses to frequency caps."""
+    if find_spec("bench.caps") is None:
+        say("caps_cost is not measured: there are no frequency caps yet")
+        return None
+    say("with frequency caps and without")
+    less = {"rounds": 1, "pushes": 10_000} if options.smoke else {}
+    return _part_of("caps_cost", import_module("bench.caps").caps_cost(options.broker, **less))
+
+
+def _part_of(key: str, found: Mapping[str, Any]) -> float:
+    if found.get("lost"):
+        raise PushlaneError(f"{found['lost']} pushes were lost while {key} was measured")
+    return float(found[key])
+
+
+def figures(result: dict[str, Any]) -> list[Figure]:
+    shown = [
+        at_least("the others keep, the least of all cases", result["isolation"], 0.99),
+        *(Figure(f"one {case}: they keep", f"{kept:g}") for case, kept in result["kept"].items()),
+        *(
+            Figure(f"one {case}: their low tasks keep", f"{kept:g}")
+            for case, kept in result["low_kept"].items()
+        ),
+        at_least("three sinks of 100 ms at once, least used", result["utilisation_min"], 0.98),
+        _or_none("four processes over a sink's limit", result["limiter_error"], 0.02),
+    ]
+    jain = result["app_jain"]
+    name = "Jain's index, 1,000 tasks of an app against one of another"
+    shown.append(_unmeasured(name, "≥ 0.99") if jain is None else at_least(name, jain, 0.99))
+    return [
+        *shown,
+        _or_none("part of the rate that frequency caps cost", result["caps_cost"], 0.15),
+        exactly("lost", result["lost"], 0),
+        exactly("duplicates", result["duplicates"], 0),
+    ]
+
+
+def _or_none(name: str, value: float | None, goal: float) -> Figure:
+    return _unmeasured(name, f"≤ {goal:g}") if value is None else at_most(name, value, goal)
+
+
+def _unmeasured(name: str, goal: str) -> Figure:
+    return Figure(name, "not measured", goal)

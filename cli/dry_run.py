@@ -1,0 +1,153 @@
+"""Prints what a submit would do: rows, pushes by sink, samples, and when it would start and end.
+
+Nothing that a row holds is shown unless it is asked for; recipients are masked in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import typer
+
+from pushlane.cli.errors import note
+from pushlane.cli.parsing import pushes_text
+from pushlane.cli.render import print_json, seconds_text, time_text
+from pushlane.diagnosis.prediction import SinkPrediction, predict
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.push import Push
+from pushlane.lanes.receipt import masked_recipients
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.dry_run import DryRun, dry_run
+from pushlane.producers.input import OnProgress
+from pushlane.producers.request import SubmitRequest
+
+Tried = tuple[DryRun, list[SinkPrediction]]
+
+
+async def try_submit(
+    backend: Backend, settings: Settings, request: SubmitRequest, tell: OnProgress
+) -> Tried:
+    """Return what a submit would do, and how its pushes would fare at each sink."""
+    ran = await dry_run(backend, settings, request, tell)
+    return ran, await predict(backend, settings, ran.task, ran.by_sink)
+
+
+def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: bool) -> None:
+    """Print it; what rows hold is shown with `reveal` only."""
+    ran, predictions = tried
+    samples = list(_samples(ran, request, reveal=reveal))
+    if as_json:
+        print_json(_as_json(ran, predictions, samples))
+        return
+    typer.echo(f"{pushes_text(ran.accepted)}, {ran.rejected:,} bad rows left out")
+    mean = round(ran.total_bytes / ran.accepted)
+    typer.echo(f"bytes a push: {ran.least_bytes:,} to {ran.most_bytes:,}, {mean:,} on average")
+    for one in predictions:
+        typer.echo(_prediction_text(one))
+        for cause in one.causes:
+            typer.echo(f"  {cause.name}: {cause.detail}")
+    for sample in samples:
+        _print_sample(sample)
+    _remark(ran, reveal=reveal)
+
+
+def _remark(ran: DryRun, *, reveal: bool) -> None:
+    if ran.rejected:
+        note(f"{ran.rejected:,} bad rows; see {ran.rejects}")
+    if ran.existing is not None:
+        is_sealed = ran.existing.total is not None
+        what = "a submit would do nothing" if is_sealed else "a submit would go on with it"
+        note(f"the key is that of task {ran.existing.id} already: {what}")
+    note("nothing was submitted" + ("" if reveal else "; --reveal shows samples as they would go"))
+
+
+def _samples(ran: DryRun, request: SubmitRequest, *, reveal: bool) -> Iterator[dict[str, Any]]:
+    for push in ran.samples:
+        sinks = ran.task.chain
+        yield {
+            "seq": push.seq,
+            "sink": next((name for name in sinks if push.address(name)), sinks[0]),
+            "recipient": masked_recipients([push.recipient])[0],
+            **(_revealed(push) if reveal else _marked(push, request)),
+        }
+
+
+def _revealed(push: Push) -> dict[str, Any]:
+    shown = {"title": push.title, "body": push.body, "data": push.data, "payload": push.payloads}
+    return {name: value for name, value in shown.items() if value}
+
+
+def _marked(push: Push, request: SubmitRequest) -> dict[str, Any]:
+    """Return the templates with their fields in braces, and of data the names."""
+    shown = {
+        "title": request.title,
+        "body": request.body,
+        "data": list(push.data or ()),
+        "payload": request.payload,
+    }
+    return {name: value for name, value in shown.items() if value}
+
+
+def _print_sample(sample: dict[str, Any]) -> None:
+    typer.echo(f"push {sample['seq']:,} to {sample['recipient']} at sink {sample['sink']}")
+    for name in ("title", "body", "data", "payload"):
+        value = sample.get(name)
+        if isinstance(value, list):
+            text = ", ".join(value)
+        else:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if value:
+            typer.echo(f"  {name}: {''.join(sign if sign.isprintable() else ' ' for sign in text)}")
+
+
+def _prediction_text(one: SinkPrediction) -> str:
+    share = "" if one.entitled_share is None else f", entitled to {100 * one.entitled_share:.3g} %"
+    rate = "" if one.sink_per_s is None else f" of {one.sink_per_s:,.4g} pushes/s"
+    if one.expected is None:
+        end = "its end cannot be told"
+    else:
+        starts_s, ends_s = one.expected
+        start = "now" if starts_s < 1 else f"in {seconds_text(starts_s)}"
+        at = time_text(now_ms() + round(ends_s * 1000))
+        end = f"starts {start}, ends in {seconds_text(ends_s)}, at {at}"
+    return f"sink {one.sink}: {pushes_text(one.pushes)}{share}{rate if share else ''}; {end}"
+
+
+def _as_json(
+    ran: DryRun, predictions: Sequence[SinkPrediction], samples: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    ends = [one.expected.ends_in_s if one.expected else None for one in predictions]
+    known = [end for end in ends if end is not None]
+    return {
+        "rows": ran.accepted + ran.rejected,
+        "rejected": ran.rejected,
+        "rejects": None if ran.rejects is None else str(ran.rejects),
+        "pushes": ran.accepted,
+        "pushes_by_sink": dict(ran.by_sink),
+        "bytes": {
+            "least": ran.least_bytes,
+            "most": ran.most_bytes,
+            "mean": round(ran.total_bytes / ran.accepted, 1),
+            "total": ran.total_bytes,
+        },
+        "existing_task": ran.existing.id if ran.existing else None,
+        "samples": samples,
+        "sinks": [_prediction_as_json(one) for one in predictions],
+        "ends_in_s": round(max(known), 1) if known and len(known) == len(ends) else None,
+    }
+
+
+def _prediction_as_json(one: SinkPrediction) -> dict[str, Any]:
+    share, per_s, expected = one.entitled_share, one.sink_per_s, one.expected
+    return {
+        "sink": one.sink,
+        "pushes": one.pushes,
+        "causes": [{"cause": cause.name, "detail": cause.detail} for cause in one.causes],
+        "entitled_share": None if share is None else round(share, 4),
+        "sink_per_s": None if per_s is None else round(per_s, 2),
+        "starts_in_s": None if expected is None else round(expected.starts_in_s, 1),
+        "ends_in_s": None if expected is None else round(expected.ends_in_s, 1),
+    }

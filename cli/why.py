@@ -1,0 +1,80 @@
+"""`why` says what a task waits for now, and what can be done about it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pushlane.cli.completion import complete_task
+from pushlane.cli.errors import note
+from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.parsing import pushes_text
+from pushlane.cli.render import print_json, seconds_text
+from pushlane.diagnosis.causes import Cause
+from pushlane.diagnosis.look import Diagnosis
+from pushlane.diagnosis.look import why as why_of
+
+
+def register(app: typer.Typer) -> None:
+    add_commands(app, why)
+
+
+def why(
+    flags: Flags,
+    task: Annotated[
+        str,
+        typer.Argument(metavar="TASK", help="Its id, key or name.", autocompletion=complete_task),
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what a task waits for now, most important first, and what to do about each."""
+    found = on_backend(flags.settings(), lambda backend: why_of(backend, task))
+    if as_json:
+        print_json(_as_json(found))
+        return
+    for cause in found.causes:
+        typer.echo(f"{cause.name}: {cause.detail}")
+        if cause.do:
+            typer.echo(f"  do: {cause.do}")
+    if not found.task.state.is_terminal:
+        note(_pace_text(found))
+
+
+def _as_json(found: Diagnosis) -> dict[str, Any]:
+    return {
+        "task_id": found.task.id,
+        "state": found.task.state,
+        "causes": [cause_as_json(cause) for cause in found.causes],
+        "entitled_share": _rounded(found.entitled_share, 4),
+        "observed_per_s": _rounded(found.observed_per_s, 2),
+        "backlog": found.backlog,
+        "eta_s": _rounded(found.eta_s, 1),
+    }
+
+
+def cause_as_json(cause: Cause) -> dict[str, Any]:
+    """Return a cause for programs; `since` is a Unix time in ms, None where it is not known."""
+    return {
+        "cause": cause.name,
+        "detail": cause.detail,
+        "since": cause.since_ms or None,
+        "do": cause.do,
+    }
+
+
+def _rounded(number: float | None, digits: int) -> float | None:
+    return None if number is None else round(number, digits)
+
+
+def _pace_text(found: Diagnosis) -> str:
+    left = (
+        "still being submitted" if found.backlog is None else f"{pushes_text(found.backlog)} left"
+    )
+    share = found.entitled_share
+    entitled = "" if share is None else f", entitled to {100 * share:.3g} % of its sink"
+    observed = "" if found.observed_per_s is None else f", {found.observed_per_s:,.4g} pushes/s now"
+    end = (
+        "its end cannot be told" if found.eta_s is None else f"ends in {seconds_text(found.eta_s)}"
+    )
+    return f"{left}{entitled}{observed}; {end}"

@@ -1,0 +1,76 @@
+"""Predicts how a task would fare that is not there yet, from how its sinks stand now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as with_fields
+
+from pushlane.diagnosis.causes import Cause, causes, entitled_share
+from pushlane.diagnosis.forecast import Expected, forecast
+from pushlane.diagnosis.look import active_at, situation_of
+from pushlane.diagnosis.situation import Situation
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.naming import pool_lanes
+from pushlane.lanes.pool import pool_size
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import State, Task
+
+
+@dataclass(frozen=True)
+class SinkPrediction:
+    """How the pushes of a task would fare at one sink; None for what cannot be told.
+
+    `sink_per_s` is what the sink takes in all, `entitled_share` the part of it that is the task's
+    at the start.
+    """
+
+    sink: str
+    pushes: int
+    causes: Sequence[Cause]
+    entitled_share: float | None
+    sink_per_s: float | None
+    expected: Expected | None
+
+
+async def predict(
+    backend: Backend, settings: Settings, task: Task, by_sink: Mapping[str, int]
+) -> list[SinkPrediction]:
+    """Return for each sink how so many pushes of the task would fare, from now on."""
+    lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
+    made = with_fields(task, state=State.RUNNING, lane=lane)
+    return [
+        _predicted(await situation_of(backend, _at(made, sink, pushes)))
+        for sink, pushes in by_sink.items()
+        if pushes
+    ]
+
+
+def _at(task: Task, sink: str, pushes: int) -> Task:
+    """Return the task as its pushes at one sink alone would make it."""
+    return with_fields(task, total=pushes, lane=task.lane_at(sink), sinks=(sink,))
+
+
+def _predicted(now: Situation) -> SinkPrediction:
+    """Return how the task would fare. Pure."""
+    load, task = now.load, now.task
+    per_s = load.per_s(but=task.id)
+    found = causes(now)
+    waits = any(cause.final and cause.name != "scheduled" for cause in found)
+    expected = None if waits else forecast(load, task.id, per_s)
+    begins = replace(now, now_ms=max(now.now_ms, task.not_before_ms))
+    share = entitled_share(begins)
+    return SinkPrediction(task.chain[0], task.total or 0, found, share, per_s, expected)
+
+
+async def _pool_lane(backend: Backend, settings: Settings, task: Task) -> str:
+    """Return the lane of the pool with the least left on it, as a submit chooses about."""
+    sink = task.chain[0]
+    left = dict.fromkeys(
+        pool_lanes(await pool_size(backend.documents, settings.pool_lanes), sink), 0.0
+    )
+    for one in await active_at(backend, sink):
+        if one.task.lane in left:
+            left[one.task.lane] += one.backlog
+    return min(left, key=lambda lane: left[lane])

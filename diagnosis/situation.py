@@ -1,0 +1,207 @@
+"""What is known of a task and of all that it shares its sink with, at one time: values only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
+from pushlane.lanes.presence import Process, ServedSink
+from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
+from pushlane.lanes.task import Progress, State, Task, Weights
+from pushlane.lanes.zones import find_zone
+
+_FULL = 0.9
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A task, and how many of its pushes are not finished; None while its total is not known."""
+
+    task: Task
+    left: int | None
+
+    @property
+    def backlog(self) -> float:
+        """The pushes left: without end while a submit goes on, none of a producer's stream."""
+        if self.left is not None:
+            return self.left
+        return 0 if self.task.is_fed else math.inf
+
+    def starts_at_ms(self, now_ms: int) -> int:
+        """Return from when on its pushes may go: after its start, and its quiet hours."""
+        start_ms = max(now_ms, self.task.not_before_ms)
+        return max(start_ms, quiet_until(self.task, start_ms))
+
+    def is_active(self) -> bool:
+        """Return whether it has something to send, now or once it starts."""
+        return self.task.state is State.RUNNING and self.backlog > 0
+
+
+def quiet_until(task: Task, at_ms: int) -> int:
+    """Return when the quiet hours of this time end, by the task's own zone; 0 when there are none.
+
+    Pushes whose rows name a zone keep to that.
+    """
+    if not task.quiet:
+        return 0
+    until_ms = quiet_until_ms(parse_quiet(task.quiet), find_zone(task.zone or "UTC"), at_ms)
+    return until_ms if until_ms > at_ms else 0
+
+
+@dataclass(frozen=True)
+class SinkNow:
+    """A sink over all processes that serve it. `per_s` and `delivery_s` are of the last seconds."""
+
+    name: str
+    stands: Sequence[ServedSink]
+
+    @property
+    def slots(self) -> int:
+        return sum(one.slots for one in self.stands)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(one.in_flight for one in self.stands)
+
+    @property
+    def is_full(self) -> bool:
+        """True when hardly a slot is free."""
+        return self.slots > 0 and self.in_flight >= _FULL * self.slots
+
+    @property
+    def per_s(self) -> float:
+        """How many pushes a second it delivers."""
+        return sum(sum(one.delivered_per_s.values()) for one in self.stands)
+
+    @property
+    def delivery_s(self) -> float:
+        """The mean time of a delivery, 0 when nothing is known of it."""
+        known = [one for one in self.stands if one.delivery_s]
+        slots = sum(one.slots for one in known)
+        return sum(one.slots * one.delivery_s for one in known) / slots if slots else 0.0
+
+    @property
+    def capacity_per_s(self) -> float | None:
+        """How many pushes a second its slots can take: slots x 1 / mean delivery time."""
+        rates = [one.slots / one.delivery_s for one in self.stands if one.delivery_s]
+        return sum(rates) * len(self.stands) / len(rates) if rates else None
+
+    @property
+    def cost(self) -> float:
+        """What one push costs, by which a rate in cost is one in pushes."""
+        return max((one.cost for one in self.stands), default=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkLoad:
+    """What a sink has to do: its active tasks, and what they share it by."""
+
+    sink: SinkNow
+    standings: Sequence[Standing]
+    weights: Weights
+    limits: Limits = field(default_factory=dict)
+    now_ms: int = 0
+
+    def limit(self, kind: str, name: str, field_name: str) -> Any:
+        """Return one value of a subject's limit, None when there is none.
+
+        What an app has not of its own it has of that of every app.
+        """
+        names = (name, EVERY_APP) if kind == "app" else (name,)
+        found = (self.limits.get(Subject(kind, one), Limit()) for one in names)
+        values = (getattr(one, field_name) for one in found)
+        return next((value for value in values if value is not None), None)
+
+    def most_per_s(self, kind: str, name: str) -> float:
+        """Return how many pushes a second a subject may send, without end when it has no limit."""
+        rate = self.limit(kind, name, "rate_per_s")
+        if rate is None and kind == "sink":
+            own = [one.rate_per_s for one in self.sink.stands if one.rate_per_s is not None]
+            rate = min(own, default=None)
+        return math.inf if rate is None else rate / self.sink.cost
+
+    def is_limited(self, task: Task) -> bool:
+        """Return whether the task or its app has a rate of its own."""
+        own = (self.most_per_s("task", task.id), self.most_per_s("app", task.app))
+        return min(own) < math.inf
+
+    def per_s(self, but: str = "") -> float | None:
+        """Return how many pushes a second the sink takes while there is enough to send.
+
+        That is what its slots can take; but what it delivers, if a task (`but` not the one of this
+        id) has more to send and slots are free all the same. None when nothing is known.
+        """
+        is_busy = any(
+            one.starts_at_ms(self.now_ms) <= self.now_ms and not self.is_limited(one.task)
+            for one in self.standings
+            if one.task.id != but
+        )
+        by_slots = self.sink.capacity_per_s
+        is_idle = not is_busy or self.sink.is_full
+        expected = by_slots if is_idle or not self.sink.per_s else self.sink.per_s
+        if expected is None:
+            return None
+        return min(expected, self.most_per_s("sink", self.sink.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """A task, and all that bears on when it goes.
+
+    `others` are the other tasks that are not finished and go to its first sink. `observed_per_s` is
+    how fast it went between two looks. `waiting` counts messages on its lane, `later` those on its
+    later lane, where pushes wait for their time.
+    """
+
+    task: Task
+    progress: Progress
+    others: Sequence[Standing]
+    weights: Weights
+    processes: Sequence[Process]
+    now_ms: int
+    limits: Limits = field(default_factory=dict)
+    observed_per_s: float | None = None
+    is_stalled: bool = False
+    waiting: int = 0
+    later: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """Its pushes not finished; None while its total is not known."""
+        return None if self.task.total is None else self.task.total - self.progress.finished
+
+    @property
+    def load(self) -> SinkLoad:
+        """What its first sink has to do, the task itself included."""
+        mine = Standing(self.task, self.left)
+        return SinkLoad(
+            sink=sink_now(self.processes, self.task.chain[0]),
+            standings=[one for one in (*self.others, mine) if one.is_active()],
+            weights=self.weights,
+            limits=self.limits,
+            now_ms=self.now_ms,
+        )
+
+
+def sink_now(processes: Sequence[Process], name: str) -> SinkNow:
+    """Return how a sink stands over all processes that serve it."""
+    serving = (process for process in processes if name in process.sink_names)
+    return SinkNow(name, [process.at(name) for process in serving])
+
+
+def unserved_sinks(task: Task, processes: Sequence[Process]) -> list[str]:
+    """Return the sinks that pushes of the task wait at and that no process serves."""
+    served = {name for process in processes for name in process.sink_names}
+    here = dict.fromkeys((task.chain[0], *task.reached))
+    return [name for name in here if name not in served]
+
+
+def shared_by_lane(standings: Sequence[Standing]) -> Mapping[str, list[Standing]]:
+    """Return the tasks by lane, each lane's oldest first: one alone, but on lanes of the pool."""
+    lanes: dict[str, list[Standing]] = {}
+    for one in sorted(standings, key=lambda one: (one.task.created_at_ms, one.task.id)):
+        lanes.setdefault(one.task.lane, []).append(one)
+    return lanes

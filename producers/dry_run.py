@@ -1,0 +1,117 @@
+"""Goes through a submit without making anything of it: what would be published, and of what size.
+
+It reads and checks the rows as a submit does, and refuses what that refuses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.push import Push, decode
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.task import Task
+from pushlane.producers.check import CheckedRows, checked_rows
+from pushlane.producers.input import OnProgress
+from pushlane.producers.known_sinks import refuse_unknown_sinks, task_of_key
+from pushlane.producers.prefetch import prefetched
+from pushlane.producers.publish import chunk_size
+from pushlane.producers.request import SubmitRequest
+from pushlane.producers.submit import refuse_other
+from pushlane.producers.task_builder import new_task
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a submit would do. `task` is as it would be made; `existing` has its key already.
+
+    `by_sink` counts pushes under the sink that each goes to first. `samples` are the first push,
+    one of the middle and the last.
+    """
+
+    task: Task
+    existing: Task | None
+    accepted: int
+    rejected: int
+    rejects: Path | None
+    by_sink: Mapping[str, int]
+    least_bytes: int
+    most_bytes: int
+    total_bytes: int
+    samples: Sequence[Push]
+
+
+async def dry_run(
+    backend: Backend, settings: Settings, request: SubmitRequest, tell: OnProgress
+) -> DryRun:
+    """Check a submit, and return what it would do; nothing is published or registered.
+
+    Bad rows that are skipped are listed, as by a submit.
+
+    Raises:
+        BadInput: the request or its rows cannot be used.
+        TaskConflict: the key belongs to other content.
+    """
+    request = request.complete()
+    made = new_task(request, settings)
+    await refuse_unknown_sinks(backend, settings, made)
+    async with checked_rows(request, settings, made, tell) as (task, rows):
+        existing = await task_of_key(backend, task.key)
+        if existing is not None:
+            refuse_other(task, existing)
+        tally = _Tally(task, rows.accepted)
+        async with prefetched(_read(rows, task, tally)) as chunks:
+            async for _ in chunks:
+                pass
+        rows.refuse_changed(tally.seen)
+        return DryRun(
+            task=task,
+            existing=existing,
+            accepted=rows.accepted,
+            rejected=rows.rejected,
+            rejects=rows.rejects,
+            by_sink=tally.by_sink,
+            least_bytes=tally.least_bytes,
+            most_bytes=tally.most_bytes,
+            total_bytes=tally.total_bytes,
+            samples=tally.samples,
+        )
+
+
+def _read(rows: CheckedRows, task: Task, tally: _Tally) -> Generator[None, None, None]:
+    for chunk in rows.chunks(task, chunk_size(1)):
+        tally.add(chunk)
+        yield
+
+
+class _Tally:
+    """Counts the bodies of pushes; of a task with one sink few have to be decoded."""
+
+    def __init__(self, task: Task, total: int) -> None:
+        self._task = task
+        self._shown = {1, (total + 1) // 2, total}
+        self.seen = 0
+        self.least_bytes = self.most_bytes = self.total_bytes = 0
+        self.by_sink: Counter[str] = Counter()
+        self.samples: list[Push] = []
+
+    def add(self, bodies: Sequence[bytes]) -> None:
+        sizes = [len(body) for body in bodies]
+        self.least_bytes = min(self.least_bytes or sizes[0], *sizes)
+        self.most_bytes = max(self.most_bytes, *sizes)
+        self.total_bytes += sum(sizes)
+        first, *behind = self._task.chain
+        if behind:
+            self.by_sink.update(self._sink_of(decode(body)) for body in bodies)
+        else:
+            self.by_sink[first] += len(bodies)
+        for seq, body in enumerate(bodies, self.seen + 1):
+            if seq in self._shown:
+                self.samples.append(decode(body))
+        self.seen += len(bodies)
+
+    def _sink_of(self, push: Push) -> str:
+        return next((name for name in self._task.chain if push.address(name)), self._task.chain[0])

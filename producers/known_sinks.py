@@ -1,0 +1,42 @@
+"""Refuses a sink that nobody knows, before a task is made whose pushes would wait for ever."""
+
+from __future__ import annotations
+
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import BadInput, UnknownTask
+from pushlane.lanes.naming import DEFAULT_SINK
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.suggestions import did_you_mean
+from pushlane.lanes.task import Task
+
+
+async def refuse_unknown_sinks(backend: Backend, settings: Settings, task: Task) -> None:
+    """Refuse a new task for a sink that neither the settings nor a live process names.
+
+    A task that is there already was accepted once, so its submit goes on.
+
+    Raises:
+        BadInput: names the sink, the nearest that is known, and all that are.
+    """
+    if all(name == DEFAULT_SINK or name in settings.sinks for name in task.chain):
+        return
+    processes = await backend.presence.list()
+    live = (name for process in processes for name in process.sink_names)
+    known = list(dict.fromkeys((DEFAULT_SINK, *settings.sinks, *live)))
+    unknown = next((name for name in task.chain if name not in known), None)
+    if unknown is not None and await task_of_key(backend, task.key) is None:
+        raise BadInput(
+            f"no sink is named {unknown!r}, neither in the settings nor by a live process"
+            f"{did_you_mean(unknown, known)}; known are: {', '.join(known)}"
+        )
+
+
+async def task_of_key(backend: Backend, key: str) -> Task | None:
+    """Return the task that was made of this key, None when there is none."""
+    if not key:
+        return None
+    try:
+        found = await backend.registry.get(key)
+    except UnknownTask:
+        return None
+    return found if found.key == key else None

@@ -1,0 +1,157 @@
+"""What `why` says of tasks that wait, with real dispatchers; and how well a dry run foresees."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pushlane.lanes.backend import connect
+from pushlane.lanes.limits import Limit, Subject, change_limit
+from pushlane.lanes.settings import Settings
+from tests.processes import Pushlane, until
+
+SINKS = """
+[sinks.plain]
+kind = "null"
+[sinks.sms]
+kind = "null"
+[sinks.down]
+kind = "webhook"
+url = "http://127.0.0.1:9/push"
+[sinks.hangs]
+kind = "processor"
+function = "mine:hangs"
+[sinks.steady]
+kind = "processor"
+function = "mine:steady"
+slots = 4
+"""
+PROCESSORS = """
+import asyncio
+
+
+async def hangs(push):
+    await asyncio.Event().wait()
+
+
+async def steady(push):
+    await asyncio.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def named(pushlane: Pushlane) -> Pushlane:
+    """Commands with five named sinks."""
+    (pushlane.folder / "pushlane.toml").write_text(SINKS)
+    (pushlane.folder / "mine.py").write_text(PROCESSORS)
+    return pushlane
+
+
+def serve(named: Pushlane, sink: str) -> None:
+    """Start a dispatcher of this sink, and wait until it says that it is there."""
+    named.dispatch("--serve", sink)
+    until(lambda: any(sink in process["serves"] for process in named.json("processes")))
+
+
+def stand(named: Pushlane, sink: str) -> dict[str, Any]:
+    """What a process says of the sink now."""
+    served = (one for process in named.json("processes") for one in process["served"])
+    return next(one for one in served if one["name"] == sink)
+
+
+def causes(named: Pushlane, task: str) -> dict[str, str]:
+    return {one["cause"]: one["detail"] for one in named.json("why", task)["causes"]}
+
+
+def test_a_sink_that_nobody_serves(named: Pushlane) -> None:
+    serve(named, "plain")
+    task = named.submit("high", 10, "--sink", "sms")
+
+    [cause] = named.json("why", task)["causes"]
+
+    assert (cause["cause"], cause["do"]) == ("sink_unserved", "pushlane dispatch --serve sms")
+    assert "which nobody serves" in named.ran("tasks").stderr
+
+
+def test_a_sink_that_rests(named: Pushlane) -> None:
+    serve(named, "down")
+    task = named.submit("high", 10, "--sink", "down")
+    until(lambda: stand(named, "down")["resting"] is not None)
+
+    found = causes(named, task)
+
+    assert list(found) == ["sink_rests"]
+    assert "it cannot be reached" in found["sink_rests"]
+
+
+def test_a_paused_task(named: Pushlane) -> None:
+    serve(named, "hangs")
+    task = named.submit("high", 10, "--sink", "hangs")
+    named("pause", task, "--reason", "lunch")
+
+    assert causes(named, task) == {"paused": "it is paused: lunch"}
+
+
+def test_quiet_hours(named: Pushlane) -> None:
+    serve(named, "plain")
+    now = datetime.now(UTC)
+    hours = f"{now - timedelta(hours=2):%H:%M}-{now + timedelta(hours=2):%H:%M}"
+    task = named.submit("high", 10, "--sink", "plain", "--quiet", hours)
+
+    found = causes(named, task)
+
+    assert next(iter(found)) == "quiet_hours"
+    assert f"end {now + timedelta(hours=2):%Y-%m-%d %H:%M}:00 UTC" in found["quiet_hours"]
+
+
+def test_a_limit(named: Pushlane) -> None:
+    serve(named, "hangs")
+    task = named.submit("high", 1_000, "--sink", "hangs")
+    set_rate(named, Subject("task", task), 3)
+
+    assert causes(named, task)["limit"] == f"the limit of task/{task} is 3 pushes/s"
+
+
+def set_rate(named: Pushlane, subject: Subject, per_s: float) -> None:
+    fields = {name: value for name, value in named.settings.items() if name != "pool_lanes"}
+    settings = Settings(**{**fields, "data_dir": Path(named.settings["data_dir"])})
+
+    async def apply() -> None:
+        async with connect(settings) as backend:
+            await change_limit(backend.documents, subject, lambda _: Limit(rate_per_s=per_s))
+
+    asyncio.run(apply())
+
+
+def test_older_tasks_of_its_pool_lane(named: Pushlane) -> None:
+    serve(named, "hangs")
+    named.submit("low", 700, "--sink", "hangs")
+    task = named.submit("low", 10, "--sink", "hangs")
+
+    found = causes(named, task)
+
+    assert "1 older task with 700 pushes are ahead" in found["pool_lane"]
+
+
+def test_a_dry_run_tells_when_tasks_that_compete_will_be_through(named: Pushlane) -> None:
+    """Two tasks at a sink of about 200 pushes a second, and one that comes to them."""
+    serve(named, "steady")
+    named.submit("high", 400, "--sink", "steady")
+    until(lambda: stand(named, "steady")["delivery_s"] > 0)
+    for level in ("high", "medium"):
+        named.submit(level, 1_500, "--sink", "steady")
+    until(lambda: stand(named, "steady")["in_flight"] == 4)
+    again = ("submit", named.rows(600), "--level", "medium", "--sink", "steady")
+
+    predicted = named.json(*again, "--dry-run")
+    task = named(*again)
+    until(lambda: named.task(task)["state"] == "done")
+
+    shown = named.task(task)
+    took_s = (shown["finished_at_ms"] - shown["created_at_ms"]) / 1000
+    assert predicted["sinks"][0]["entitled_share"] == pytest.approx(1 / 6, abs=0.001)
+    assert took_s / 1.5 < predicted["ends_in_s"] < took_s * 1.5

@@ -1,0 +1,166 @@
+"""`sinks list`, `show` and `test`; what dispatchers serve; sinks that are not in the settings."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.command import Command
+
+SECRET = "hush-hush"
+
+
+def port_that_refuses() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def two(command: Command) -> Command:
+    """Two logs with names, `fcm.jsonl` and `sms.jsonl`."""
+    with_logs(command, "fcm", "sms")
+    return command
+
+
+def with_logs(command: Command, *names: str) -> None:
+    tables = (f'[sinks.{name}]\nkind = "log"\npath = "{name}.jsonl"\n' for name in names)
+    command.file("pushlane.toml", "".join(tables))
+
+
+def delivered(path: Path) -> Counter[str]:
+    return Counter(json.loads(line)["task"] for line in path.read_text().splitlines())
+
+
+def test_each_sink_is_listed_with_its_kind_and_who_serves_it(two: Command) -> None:
+    rows = two("sinks", "list", "--json").json
+
+    assert [(row["sink"], row["kind"], row["slots"]) for row in rows] == [
+        ("fcm", "log", 50),
+        ("sms", "log", 50),
+    ]
+    assert {row["state"] for row in rows} == {"nobody serves it"}
+    assert two("sinks", "list").stdout.count("nobody serves it") == 2
+
+
+def test_without_names_there_is_the_sink_default(command: Command) -> None:
+    [row] = command("sinks", "list", "--json").json
+
+    assert (row["sink"], row["kind"]) == ("default", "null")
+    assert command("sinks", "show", "default", "--json").json == {"kind": "null", "slots": 50}
+
+
+def test_no_command_shows_a_secret_of_a_sink(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMS_TOKEN", SECRET)
+    command.file(
+        "pushlane.toml",
+        f'[sinks.sms]\nkind = "webhook"\nurl = "https://me:{SECRET}@127.0.0.1:9/p?key={SECRET}"\n'
+        f'authorization_env = "SMS_TOKEN"\nheaders = {{ X-Key = "{SECRET}" }}\n',
+    )
+
+    shown = [
+        command(*words, *form)
+        for words in (("sinks", "show", "sms"), ("sinks", "list"), ("config",))
+        for form in ((), ("--json",))
+    ]
+
+    assert [ran.exit_code for ran in shown] == [0] * 6
+    assert not any(SECRET in ran.stdout + ran.stderr for ran in shown)
+    assert "https://me:***@127.0.0.1:9/p" in shown[0].stdout
+    assert "SMS_TOKEN" in shown[0].stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("sinks", "show", "fmc"), ("sinks", "test", "fmc"), ("dispatch", "--drain", "--serve", "fmc")],
+)
+def test_a_sink_that_there_is_not_is_answered_with_those_there_are(
+    two: Command, words: tuple[str, ...]
+) -> None:
+    ran = two(*words)
+
+    assert ran.exit_code == 1
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("error: there is no sink 'fmc'; the settings have: fcm, sms; ")
+    assert "'fcm'" in last.rpartition("--config")[2]
+
+
+def test_a_sink_can_be_tried_with_a_push(two: Command) -> None:
+    ran = two("sinks", "test", "sms", "--to", "somebody")
+
+    assert (ran.exit_code, ran.stderr) == (0, "sink sms has delivered one push\n")
+    assert len((two.folder / "sms.jsonl").read_text().splitlines()) == 1
+
+
+def test_without_an_address_it_is_only_opened(two: Command) -> None:
+    ran = two("sinks", "test", "sms")
+
+    assert ran.exit_code == 0
+    assert (two.folder / "sms.jsonl").read_text() == ""
+
+
+def test_a_sink_that_is_away_is_a_service_that_does_not_answer(command: Command) -> None:
+    url = f"http://127.0.0.1:{port_that_refuses()}/{SECRET}"
+    command.file("pushlane.toml", f'[sinks.sms]\nkind = "webhook"\nurl = "{url}"\n')
+
+    ran = command("sinks", "test", "sms", "--to", "somebody")
+
+    assert ran.exit_code == 3
+    assert "no connection to the webhook" in ran.stderr
+    assert SECRET not in ran.stderr
+
+
+def test_a_secret_that_is_missing_stops_a_dispatcher_before_it_takes_anything(
+    command: Command,
+) -> None:
+    command.file(
+        "pushlane.toml",
+        '[sinks.sms]\nkind = "webhook"\nurl = "http://127.0.0.1:9/p"\n'
+        'authorization_file = "none"\n',
+    )
+    task = command.submit("high", 3, "--sink", "sms")
+
+    ran = command("dispatch", "--drain")
+
+    assert ran.exit_code == 1
+    assert ran.stderr.splitlines()[-1].startswith("error: sink sms: authorization_file none cannot")
+    assert command("task", "show", task, "--json").json["finished"] == 0
+
+
+def test_pushes_go_to_the_sink_that_their_task_names(two: Command) -> None:
+    to_fcm, to_sms = (two.submit("low", 20, "--sink", name) for name in ("fcm", "sms"))
+
+    assert two("dispatch", "--drain").exit_code == 0
+
+    assert delivered(two.folder / "fcm.jsonl") == {to_fcm: 20}
+    assert delivered(two.folder / "sms.jsonl") == {to_sms: 20}
+
+
+def test_a_dispatcher_ends_when_those_are_served_that_it_serves(two: Command) -> None:
+    to_fcm, to_sms = (two.submit("high", 20, "--sink", name) for name in ("fcm", "sms"))
+
+    assert two("dispatch", "--drain", "--serve", "sms").exit_code == 0
+
+    assert not (two.folder / "fcm.jsonl").exists()
+    assert delivered(two.folder / "sms.jsonl") == {to_sms: 20}
+    assert two("task", "show", to_fcm, "--json").json["state"] == "running"
+
+
+@pytest.mark.parametrize("level", ["high", "low"])
+def test_tasks_of_a_sink_that_was_taken_out_wait_until_it_is_back(two: Command, level: str) -> None:
+    waits = two.submit(level, 20, "--sink", "sms")
+    with_logs(two, "fcm")
+
+    assert two("dispatch", "--drain").exit_code == 0
+    shown = two("task", "show", waits, "--json").json
+    assert (shown["state"], shown["finished"]) == ("running", 0)
+
+    with_logs(two, "fcm", "sms")
+    assert two("dispatch", "--drain").exit_code == 0
+    assert delivered(two.folder / "sms.jsonl") == {waits: 20}

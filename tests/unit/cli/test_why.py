@@ -1,0 +1,97 @@
+"""`why` as a command, and what `tasks` and `task show` say of sinks that nobody serves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import pushlane.diagnosis.look
+from pushlane.lanes.backend import connect
+from pushlane.lanes.presence import Process, ServedSink
+from pushlane.lanes.settings import Settings
+from tests.command import Command
+
+SETTINGS = '[sinks.push]\nkind = "null"\n[sinks.sms]\nkind = "null"\n'
+BUSY = ServedSink(
+    name="push", slots=10, in_flight=10, delivered_per_s={"high": 100.0}, delivery_s=0.1
+)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the two looks at a task follow each other without a second between."""
+    monkeypatch.setattr(pushlane.diagnosis.look, "_BETWEEN_S", 0.0)
+
+
+def announce(command: Command, *served: ServedSink) -> None:
+    process = Process(
+        id="dispatcher-1",
+        kind="dispatcher",
+        pid=7,
+        version="1",
+        serves=tuple(one.name for one in served),
+        served=served,
+    )
+
+    async def apply() -> None:
+        async with connect(Settings(data_dir=command.folder / "data")) as backend:
+            await backend.presence.announce(process, 60.0)
+
+    asyncio.run(apply())
+
+
+def test_it_names_the_cause_and_what_to_do(command: Command) -> None:
+    ran = command("why", command.submit("high", 3))
+
+    assert ran.exit_code == 0
+    assert ran.stdout == "no_dispatcher: no dispatcher runs at all\n  do: pushlane dispatch\n"
+    assert "3 pushes left" in ran.stderr
+
+
+def test_a_task_is_found_by_its_name(command: Command) -> None:
+    task = command.submit("high", 3, "--name", "sale")
+
+    assert command("why", "sale", "--json").json["task_id"] == task
+    assert command("why", "none").exit_code == 1
+
+
+def test_as_json_it_has_causes_share_pace_backlog_and_end(command: Command) -> None:
+    command.file("pushlane.toml", SETTINGS)
+    task = command.submit("high", 300, "--sink", "push")
+    command.submit("medium", 900, "--sink", "push")
+    announce(command, BUSY)
+
+    found = command("why", task, "--json").json
+
+    assert [cause["cause"] for cause in found["causes"]] == ["slots_full", "sharing"]
+    assert set(found["causes"][0]) == {"cause", "detail", "since", "do"}
+    assert (found["entitled_share"], found["backlog"], found["eta_s"]) == (0.6667, 300, 4.5)
+
+
+def test_a_task_that_has_ended_is_told_in_a_word(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("cancel", task, "--yes")
+
+    ran = command("why", task)
+
+    assert ran.stdout.startswith("cancelled: it is cancelled; 0 delivered, 0 dead of 3\n")
+    assert ran.stderr == ""
+
+
+def test_a_sink_that_nobody_serves_is_told_beside_lists(command: Command) -> None:
+    command.file("pushlane.toml", SETTINGS)
+    task = command.submit("high", 3, "--sink", "sms")
+    other = command.submit("high", 3, "--sink", "push")
+    announce(command, BUSY)
+    told = f"task {task} goes to sink sms, which nobody serves: pushlane dispatch --serve sms"
+
+    assert told in command("tasks").stderr
+    assert told in command("task", "show", task).stderr
+    assert "nobody serves" not in command("task", "show", other).stderr
+
+    more = command.submit("high", 3, "--sink", "sms")
+    assert f"task {task} and 1 more go to sink sms" in command("tasks").stderr
+    command("cancel", task, "--yes")
+    command("pause", more)
+    assert "nobody serves" not in command("tasks", "--all").stderr

@@ -1,0 +1,150 @@
+"""Tables `[sinks.NAME]`: what they may hold, where options come from, what is not told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.settings import CONFIG_FILE, NAMES, Settings, load
+from pushlane.lanes.sink_settings import SinkSettings, read_sinks
+
+SECRET = "hush-hush"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder without a file of settings, and no variables of ours."""
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        monkeypatch.delenv(f"PUSHLANE_{name.upper()}", raising=False)
+    return tmp_path
+
+
+def sink(**options: Any) -> SinkSettings:
+    return SinkSettings(kind="webhook", options=options)
+
+
+def test_a_table_is_a_sink_with_its_own_settings_and_the_options_of_its_kind(place: Path) -> None:
+    (place / CONFIG_FILE).write_text(
+        'slots = 7\n[sinks.sms]\nkind = "webhook"\nslots = 3\ntimeout_s = 5\nurl = "http://h/p"\n'
+        '[sinks.file]\nkind = "log"\n[sinks.file.options]\npath = "out.jsonl"\n'
+    )
+
+    settings = load()
+
+    assert settings.sinks["sms"].options == {"url": "http://h/p"}
+    assert settings.sinks["file"].options == {"path": "out.jsonl"}
+    sms, file = settings.of_sink("sms"), settings.of_sink("file")
+    assert (sms.slots, sms.sink_timeout_s) == (3, 5.0)
+    assert (file.slots, file.sink_timeout_s) == (7, 30.0)
+
+
+def test_the_sink_default_is_served_unless_there_are_names_and_nobody_said_what_it_is() -> None:
+    named = {"a": sink(url="http://h/p")}
+
+    assert Settings().served == ("default",)
+    assert Settings(sinks=named).served == ("a",)
+    assert Settings(sinks=named, sink="log:out").served == ("default", "a")
+
+
+def test_a_worker_reads_the_same_sinks_from_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = Settings(sinks={"sms": sink(url="http://h/p", headers={"X-Key": SECRET})})
+
+    monkeypatch.setenv("PUSHLANE_SINKS", given.as_environment()["PUSHLANE_SINKS"])
+
+    assert load().sinks == given.sinks
+
+
+@pytest.mark.parametrize("name", ["", "SMS", "1st", "a.b", "a b", "x" * 33, "default"])
+def test_a_name_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=r"sink .* \(from pushlane.toml\): "):
+        read_sinks({name: {"kind": "null"}}, "pushlane.toml")
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ({"url": f"http://h/{SECRET}"}, "kind"),
+        ({"kind": 1, "authorization": SECRET}, "kind"),
+        (SECRET, "kind"),
+        ({"kind": "webhook", "slots": 0, "authorization": SECRET}, "slots"),
+        ({"kind": "webhook", "timeout_s": SECRET}, "timeout_s"),
+        ({"kind": "webhook", "rate_per_s": 0}, "rate_per_s"),
+        ({"kind": "webhook", "options": SECRET}, "options"),
+        ({"kind": "webhook", "options": [SECRET]}, "options"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named_without_a_value(table: Any, named: str) -> None:
+    with pytest.raises(BadInput, match=named) as refused:
+        read_sinks({"sms": table}, "pushlane.toml")
+
+    assert "sink 'sms' (from pushlane.toml)" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [f'{{"sms": {SECRET}', f'"{SECRET}"', [SECRET]])
+def test_settings_that_are_no_tables_are_refused_without_a_value(value: Any) -> None:
+    with pytest.raises(BadInput, match=r"setting sinks \(from PUSHLANE_SINKS\)") as refused:
+        read_sinks(value, "PUSHLANE_SINKS")
+
+    assert SECRET not in str(refused.value)
+
+
+def test_an_option_may_be_in_a_file_or_in_a_variable(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "token").write_text(f"Bearer {SECRET}\n")
+    monkeypatch.setenv("SMS_URL", "http://h/p")
+
+    own = sink(authorization_file="token", url_env="SMS_URL", only_http2=True)
+
+    resolved = {"authorization": f"Bearer {SECRET}", "url": "http://h/p", "only_http2": True}
+    assert own.resolved("sms") == resolved
+    assert own.files() == [Path("token")]
+
+
+def test_a_file_that_is_missing_is_named_with_its_sink_and_option() -> None:
+    with pytest.raises(BadInput, match="sink sms: authorization_file none/token cannot be"):
+        sink(authorization_file="none/token").resolved("sms")
+
+
+def test_a_file_that_is_no_text_is_refused(place: Path) -> None:
+    (place / "token").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(BadInput, match="cannot be read: it is no text"):
+        sink(authorization_file="token").resolved("sms")
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_variable_that_is_not_set_is_named(
+    monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("SMS_TOKEN", value)
+
+    with pytest.raises(BadInput, match="sink sms: authorization_env names the variable SMS_TOKEN"):
+        sink(authorization_env="SMS_TOKEN").resolved("sms")
+
+
+def test_options_are_shown_without_what_may_be_a_secret() -> None:
+    own = sink(
+        url=f"https://me:{SECRET}@h/p?key={SECRET}",
+        authorization=SECRET,
+        headers={"X-Key": SECRET},
+        token_file="t",
+        only_http2=True,
+    )
+
+    assert own.shown_options() == {
+        "url": "https://me:***@h/p",
+        "authorization": "***",
+        "headers": "***",
+        "token_file": "t",
+        "only_http2": True,
+    }
+    assert SECRET not in repr(own)
