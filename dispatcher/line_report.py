@@ -140,6 +140,8 @@ def _why_waiting(lane: OpenLane) -> str:
         return "format"
     if lane.crowded:
         return "crowded"
+    if lane.short:
+        return "budget"
     if lane.delay_full:
         return "delay-full"
     return "keys" if lane.is_blocked else ""

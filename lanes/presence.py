@@ -38,8 +38,8 @@ class LaneWait(msgspec.Struct, frozen=True):
     """A lane that waits at a sink for something else than its turn.
 
     `why` is `crowded` (outcomes that are not durable yet), `delay-full` (too many of its pushes
-    wait for their time), `keys` (pushes wait for others of their key), `format` (a message that
-    only a newer version reads), or a word of a newer version.
+    wait for their time), `keys` (pushes wait for others of their key), `budget` (a limit has no
+    room), `format` (a message that only a newer version reads), or a word of a newer version.
     """
 
     lane: str

@@ -16,6 +16,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limit, Subject, change_limit
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Delivery
+from pushlane.lanes.presence import LaneWait
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
 from pushlane.lanes.sink_settings import SinkSettings
 from pushlane.lanes.task import Level, State, Task
@@ -105,6 +106,18 @@ async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_pat
 
             assert len(sink.received) == 4
             assert sink.most_in_flight <= 2
+
+
+async def test_a_process_says_that_a_lane_waits_for_its_budget(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=2)
+        await limit(backend, of(task), Limit(total=1))
+        async with dispatching(backend, MemorySink(), settings) as dispatcher:
+            said: list[LaneWait] = []
+
+            await until(lambda: said.extend(dispatcher.as_process().waiting) or said)
+
+            assert (said[0].lane, said[0].why) == (task.lane, "budget")
 
 
 async def test_a_total_ends_a_task_until_it_is_raised(tmp_path: Path) -> None:
