@@ -79,6 +79,7 @@ class Played:
 
 
 Say = Callable[[str], None]
+Sinks = Mapping[str, Mapping[str, object]]
 Show = Callable[[Played, str], None]
 
 
@@ -93,24 +94,38 @@ async def play(folder: Path, say: Say, show: Show) -> Played:
 
 
 async def _ours(played: Played, say: Say, show: Show) -> None:
-    settings = _settings(played.folder / "store")
-    async with connect(settings) as backend:
-        for campaign in (*BACKLOG, *TO_MAIL):
-            say(f"submitting {campaign.name}: {campaign.pushes:,} {campaign.level} pushes")
-            await _submit(backend, settings, campaign, played)
-        async with _sending_to_both(settings, played) as mail:
-            await _watch(backend, settings, played, mail, show)
-        for log in (played.app, played.mail):
-            log.read()  # what was in flight at the stop
-        say("sending the rest to a file at full speed, so that every push is accounted for")
-        to_file = {name: {"kind": "log", "path": str(played.rest.path)} for name in (APP, MAIL)}
-        serving = _serving(played.folder / "rest.toml", to_file)
-        async with _dispatcher(settings, *serving, "--drain") as process:
-            while process.returncode is None:
-                await _wait(process, _LOOK_EVERY_S)
-                played.rest.read()
-                show(played, "the rest")
-        played.rest.read()
+    with (
+        receiving(played.app.path, SINK_MS) as app,
+        receiving(played.mail.path, SINK_MS) as mail,
+    ):
+        sinks: Sinks = {
+            APP: {"kind": "webhook", "url": app.url},
+            MAIL: {"kind": "webhook", "url": mail.url, "slots": MAIL_SLOTS},
+        }
+        settings = _settings(played.folder / "store").but(sinks=sinks)
+        async with connect(settings) as backend:
+            for campaign in (*BACKLOG, *TO_MAIL):
+                say(f"submitting {campaign.name}: {campaign.pushes:,} {campaign.level} pushes")
+                await _submit(backend, settings, campaign, played)
+            serving = _serving(played.folder / "pushlane.toml", sinks)
+            async with _dispatcher(settings, *serving) as process:
+                await _first_arrivals(process, played.app, played.mail)
+                await _watch(backend, settings, played, mail, show)
+    for log in (played.app, played.mail):
+        log.read()  # what was in flight at the stop
+    say("sending the rest to a file at full speed, so that every push is accounted for")
+    await _send_rest(settings, played, show)
+
+
+async def _send_rest(settings: Settings, played: Played, show: Show) -> None:
+    to_file = {name: {"kind": "log", "path": str(played.rest.path)} for name in (APP, MAIL)}
+    serving = _serving(played.folder / "rest.toml", to_file)
+    async with _dispatcher(settings, *serving, "--drain") as process:
+        while process.returncode is None:
+            await _wait(process, _LOOK_EVERY_S)
+            played.rest.read()
+            show(played, "the rest")
+    played.rest.read()
 
 
 async def _watch(
@@ -176,24 +191,7 @@ def _settings(store: Path) -> Settings:
     return load({"broker": "embedded", "data_dir": store, "slots": SLOTS})
 
 
-@asynccontextmanager
-async def _sending_to_both(settings: Settings, played: Played) -> AsyncIterator[RunningReceiver]:
-    """Dispatch to both sinks, from the first arrivals on; give the receiver of the second one."""
-    with (
-        receiving(played.app.path, SINK_MS) as app,
-        receiving(played.mail.path, SINK_MS) as mail,
-    ):
-        webhooks: dict[str, dict[str, object]] = {
-            APP: {"kind": "webhook", "url": app.url},
-            MAIL: {"kind": "webhook", "url": mail.url, "slots": MAIL_SLOTS},
-        }
-        serving = _serving(played.folder / "pushlane.toml", webhooks)
-        async with _dispatcher(settings, *serving) as process:
-            await _first_arrivals(process, played.app, played.mail)
-            yield mail
-
-
-def _serving(path: Path, sinks: Mapping[str, Mapping[str, object]]) -> list[str]:
+def _serving(path: Path, sinks: Sinks) -> list[str]:
     """Write a file of settings with these sinks; returns the flags that serve them."""
     lines = []
     for name, options in sinks.items():
