@@ -26,7 +26,9 @@ class _Part:
         self.parts: dict[str, _Part] = {}
 
     def part(self, name: str, weight: float, most_per_s: float) -> _Part:
-        return self.parts.setdefault(name, _Part(weight, most_per_s))
+        if (found := self.parts.get(name)) is None:
+            found = self.parts[name] = _Part(weight, most_per_s)
+        return found
 
     @property
     def most_per_s(self) -> float:
@@ -115,7 +117,7 @@ def _by_weight(wants: Sequence[tuple[float, float]], amount: float) -> list[floa
     open_ = [place for place, (weight, _) in enumerate(wants) if weight > 0]
     while open_:
         each = amount / sum(wants[place][0] for place in open_)
-        full = [place for place in open_ if wants[place][1] <= each * wants[place][0]]
+        full = {place for place in open_ if wants[place][1] <= each * wants[place][0]}
         for place in full or open_:
             given[place] = wants[place][1] if full else each * wants[place][0]
             amount -= given[place]
@@ -129,7 +131,7 @@ def entitled_share(now: Situation) -> float | None:
     None while it has nothing to send, or may not.
     """
     load = now.load
-    going = [one for one in load.standings if one.starts_at_ms(now.now_ms) <= now.now_ms]
+    going = load.going
     if now.task.id not in {one.task.id for one in going}:
         return None
     return entitled_shares(load, going).get(now.task.lane)

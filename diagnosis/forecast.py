@@ -2,7 +2,7 @@
 
 A fluid simulation: between two events (a task is through, or one starts) each lane flows at its
 rate of `entitled_rates`; so the shares of those that are left grow while others drain. Tasks of a
-lane of the pool go one after the other.
+lane of the pool go one after the other. With very many tasks several may be through in one step.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pushlane.diagnosis.entitlement import entitled_rates
 from pushlane.diagnosis.situation import SinkLoad, Standing, shared_by_lane
 
 _MOST_EVENTS = 500
+_EXACT_EVENTS = 100
+_COARSE = 0.02
 _NOTHING = 1e-9
 
 
@@ -52,11 +54,11 @@ class _Flow:
         self._began_s: float | None = None
 
     def run(self) -> Expected | None:
-        for _ in range(_MOST_EVENTS):
+        for event in range(_MOST_EVENTS):
             heads = self._heads()
             rates = entitled_rates(self._load, heads, self._per_s)
             self._note_start(heads, rates)
-            step_s = self._next_event_s(heads, rates)
+            step_s = self._next_event_s(heads, rates, is_coarse=event >= _EXACT_EVENTS)
             if step_s is None:
                 return None
             self._pass(step_s, heads, rates)
@@ -81,19 +83,30 @@ class _Flow:
                 if one.task.id == self._task_id and rates[one.task.lane] > 0:
                     self._began_s = self._time_s
 
-    def _next_event_s(self, heads: Sequence[Standing], rates: dict[str, float]) -> float | None:
-        """Return after how long a task is through or starts; None when nothing will happen."""
-        ends_s = [
-            self._left[one.task.id] / rates[one.task.lane]
+    def _next_event_s(
+        self, heads: Sequence[Standing], rates: dict[str, float], *, is_coarse: bool
+    ) -> float | None:
+        """Return after how long a task is through or starts; None when nothing will happen.
+
+        A coarse step is at least a part of the time in which all would be through, unless the task
+        that is asked about is through before that, or another starts.
+        """
+        ends_s = {
+            one.task.id: self._left[one.task.id] / rates[one.task.lane]
             for one in heads
             if rates[one.task.lane] > _NOTHING
-        ]
+        }
         starts_s = [
             start_s - self._time_s
             for start_s in self._starts_s.values()
             if start_s > self._time_s + _NOTHING
         ]
-        step_s = min((*ends_s, *starts_s), default=math.inf)
+        end_s = min(ends_s.values(), default=math.inf)
+        if is_coarse and end_s < math.inf:
+            left = sum(left for left in self._left.values() if left < math.inf)
+            least_s = min(_COARSE * left / self._per_s, ends_s.get(self._task_id, math.inf))
+            end_s = max(end_s, least_s)
+        step_s = min((end_s, *starts_s))
         return None if step_s == math.inf else step_s
 
     def _pass(self, step_s: float, heads: Sequence[Standing], rates: dict[str, float]) -> None:

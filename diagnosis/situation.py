@@ -105,11 +105,18 @@ class SinkLoad:
     limits: Limits = field(default_factory=dict)
     now_ms: int = 0
 
+    @property
+    def going(self) -> list[Standing]:
+        """The tasks that may go now: scheduled ones and those in quiet hours do not share yet."""
+        return [one for one in self.standings if one.starts_at_ms(self.now_ms) <= self.now_ms]
+
     def limit(self, kind: str, name: str, field_name: str) -> Any:
         """Return one value of a subject's limit, None when there is none.
 
         What an app has not of its own it has of that of every app.
         """
+        if not self.limits:
+            return None
         names = (name, EVERY_APP) if kind == "app" else (name,)
         found = (self.limits.get(Subject(kind, one), Limit()) for one in names)
         values = (getattr(one, field_name) for one in found)
@@ -120,6 +127,8 @@ class SinkLoad:
 
         That of deliveries in flight counts as so many slots.
         """
+        if kind != "sink" and not self.limits:
+            return math.inf
         rate, places = self.rate_limits(kind, name)
         by_rate = math.inf if rate is None else rate / self.sink.cost
         delivery_s = self.sink.delivery_s
@@ -149,11 +158,7 @@ class SinkLoad:
         That is what its slots can take; but what it delivers, if a task (`but` not the one of this
         id) has more to send and slots are free all the same. None when nothing is known.
         """
-        is_busy = any(
-            one.starts_at_ms(self.now_ms) <= self.now_ms and not self.is_limited(one.task)
-            for one in self.standings
-            if one.task.id != but
-        )
+        is_busy = any(one.task.id != but and not self.is_limited(one.task) for one in self.going)
         by_slots = self.sink.capacity_per_s
         is_idle = not is_busy or self.sink.is_full
         expected = by_slots if is_idle or not self.sink.per_s else self.sink.per_s

@@ -6,12 +6,17 @@ Pure: each function here looks at one such cause in a `Situation`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.entitlement import entitled_share
+from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation, subjects_of
 from pushlane.lanes.task import Level
+
+_MOST_MORE = 64
+_MORE_SLOTS = "more --slots, or more processes"
 
 
 def _limited(now: Situation) -> Iterator[Cause]:
@@ -80,19 +85,35 @@ def _slots(now: Situation) -> Iterator[Cause]:
         f"{sink.in_flight:,} of {sink.slots:,} slots of sink {sink.name} are busy: {sink.slots:,} "
         f"slots x 1/{sink.delivery_s:.3g} s a delivery = {sink.capacity_per_s:,.0f} pushes/s"
     )
-    more = _more_processes(now)
-    do = f"{more} more processes reach its expiry" if more else "more --slots, or more processes"
-    yield Cause("slots_full", detail, do)
+    yield Cause("slots_full", detail, _more_slots(now))
 
 
-def _more_processes(now: Situation) -> int:
-    """Return how many processes are lacking for the task to be through before it expires."""
-    sink, share, expires_ms = now.load.sink, entitled_share(now), now.task.expires_at_ms
-    if not (expires_ms > now.now_ms and share and now.left and sink.capacity_per_s):
+def _more_slots(now: Situation) -> str:
+    """Return what gives more slots; for a task that would expire first, how many processes."""
+    lacking = _processes_lacking(now)
+    if not lacking:
+        return _MORE_SLOTS
+    processes = "1 more process" if lacking == 1 else f"{lacking} more processes"
+    return f"{processes}, to be through before it expires"
+
+
+def _processes_lacking(now: Situation) -> int:
+    """Return how many more processes let the task be through before it expires.
+
+    0 when it will be, when it does not expire, and when very many would not do.
+    """
+    load, task = now.load, now.task
+    here, per_s = len(load.sink.stands), load.per_s()
+    if task.expires_at_ms <= now.now_ms or per_s is None:
         return 0
-    needed_per_s = now.left / ((expires_ms - now.now_ms) / 1000) / share
-    each = sink.capacity_per_s / len(sink.stands)
-    return max(0, math.ceil(needed_per_s / each) - len(sink.stands))
+    in_s = (task.expires_at_ms - now.now_ms) / 1000
+
+    def is_enough(more: int) -> bool:
+        expected = forecast(load, task.id, per_s * (here + more) / here)
+        return expected is not None and expected.ends_in_s <= in_s
+
+    lacking = bisect_left(range(_MOST_MORE), True, key=is_enough)
+    return lacking if lacking < _MOST_MORE else 0
 
 
 def _pool_lane(now: Situation) -> Iterator[Cause]:
@@ -121,26 +142,26 @@ def _sharing(now: Situation) -> Iterator[Cause]:
     share, sink = entitled_share(now), now.load.sink.name
     if share is None:
         return
-    task, others = now.task, len({one.task.id for one in now.load.standings} - {now.task.id})
+    task = now.task
+    going = [one.task for one in now.load.going]
+    others = len(going) - 1
     if not others:
-        do = "more --slots, or more processes" if now.left else ""
-        yield Cause("going", f"it has sink {sink} to itself", do)
+        yield Cause("going", f"it has sink {sink} to itself", _MORE_SLOTS if now.left else "")
         return
     tasks = "1 other task" if others == 1 else f"{others:,} other tasks"
-    active = [level for level in now.weights.by_level() if _has_active(now, level)]
-    weights = now.weights.by_level()
-    detail = (
-        f"it shares sink {sink} with {tasks}: {' to '.join(str(weights[one]) for one in active)} "
-        f"for {', '.join(active)}, and {100 * share:.3g} % of the sink for "
-        f"{'its lane of the pool' if task.pooled else f'its quota of {task.quota}'}"
-    )
+    by_level = now.weights.by_level()
+    levels = [level for level in by_level if any(other.level is level for other in going)]
+    weights = " to ".join(str(by_level[level]) for level in levels)
+    between = f", {weights} for {', '.join(levels)}" if len(levels) > 1 else ""
+    whose = "its lane of the pool" if task.pooled else f"its quota of {task.quota}"
+    detail = f"it shares sink {sink} with {tasks}{between}: {100 * share:.3g} % of it for {whose}"
     yield Cause("sharing", detail, _more_share(now))
 
 
 def _more_share(now: Situation) -> str:
     """Return what would give the task a larger share, as far as it would."""
     task = now.task
-    beside = [one.task for one in now.load.standings if one.task.id != task.id]
+    beside = [one.task for one in now.load.going if one.task.id != task.id]
     level = [other for other in beside if other.level is task.level]
     ways = ["more slots"]
     if task.level is not Level.HIGH:
@@ -151,10 +172,6 @@ def _more_share(now: Situation) -> str:
     if not task.pooled and any(other.app == task.app and not other.pooled for other in level):
         ways.insert(0, f"pushlane quota {task.id} {2 * task.quota}")
     return ", or ".join(ways)
-
-
-def _has_active(now: Situation, level: str) -> bool:
-    return any(one.task.level == level for one in now.load.standings)
 
 
 SLOWER: tuple[Callable[[Situation], Iterator[Cause]], ...] = (

@@ -221,7 +221,16 @@ def test_full_slots_say_how_many_processes_a_deadline_needs() -> None:
 
     cause, *_ = causes(situation_of(due, processes=[process_of(busy_sink(100))]))
 
-    assert cause.do == "2 more processes reach its expiry"
+    assert cause.do == "2 more processes, to be through before it expires"
+
+
+def test_a_task_that_is_through_in_time_needs_no_process() -> None:
+    due = task_of(total=900, expires_at_ms=NOW_MS + 10_000)
+    beside = Standing(task_of("o"), 50)
+
+    cause, *_ = causes(situation_of(due, 0, beside, processes=[process_of(busy_sink(100))]))
+
+    assert cause.do == "more --slots, or more processes"
 
 
 def test_older_tasks_of_its_pool_lane_are_counted() -> None:
@@ -247,7 +256,7 @@ def test_a_task_that_shares_says_with_whom_and_by_what() -> None:
     [cause] = causes(situation_of(task_of(), 0, medium))
 
     assert cause.name == "sharing"
-    assert "with 1 other task: 6 to 3 for high, medium, and 66.7 % of the sink" in cause.detail
+    assert "with 1 other task, 6 to 3 for high, medium: 66.7 % of it for its quota" in cause.detail
     assert cause.do == "more slots"
 
 
@@ -270,8 +279,9 @@ def test_what_would_change_a_share_depends_on_who_shares(level: Level, app: str,
 def test_tasks_that_cannot_move_do_not_share() -> None:
     paused = Standing(task_of("p", state=State.PAUSED), 500)
     idle = Standing(task_of("f", is_fed=True, total=None), None)
+    later = Standing(task_of("l", not_before_ms=NOW_MS + 1), 500)
 
-    assert names(situation_of(task_of(), 0, paused, idle)) == ["going"]
+    assert names(situation_of(task_of(), 0, paused, idle, later)) == ["going"]
 
 
 def test_what_holds_all_hides_what_only_slows() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pushlane.diagnosis.forecast
 from pushlane.diagnosis.entitlement import entitled_rates, entitled_shares
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import SinkLoad, Standing, sink_now
@@ -196,10 +197,23 @@ def test_a_task_that_gets_nothing_for_ever_has_no_end() -> None:
     assert forecast(load, "b", 100.0) is None
 
 
-def test_very_many_tasks_are_extrapolated() -> None:
-    load = load_of(*(standing(f"t{number}", 10 + number) for number in range(700)))
+@pytest.mark.parametrize("place", [0, 350, 699])
+def test_the_end_among_very_many_tasks_is_about_right(place: int) -> None:
+    """They share equally: the task at `place` ends once each has sent as much as it has."""
+    lefts = [100 + number for number in range(700)]
+    load = load_of(*(standing(f"t{number}", left) for number, left in enumerate(lefts)))
 
-    assert ends_in_s(load, "t699") == pytest.approx(sum(range(10, 710)) / 100, rel=0.2)
+    sent = sum(min(left, lefts[place]) for left in lefts)
+    assert ends_in_s(load, f"t{place}") == pytest.approx(sent / 100, rel=0.03)
+
+
+def test_what_is_left_after_very_many_events_is_extrapolated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pushlane.diagnosis.forecast, "_MOST_EVENTS", 1)
+    load = load_of(standing("a", 200), standing("b", 300))
+
+    assert ends_in_s(load, "b") == pytest.approx(5)
 
 
 def test_a_busy_sink_is_taken_at_its_pace_and_an_idle_one_by_its_slots() -> None:
