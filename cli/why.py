@@ -11,7 +11,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json, seconds_text
-from pushlane.diagnosis.causes import Cause
+from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.look import Diagnosis
 from pushlane.diagnosis.look import why as why_of
 

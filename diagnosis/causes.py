@@ -6,29 +6,20 @@ all of the task, so that what would otherwise slow it down is not worth telling.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from pushlane.diagnosis.entitlement import entitled_shares
-from pushlane.diagnosis.situation import Situation, quiet_until, unserved_sinks
-from pushlane.lanes.limits import Subject
+from pushlane.diagnosis.cause import Cause, clock
+from pushlane.diagnosis.situation import (
+    Situation,
+    quiet_until,
+    subjects_of,
+    unserved_sinks,
+)
+from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.presence import Resting
 from pushlane.lanes.task import State, Task
 
 _RESTS = ("open", "probing")
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One thing that a task waits for. `name` is for programs, `since_ms` 0 where not known."""
-
-    name: str
-    detail: str
-    do: str = ""
-    since_ms: int = 0
-    final: bool = False
 
 
 def causes(situation: Situation) -> list[Cause]:
@@ -39,7 +30,7 @@ def causes(situation: Situation) -> list[Cause]:
         if any(cause.name in _ENDS for cause in found):
             return found
     if not any(cause.final for cause in found):
-        for look in _SLOWER:
+        for look in SLOWER:
             found += look(situation)
     return found
 
@@ -146,153 +137,22 @@ def _quiet(now: Situation) -> Iterator[Cause]:
 
 
 def _spent(now: Situation) -> Iterator[Cause]:
-    """Tell a total that is reached: nothing more goes."""
-    task, most = now.task, now.load.limit("task", now.task.id, "total")
-    if most is not None and now.progress.delivered >= most:
-        detail = f"its limit of {most:,} pushes in total is reached"
-        yield Cause("limit", detail, f"pushlane limit task/{task.id}", final=True)
+    """Tell totals that are spent: nothing new goes, of daily ones until the day ends in UTC."""
+    for subject in subjects_of(now.task):
+        for name, (what, flag) in _TOTALS.items():
+            most = now.load.limit(*subject, name)
+            if most is not None and now.spent.get(subject, {}).get(name, 0) >= most:
+                detail = f"the limit of {subject} is spent: {most:,g} {what}"
+                do = f"pushlane limit {subject} {flag} N, or none"
+                yield Cause("limit_spent", detail, do, final=True)
 
 
-def _limited(now: Situation) -> Iterator[Cause]:
-    """Tell the rates that are below what the task would get without them."""
-    task, load = now.task, now.load
-    fair = fair_rate(now)
-    for subject in (
-        Subject("task", task.id),
-        Subject("app", task.app),
-        Subject("sink", load.sink.name),
-    ):
-        most_per_s = load.most_per_s(*subject)
-        takes = load.sink.capacity_per_s if subject.kind == "sink" else fair
-        if most_per_s < math.inf and (takes is None or most_per_s <= takes):
-            detail = f"the limit of {subject} is {most_per_s:g} pushes/s"
-            yield Cause("limit", detail, f"pushlane limit {subject}")
-
-
-def fair_rate(now: Situation) -> float | None:
-    """Return the pushes a second that its entitled share is worth; None when not known."""
-    share, capacity = entitled_share(now), now.load.sink.capacity_per_s
-    return None if share is None or capacity is None else share * capacity
-
-
-def entitled_share(now: Situation) -> float | None:
-    """Return the part of its sink that the task, or its lane of the pool, is entitled to now.
-
-    None while it has nothing to send, or may not.
-    """
-    load = now.load
-    going = [one for one in load.standings if one.starts_at_ms(now.now_ms) <= now.now_ms]
-    if now.task.id not in {one.task.id for one in going}:
-        return None
-    return entitled_shares(load, going).get(now.task.lane)
-
-
-_LANE_WAITS = {
-    "format": (
-        "a message on its lane can be read by a newer version only",
-        "upgrade the dispatchers",
-    ),
-    "crowded": (
-        "many of its outcomes are not durable yet, so it waits for them",
-        "look at the registry and the receipts log: one of them is slow",
-    ),
-    "delay-full": (
-        "as many of its pushes wait for their time as may (later_max); only those come due go",
-        "wait, or raise later_max",
-    ),
-    "keys": ("its pushes wait for earlier ones of their key", "wait: each key goes in order"),
-    "budget": ("its budget is used up for now", "pushlane limit"),
-    "breaker": ("where its pushes go is resting", "wait: it is tried again by itself"),
+_TOTALS = {
+    "total": ("pushes in all", "--total"),
+    "total_cost": ("of cost in all", "--total-cost"),
+    "a_day": ("pushes a day, until 00:00 UTC", "--a-day"),
+    "cost_a_day": ("of cost a day, until 00:00 UTC", "--cost-a-day"),
 }
-
-
-def _lane_waits(now: Situation) -> Iterator[Cause]:
-    """Tell what processes say that the task's lane waits for, each thing once."""
-    waits = dict.fromkeys(
-        one.why
-        for process in now.processes
-        for one in process.waiting
-        if one.lane == now.task.lane or one.lane in now.task.own_lanes()
-    )
-    for why in waits:
-        detail, do = _LANE_WAITS.get(why, (f"its lane waits: {why}", ""))
-        yield Cause(f"lane_{why.replace('-', '_')}", detail, do)
-
-
-def _slots(now: Situation) -> Iterator[Cause]:
-    sink = now.load.sink
-    if not sink.is_full or not sink.capacity_per_s:
-        return
-    detail = (
-        f"{sink.in_flight:,} of {sink.slots:,} slots of sink {sink.name} are busy: {sink.slots:,} "
-        f"slots x 1/{sink.delivery_s:.3g} s a delivery = {sink.capacity_per_s:,.0f} pushes/s"
-    )
-    more = _more_processes(now)
-    do = f"{more} more processes reach its expiry" if more else "more --slots, or more processes"
-    yield Cause("slots_full", detail, do)
-
-
-def _more_processes(now: Situation) -> int:
-    """Return how many processes are lacking for the task to be through before it expires."""
-    sink, share, expires_ms = now.load.sink, entitled_share(now), now.task.expires_at_ms
-    if not (expires_ms > now.now_ms and share and now.left and sink.capacity_per_s):
-        return 0
-    needed_per_s = now.left / ((expires_ms - now.now_ms) / 1000) / share
-    each = sink.capacity_per_s / len(sink.stands)
-    return max(0, math.ceil(needed_per_s / each) - len(sink.stands))
-
-
-def _pool_lane(now: Situation) -> Iterator[Cause]:
-    task = now.task
-    older = [
-        one
-        for one in now.load.standings
-        if one.task.lane == task.lane
-        and (one.task.created_at_ms, one.task.id) < (task.created_at_ms, task.id)
-    ]
-    if task.pooled and older:
-        ahead = sum(one.left or 0 for one in older)
-        tasks = "1 older task" if len(older) == 1 else f"{len(older)} older tasks"
-        detail = f"{tasks} with {ahead:,} pushes are ahead on its lane {task.lane}"
-        do = f"pushlane promote {task.id}: it gets a lane of its own"
-        yield Cause("pool_lane", detail, do)
-
-
-def _later(now: Situation) -> Iterator[Cause]:
-    if now.later and not now.waiting:
-        detail = f"what is left of it waits for its time: {now.later:,} messages on its later lane"
-        yield Cause("later", detail, "wait: retries and starts of their own come due by themselves")
-
-
-def _sharing(now: Situation) -> Iterator[Cause]:
-    share, sink = entitled_share(now), now.load.sink.name
-    if share is None:
-        return
-    task, others = now.task, len({one.task.id for one in now.load.standings} - {now.task.id})
-    if not others:
-        do = "more --slots, or more processes" if now.left else ""
-        yield Cause("going", f"it has sink {sink} to itself", do)
-        return
-    tasks = "1 other task" if others == 1 else f"{others:,} other tasks"
-    active = [level for level in now.weights.by_level() if _has_active(now, level)]
-    weights = now.weights.by_level()
-    detail = (
-        f"it shares sink {sink} with {tasks}: {' to '.join(str(weights[one]) for one in active)} "
-        f"for {', '.join(active)}, and {100 * share:.3g} % of the sink for "
-        f"{'its lane of the pool' if task.pooled else f'its quota of {task.quota}'}"
-    )
-    promote = f"pushlane promote {task.id}"
-    do = promote if task.pooled else f"pushlane quota {task.id} {2 * task.quota}, or {promote}"
-    yield Cause("sharing", detail, f"{do}, or more slots")
-
-
-def _has_active(now: Situation, level: str) -> bool:
-    return any(one.task.level == level for one in now.load.standings)
-
-
-def clock(at_ms: int) -> str:
-    """Return a time as people write it, in UTC."""
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 _ENDS = ("done", "cancelled", "expired")
@@ -305,12 +165,4 @@ _LOOKS: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _resting,
     _quiet,
     _spent,
-)
-_SLOWER: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
-    _limited,
-    _lane_waits,
-    _slots,
-    _pool_lane,
-    _later,
-    _sharing,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pushlane.diagnosis.situation import SinkLoad, Standing
+from pushlane.diagnosis.situation import SinkLoad, Situation, Standing
 from pushlane.lanes.task import Level
 
 _APP = "app "
@@ -121,3 +121,15 @@ def _by_weight(wants: Sequence[tuple[float, float]], amount: float) -> list[floa
             amount -= given[place]
         open_ = [place for place in open_ if place not in full] if full else []
     return given
+
+
+def entitled_share(now: Situation) -> float | None:
+    """Return the part of its sink that the task, or its lane of the pool, is entitled to now.
+
+    None while it has nothing to send, or may not.
+    """
+    load = now.load
+    going = [one for one in load.standings if one.starts_at_ms(now.now_ms) <= now.now_ms]
+    if now.task.id not in {one.task.id for one in going}:
+        return None
+    return entitled_shares(load, going).get(now.task.lane)

@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from pushlane.diagnosis.causes import Cause, causes, entitled_share
+from pushlane.diagnosis.cause import Cause
+from pushlane.diagnosis.causes import causes
+from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.situation import Situation, Standing
+from pushlane.diagnosis.situation import Situation, Standing, subjects_of
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import read_limits
+from pushlane.lanes.limits import Subject, read_limits
 from pushlane.lanes.naming import later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
@@ -45,10 +48,11 @@ class Diagnosis:
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
     found = causes(now)
-    task, share = now.task, entitled_share(now)
+    task = now.task
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, eta_s=None)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
+    share = None if waits else entitled_share(now)
     expected = None if waits else forecast(now.load, task.id, now.load.per_s())
     eta_s = expected.ends_in_s if expected else None
     if eta_s is None and not waits and now.left and now.observed_per_s:
@@ -90,10 +94,19 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
         processes=await dispatchers(backend),
         now_ms=at_ms,
         limits=await read_limits(backend.documents),
+        spent=await _spent(backend, task, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
         later=await backend.broker.backlog(later) if task.has_later else 0,
     )
+
+
+async def _spent(backend: Backend, task: Task, at_ms: int) -> dict[Subject, dict[str, float]]:
+    """Return what the limits that concern a task have counted."""
+    subjects = subjects_of(task)
+    day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+    usage = await backend.limiter.usage([str(subject) for subject in subjects], day)
+    return {subject: used.spent for subject, used in zip(subjects, usage, strict=True)}
 
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from pushlane.diagnosis.causes import Cause, causes, entitled_share
+from pushlane.diagnosis.cause import Cause
+from pushlane.diagnosis.causes import causes
+from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import Expected, forecast
 from pushlane.diagnosis.look import active_at, situation_of
 from pushlane.diagnosis.situation import Situation

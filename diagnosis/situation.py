@@ -116,12 +116,27 @@ class SinkLoad:
         return next((value for value in values if value is not None), None)
 
     def most_per_s(self, kind: str, name: str) -> float:
-        """Return how many pushes a second a subject may send, without end when it has no limit."""
+        """Return how many pushes a second a subject may send, without end when it has no limit.
+
+        That of deliveries in flight counts as so many slots.
+        """
+        rate, places = self.rate_limits(kind, name)
+        by_rate = math.inf if rate is None else rate / self.sink.cost
+        delivery_s = self.sink.delivery_s
+        by_places = places / delivery_s if places is not None and delivery_s else math.inf
+        return min(by_rate, by_places)
+
+    def rate_limits(self, kind: str, name: str) -> tuple[float | None, int | None]:
+        """Return a subject's rate, in cost, and its deliveries in flight; None for no limit."""
         rate = self.limit(kind, name, "rate_per_s")
-        if rate is None and kind == "sink":
-            own = [one.rate_per_s for one in self.sink.stands if one.rate_per_s is not None]
-            rate = min(own, default=None)
-        return math.inf if rate is None else rate / self.sink.cost
+        places = self.limit(kind, name, "in_flight")
+        if kind == "sink":
+            stands = self.sink.stands
+            rates = [one.rate_per_s for one in stands if one.rate_per_s is not None]
+            most = [one.most_in_flight for one in stands if one.most_in_flight is not None]
+            rate = min(rates, default=None) if rate is None else rate
+            places = min(most, default=None) if places is None else places
+        return rate, places
 
     def is_limited(self, task: Task) -> bool:
         """Return whether the task or its app has a rate of its own."""
@@ -151,9 +166,10 @@ class SinkLoad:
 class Situation:
     """A task, and all that bears on when it goes.
 
-    `others` are the other tasks that are not finished and go to its first sink. `observed_per_s` is
-    how fast it went between two looks. `waiting` counts messages on its lane, `later` those on its
-    later lane, where pushes wait for their time.
+    `others` are the other tasks that are not finished and go to its first sink. `spent` is what its
+    own limits, its app's and its sink's count of their totals, by subject and name of the limit.
+    `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
+    `later` those on its later lane, where pushes wait for their time.
     """
 
     task: Task
@@ -163,6 +179,7 @@ class Situation:
     processes: Sequence[Process]
     now_ms: int
     limits: Limits = field(default_factory=dict)
+    spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     observed_per_s: float | None = None
     is_stalled: bool = False
     waiting: int = 0
@@ -184,6 +201,11 @@ class Situation:
             limits=self.limits,
             now_ms=self.now_ms,
         )
+
+
+def subjects_of(task: Task) -> list[Subject]:
+    """Return the subjects whose limits concern the pushes of a task at its first sink."""
+    return [Subject("task", task.id), Subject("app", task.app), Subject("sink", task.chain[0])]
 
 
 def sink_now(processes: Sequence[Process], name: str) -> SinkNow:

@@ -104,7 +104,7 @@ class LineReport:
         own = self._settings.sinks.get(self._name)
         return ServedSink(
             name=self._name,
-            slots=self._settings.slots,
+            slots=self._pool.usable,
             in_flight=self._pool.in_flight,
             delivered_per_s=rates,
             delivery_s=delivery_s,
@@ -138,8 +138,12 @@ class LineReport:
 def _why_waiting(lane: OpenLane) -> str:
     if lane.foreign:
         return "format"
+    if lane.short:
+        return "budget"
     if lane.crowded:
         return "crowded"
+    if lane.short:
+        return "budget"
     if lane.delay_full:
         return "delay-full"
     return "keys" if lane.is_blocked else ""

@@ -37,9 +37,9 @@ class SlowLane(msgspec.Struct, frozen=True):
 class LaneWait(msgspec.Struct, frozen=True):
     """A lane that waits at a sink for something else than its turn.
 
-    `why` is `crowded` (outcomes that are not durable yet), `delay-full` (too many of its pushes
-    wait for their time), `keys` (pushes wait for others of their key), `format` (a message that
-    only a newer version reads), or a word of a newer version.
+    `why` is `budget` (a limit has no room now), `crowded` (outcomes that are not durable yet),
+    `delay-full` (too many of its pushes wait for their time), `keys` (pushes wait for others of
+    their key), `format` (a message that only a newer version reads), or a word of a newer version.
     """
 
     lane: str
@@ -50,11 +50,12 @@ class LaneWait(msgspec.Struct, frozen=True):
 class ServedSink(msgspec.Struct, frozen=True, kw_only=True):
     """How one sink of a process stands.
 
-    `delivered_per_s` is by level and of the last seconds, and so is `delivery_s`, the mean time
-    that a delivery holds its slot; without any, it is that since the start, 0 when none was made.
-    `lanes` counts by level the lanes that are read. `resting` is why it gets fewer pushes than
-    there are, if it does. `rate_per_s` (in cost, of which a push has `cost`) and `most_in_flight`
-    limit the sink over all processes, as far as the process was told.
+    `slots` are those that may be used now. `delivered_per_s` is by level and of the last seconds,
+    and so is `delivery_s`, the mean time that a delivery holds its slot; without any, it is that
+    since the start, 0 when none was made. `lanes` counts by level the lanes that are read.
+    `resting` is why it gets fewer pushes than there are, if it does. `rate_per_s` (in cost, of
+    which a push has `cost`) and `most_in_flight` limit the sink over all processes, as far as the
+    process was told.
     """
 
     name: str

@@ -154,6 +154,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             needed_s = max(getattr(self, name) for name in _NEED_THEIR_TASK)
             force_setattr(self, "task_retention_s", max(_TASKS_KEPT_S, needed_s))
 
+    def __hash__(self) -> int:
+        """Return the same for equal settings; those of sinks are dicts, which have no hash."""
+        return hash(tuple(repr(value) for _, value in self.items()))
+
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the backend that these settings name."""

@@ -31,8 +31,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
     `slots` and `timeout_s` go over the settings `slots` and `sink_timeout_s`. With `least_slots` a
     process uses between so many and all of its slots, as many as the sink's latency and errors
     allow. `rate_per_s` (in cost) and `in_flight` limit it over all processes, until `pushlane
-    limit` says otherwise.
-    `options` are those of its kind, as they were given.
+    limit` says otherwise. `options` are those of its kind, as they were given.
     """
 
     kind: str

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pushlane.lanes.backend import connect
-from pushlane.lanes.limits import Limit, Subject, change_limit
-from pushlane.lanes.settings import Settings
 from tests.processes import Pushlane, until
 
 SINKS = """
@@ -109,22 +104,30 @@ def test_quiet_hours(named: Pushlane) -> None:
 
 
 def test_a_limit(named: Pushlane) -> None:
-    serve(named, "hangs")
-    task = named.submit("high", 1_000, "--sink", "hangs")
-    set_rate(named, Subject("task", task), 3)
+    named("limit", "app/slow", "--rate", "5/s")
+    serve(named, "plain")
+    task = named.submit("high", 1_000, "--sink", "plain", "--app", "slow")
+    until(lambda: named.task(task)["delivered"] > 0)
 
-    assert causes(named, task)["limit"] == f"the limit of task/{task} is 3 pushes/s"
+    shown = named.json("why", task)
+
+    assert shown["causes"][0]["cause"] == "limit"
+    assert shown["causes"][0]["detail"] == "the limit of app/slow is 5 pushes/s"
+    assert 2 < shown["observed_per_s"] < 9
+    assert 100 < shown["eta_s"] < 500
 
 
-def set_rate(named: Pushlane, subject: Subject, per_s: float) -> None:
-    fields = {name: value for name, value in named.settings.items() if name != "pool_lanes"}
-    settings = Settings(**{**fields, "data_dir": Path(named.settings["data_dir"])})
+def test_a_total_that_is_spent(named: Pushlane) -> None:
+    named("limit", "app/slow", "--a-day", "5")
+    serve(named, "plain")
+    task = named.submit("high", 100, "--sink", "plain", "--app", "slow")
+    until(lambda: named.task(task)["delivered"] == 5)
 
-    async def apply() -> None:
-        async with connect(settings) as backend:
-            await change_limit(backend.documents, subject, lambda _: Limit(rate_per_s=per_s))
+    found = causes(named, task)
 
-    asyncio.run(apply())
+    assert found == {
+        "limit_spent": "the limit of app/slow is spent: 5 pushes a day, until 00:00 UTC"
+    }
 
 
 def test_older_tasks_of_its_pool_lane(named: Pushlane) -> None:

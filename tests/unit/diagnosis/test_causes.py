@@ -137,12 +137,27 @@ def test_quiet_hours_say_when_they_end() -> None:
     assert "end 2026-09-21 23:59:00 UTC" in cause.detail
 
 
-def test_a_total_that_is_reached_holds_what_is_left() -> None:
-    limits = {Subject("task", "t"): Limit(total=10)}
+@pytest.mark.parametrize(
+    ("subject", "name", "what"),
+    [
+        ("task/t", "total", "10 pushes in all"),
+        ("task/t", "total_cost", "10 of cost in all"),
+        ("app/default", "a_day", "10 pushes a day, until 00:00 UTC"),
+        ("sink/default", "cost_a_day", "10 of cost a day, until 00:00 UTC"),
+    ],
+)
+def test_a_total_that_is_spent_holds_what_is_left(subject: str, name: str, what: str) -> None:
+    limited = Subject.parse(subject)
+    limits = {limited: Limit(**{name: 10})}
 
-    [cause] = causes(situation_of(task_of(), 10, limits=limits))
+    [cause] = causes(situation_of(limits=limits, spent={limited: {name: 10.0}}))
+    before = names(situation_of(limits=limits, spent={limited: {name: 9.0}}))
 
-    assert cause.detail == "its limit of 10 pushes in total is reached"
+    assert (cause.name, cause.detail) == (
+        "limit_spent",
+        f"the limit of {subject} is spent: {what}",
+    )
+    assert before == ["going"]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +185,19 @@ def test_a_rate_of_the_sinks_own_settings_counts_in_pushes() -> None:
     cause, *_ = causes(situation_of(processes=processes))
 
     assert cause.detail == "the limit of sink/default is 5 pushes/s"
+
+
+def test_deliveries_in_flight_limit_like_slots() -> None:
+    """Of 10 slots with deliveries of a tenth of a second 3 may be used."""
+    limits = {Subject("app", "default"): Limit(in_flight=3)}
+    of_settings = [process_of(busy_sink(100, most_in_flight=4))]
+
+    by_limit, *_ = causes(situation_of(limits=limits, processes=[process_of(busy_sink(100))]))
+    by_settings, *_ = causes(situation_of(processes=of_settings))
+
+    assert by_limit.detail == "the limit of app/default is 3 in flight, so about 30 pushes/s"
+    assert by_settings.detail == "the limit of sink/default is 4 in flight, so about 40 pushes/s"
+    assert by_limit.do == "pushlane limit app/default --in-flight N, or none"
 
 
 @pytest.mark.parametrize("why", ["format", "crowded", "delay-full", "keys", "budget", "new-word"])
@@ -220,7 +248,23 @@ def test_a_task_that_shares_says_with_whom_and_by_what() -> None:
 
     assert cause.name == "sharing"
     assert "with 1 other task: 6 to 3 for high, medium, and 66.7 % of the sink" in cause.detail
-    assert cause.do == "pushlane quota t 2, or pushlane promote t, or more slots"
+    assert cause.do == "more slots"
+
+
+@pytest.mark.parametrize(
+    ("level", "app", "do"),
+    [
+        (Level.HIGH, "default", "pushlane quota t 2, or more slots"),
+        (Level.HIGH, "news", "pushlane quota --app default 2, or more slots"),
+        (Level.MEDIUM, "default", "pushlane quota t 2, or pushlane promote t, or more slots"),
+    ],
+)
+def test_what_would_change_a_share_depends_on_who_shares(level: Level, app: str, do: str) -> None:
+    other = Standing(task_of("o", level, app=app), 500)
+
+    [cause] = causes(situation_of(task_of(level=level), 0, other))
+
+    assert cause.do == do
 
 
 def test_tasks_that_cannot_move_do_not_share() -> None:
@@ -254,7 +298,7 @@ def test_a_diagnosis_has_share_pace_backlog_and_end() -> None:
 def test_a_task_that_is_held_has_no_end() -> None:
     found = diagnose(situation_of(task_of(sinks=("sms",)), observed_per_s=0.0))
 
-    assert found.eta_s is None
+    assert (found.entitled_share, found.eta_s) == (None, None)
 
 
 def test_without_a_rate_of_the_sink_the_observed_one_tells_the_end() -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.lanes import task_transitions
@@ -15,6 +16,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limit, Subject, change_limit
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Delivery
+from pushlane.lanes.presence import LaneWait
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
 from pushlane.lanes.sink_settings import SinkSettings
 from pushlane.lanes.task import Level, State, Task
@@ -27,6 +29,7 @@ from tests.unit.dispatcher.support import (
     until_state,
     until_task,
 )
+from tests.unit.dispatcher.test_ordered_dispatch import add_ordered
 
 SINK = Subject("sink", "default")
 
@@ -76,7 +79,7 @@ async def test_a_sink_that_is_strained_gets_fewer_at_once(tmp_path: Path) -> Non
 
         refused = len(sink.received) - 600
         assert dispatcher.stats.outcomes[Level.HIGH, Kind.DELIVERED] == 600
-        assert refused < 300
+        assert refused < 75
 
 
 async def test_no_more_are_in_flight_than_the_sink_may_have(tmp_path: Path) -> None:
@@ -103,6 +106,18 @@ async def test_the_settings_of_a_sink_limit_it_and_say_what_a_push_costs(tmp_pat
 
             assert len(sink.received) == 4
             assert sink.most_in_flight <= 2
+
+
+async def test_a_process_says_that_a_lane_waits_for_its_budget(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_task(backend, pushes=2)
+        await limit(backend, of(task), Limit(total=1))
+        async with dispatching(backend, MemorySink(), settings) as dispatcher:
+            said: list[LaneWait] = []
+
+            await until(lambda: said.extend(dispatcher.as_process().waiting) or said)
+
+            assert (said[0].lane, said[0].why) == (task.lane, "budget")
 
 
 async def test_a_total_ends_a_task_until_it_is_raised(tmp_path: Path) -> None:
@@ -220,3 +235,19 @@ async def test_waits_are_counted_by_scope(tmp_path: Path) -> None:
         assert waits("app") > 0
         assert (waits("task"), waits("sink")) == (0, 0)
         assert metrics.get_sample_value("pushlane_limiter_away", {"sink": "memory"}) == 0
+
+
+@pytest.mark.parametrize("level", [Level.HIGH, Level.LOW])
+async def test_what_waits_for_a_limit_keeps_its_order(tmp_path: Path, level: Level) -> None:
+    keys = "abcabcab" * 5
+    async with backend_in(tmp_path) as (backend, settings):
+        task = await add_ordered(backend, keys, level)
+        sink = MemorySink()
+        await limit(backend, of(task), Limit(rate_per_s=100, in_flight=2))
+        async with dispatching(backend, sink, settings):
+            await until_state(backend, task, State.DONE)
+
+        sent = [seq for _, seq in sink.pushes()]
+        for key in set(keys):
+            of_key = [seq for seq in sent if keys[seq - 1] == key]
+            assert of_key == [seq for seq, one in enumerate(keys, start=1) if one == key]

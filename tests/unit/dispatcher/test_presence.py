@@ -109,17 +109,19 @@ async def test_it_names_some_of_the_lanes_that_wait_for_more_than_their_turn(
             await until(lambda: len(dispatcher.lanes()) == 62)
             [line] = dispatcher._lines  # no other way to make so many lanes full
             for number, lane in enumerate(line.ring.lanes.values()):
-                lane.set_crowded(number % 2 == 0)
-                lane.set_delay_full(number % 2 == 1)
+                lane.set_crowded(number % 3 == 0)
+                lane.set_delay_full(number % 3 == 1)
+                lane.set_short(number % 3 == 2)
             process = dispatcher.as_process()
             sink.gate.set()
             for lane in line.ring.lanes.values():
                 lane.set_crowded(False)
                 lane.set_delay_full(False)
+                lane.set_short(False)
             dispatcher.wake()
 
         assert len(process.waiting) == 50
-        assert {one.why for one in process.waiting} == {"crowded", "delay-full"}
+        assert {one.why for one in process.waiting} == {"crowded", "delay-full", "budget"}
         assert {one.sink for one in process.waiting} == {"default"}
         assert len(encode(process)) < 8_192
 

@@ -22,6 +22,13 @@ from pushlane.producers.submit import submit
 from tests.lane_content import lane_of, pushes_of
 
 SINKS = ("fcm", "sms")
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.but(sinks={name: {"kind": "null"} for name in (*SINKS, "apns")})
+
+
 ROW = {"recipient": "ann", "name": "Ann", "count": 3, "more": {"a": [1, None]}, "ratio": 0.5}
 
 
