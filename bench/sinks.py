@@ -65,16 +65,17 @@ class Counted(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each case (default 12)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each case (default 6)")
+    parser.add_argument("--rounds", type=int, default=3, help="of all cases (default 3)")
     parser.add_argument("--smoke", action="store_true", help="a few seconds of each, less of all")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    seconds = 3.0 if options.smoke else options.seconds
+    seconds, rounds = (3.0, 1) if options.smoke else (options.seconds, options.rounds)
     with backend_settings(options.broker, slots=_SLOTS) as settings:
-        alone = isolation(anew(settings), seconds)
+        alone = isolation(anew(settings), seconds, rounds)
         say("three sinks of 100 ms at once")
-        used = _utilisation(anew(settings), seconds)
+        used = _utilisation(anew(settings), 2 * seconds)
         limiter = _limited(anew(settings))
     return {
         "broker": options.broker,
