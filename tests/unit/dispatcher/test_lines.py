@@ -370,8 +370,9 @@ class Asked(Wrapped):
 
 
 async def test_order_is_kept_for_as_long_as_a_later_sink_rests(tmp_path: Path) -> None:
-    async with backend_in(tmp_path, order_timeout_s=0.05) as (real, settings):
+    async with backend_in(tmp_path, order_timeout_s=1.0) as (real, settings):
         backend = replace(real, registry=Asked(real.registry))
+        await add_task(backend, Level.HIGH, 30, sinks=("sms",))
         rests = [True]
         fcm = MemorySink(lambda d: Outcome.dead("gone") if d.push.seq == 1 else DELIVERED)
         sms = MemorySink(lambda _: Outcome.refused("HTTP 401") if rests else DELIVERED)
@@ -384,8 +385,9 @@ async def test_order_is_kept_for_as_long_as_a_later_sink_rests(tmp_path: Path) -
 
         async with dispatching(backend, {"fcm": fcm, "sms": sms}, settings) as dispatcher:
             await until(dispatcher.resting)
+            await until_task(backend, task, lambda now: now.reached == ("sms",))
             asked = backend.registry.times
-            await until(lambda: backend.registry.times > asked + 20)  # 1 s: long after the timeout
+            await until(lambda: backend.registry.times > asked + 60)  # 3 s, and so the timeout
             assert fcm.pushes() == [(task.id, 1)]
             rests.clear()
             dispatcher.try_again("sms")
