@@ -21,8 +21,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher.breaker import Restraint
+from pushlane.dispatcher.drain_watch import DrainWatch
 from pushlane.dispatcher.housekeeping.janitor import Janitor
-from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.line import Clocks, Line, Shared
 from pushlane.dispatcher.line_report import MOST_NAMED
@@ -38,7 +38,7 @@ from pushlane.lanes.ports import Sink
 from pushlane.lanes.presence import LaneWait, Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, State, Task
+from pushlane.lanes.task import Level
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.lanes.version import VERSION
 
@@ -85,7 +85,9 @@ class Dispatcher:
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
         self._announcer = PresenceAnnouncer(backend, self.as_process)
-        self._drain_watch = _DrainWatch(shared.tasks, set(sinks), clock_ms) if drain else None
+        self._drain_watch = (
+            DrainWatch(backend, shared.tasks, set(sinks), clock_ms) if drain else None
+        )
         for listener in (shared.completion, self._janitor, self._drain_watch):
             if listener is not None:
                 shared.tasks.add_listener(listener)
@@ -197,7 +199,7 @@ class Dispatcher:
             for name, part in line.side_tasks():
                 yield name + of_sink, part
 
-    async def _stop_when_drained(self, drain_watch: _DrainWatch) -> None:
+    async def _stop_when_drained(self, drain_watch: DrainWatch) -> None:
         await drain_watch.wait()
         self.stop()
 
@@ -261,34 +263,6 @@ def _limit_in(settings: Settings, sink: str) -> Limit:
     """Return the limit of a sink by the settings, which holds until another is set."""
     own = settings.sinks.get(sink)
     return Limit() if own is None else Limit(rate_per_s=own.rate_per_s, in_flight=own.in_flight)
-
-
-class _DrainWatch:
-    """Tells when no task is left that could move now to one of these sinks."""
-
-    def __init__(self, tasks: KnownTasks, sinks: set[str], clock_ms: Callable[[], int]) -> None:
-        self._tasks = tasks
-        self._sinks = sinks
-        self._clock_ms = clock_ms
-        self._changed = asyncio.Event()
-
-    def on_task(self, task: Task) -> None:
-        self._changed.set()
-
-    def on_unread(self, task_id: str) -> None:
-        self._changed.set()
-
-    async def wait(self) -> None:
-        """Return once none is left."""
-        await self._tasks.synced.wait()
-        while any(self._can_move(task) for task in self._tasks.active.values()):
-            await self._changed.wait()
-            self._changed.clear()
-
-    def _can_move(self, task: Task) -> bool:
-        if task.state is State.PAUSED or task.is_scheduled(self._clock_ms()):
-            return False
-        return not self._sinks.isdisjoint((task.chain[0], *task.reached))
 
 
 def _supervised(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

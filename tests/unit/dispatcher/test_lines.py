@@ -394,3 +394,19 @@ async def test_order_is_kept_for_as_long_as_a_later_sink_rests(tmp_path: Path) -
             await until_state(backend, task, State.DONE)
 
         assert fcm.pushes() == [(task.id, 1), (task.id, 2)]
+
+
+async def test_a_drain_ends_though_pushes_wait_at_a_sink_that_nobody_serves(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        sinks = gone_at("fcm")
+        tasks = [await add_task(backend, level, 20, sinks=("fcm", "sms")) for level in LEVELS]
+
+        await drain(backend, {"fcm": sinks["fcm"]}, settings)
+
+        counts = await backend.registry.progress([task.id for task in tasks])
+        assert [one.finished for one in counts] == [0, 0, 0]
+        assert len(sinks["fcm"].received) == 60
+        await drain(backend, {"sms": sinks["sms"]}, settings)
+        assert len(sinks["sms"].received) == 60

@@ -1,0 +1,82 @@
+"""Tells a dispatcher that drains when it may end: nothing can move to its sinks any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.known_tasks import KnownTasks
+from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UnknownLane
+from pushlane.lanes.naming import later_lane
+from pushlane.lanes.task import State, Task
+
+log = logging.getLogger("pushlane.dispatcher")
+
+_AGAIN_S = 1.0
+
+
+class DrainWatch:
+    """Tells when no task is left that could move now to one of these sinks.
+
+    Of a task with pushes at a later sink of its chain that is not among them, only what is left on
+    its lanes at these counts: the others may wait for ever for somebody who serves that sink.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: KnownTasks,
+        sinks: set[str],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._sinks = sinks
+        self._clock_ms = clock_ms
+        self._changed = asyncio.Event()
+
+    def on_task(self, task: Task) -> None:
+        self._changed.set()
+
+    def on_unread(self, task_id: str) -> None:
+        self._changed.set()
+
+    async def wait(self) -> None:
+        """Return once none is left."""
+        backoff = Backoff(log, "the broker")
+        await self._tasks.synced.wait()
+        while moving := [task for task in self._tasks.active.values() if self._can_move(task)]:
+            elsewhere = all(self._is_elsewhere(task) for task in moving)
+            if elsewhere and not await backoff.until_done(lambda: self._is_left(moving)):
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _AGAIN_S if elsewhere else None)
+            self._changed.clear()
+
+    def _can_move(self, task: Task) -> bool:
+        if task.state is State.PAUSED or task.is_scheduled(self._clock_ms()):
+            return False
+        return not self._sinks.isdisjoint((task.chain[0], *task.reached))
+
+    def _is_elsewhere(self, task: Task) -> bool:
+        """Tell whether some of its pushes have gone on to a sink that is not served here."""
+        return task.total is not None and not self._sinks.issuperset(task.reached)
+
+    async def _is_left(self, tasks: list[Task]) -> bool:
+        """Tell whether anything is left on a lane of these at the sinks that are served here."""
+        lanes = {
+            name
+            for task in tasks
+            for sink in self._sinks.intersection((task.chain[0], *task.reached))
+            for lane in (task.lane_at(sink), task.first_lane or task.lane)
+            for name in (lane, later_lane(lane))
+        }
+        for lane in lanes:
+            with suppress(UnknownLane):
+                if await self._backend.broker.backlog(lane):
+                    return True
+        return False
