@@ -142,8 +142,6 @@ def _why_waiting(lane: OpenLane) -> str:
         return "budget"
     if lane.crowded:
         return "crowded"
-    if lane.short:
-        return "budget"
     if lane.delay_full:
         return "delay-full"
     return "keys" if lane.is_blocked else ""

@@ -643,6 +643,32 @@ def test_a_held_sink_is_probed_once_a_minute_for_as_long_as_it_refuses() -> None
     assert desk.state is BreakerState.RISING
 
 
+def test_one_push_that_is_refused_while_others_get_through_loses_attempts() -> None:
+    desk = Desk()
+    waits: list[float | None] = []
+    for _ in range(10):
+        desk.send(DELIVERED)
+        leave = desk.breaker.admit(desk.now_s, 1)
+        waits.append(desk.breaker.landed(desk.now_s, leave, flight(-1), REFUSED))
+        desk.now_s += 30
+
+    assert waits[0] is not None
+    assert waits[-1] is None
+    assert desk.state is not BreakerState.OPEN
+
+
+def test_what_is_mended_while_a_probe_is_under_way_is_tried_right_after_it() -> None:
+    desk = Desk()
+    desk.send(REFUSED, 3)
+    desk.until_probe()
+    leave = desk.breaker.admit(desk.now_s, 1)
+
+    desk.breaker.try_again(desk.now_s)
+    desk.breaker.landed(desk.now_s, leave, flight(1), REFUSED)
+
+    assert desk.room() == 1
+
+
 def test_a_held_sink_is_tried_at_once_when_told() -> None:
     desk = Desk()
     desk.send(REFUSED, 3)

@@ -414,3 +414,15 @@ async def test_without_caps_and_suppressions_no_push_is_asked_about(tmp_path: Pa
 
         assert not away.asked.is_set()
         assert not find.asked.is_set()
+
+
+async def test_a_limit_of_a_newer_version_keeps_no_push_back(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        await backend.documents.put("limit", "template/x", b"{}", None)
+        await backend.documents.put("limit", "app/x", b'{"quota": "soon"}', None)
+        await add(backend, "anna")
+        sink = MemorySink()
+
+        await drain(backend, sink, settings)
+
+        assert got(sink) == ["anna"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pushlane.dispatcher import Dispatcher
 from pushlane.lanes import task_transitions
 from pushlane.lanes.naming import lane_at, later_lane
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Push, encode
 from pushlane.lanes.task import DeliveryMode, Level, State
 from tests.unit.dispatcher.support import (
     MemorySink,
+    Wrapped,
     add_task,
     backend_in,
     dispatching,
@@ -313,3 +317,80 @@ async def test_metrics_of_each_sink_stand_under_its_name(tmp_path: Path) -> None
             labels = {"level": "high", "outcome": "delivered", "sink": name}
             assert registry.get_sample_value("pushlane_outcomes_total", labels) == count
         assert page.count("# HELP pushlane_outcomes_total") == 1
+
+
+async def test_a_push_that_alone_is_refused_loses_attempts_and_holds_nobody(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+
+        def answer(delivery: Delivery) -> Outcome:
+            return Outcome.refused("HTTP 403") if delivery.push.seq == 3 else DELIVERED
+
+        sinks = {"a": MemorySink(answer)}
+        task = await add_task(backend, Level.HIGH, 20, sinks=("a",))
+
+        async with dispatching(backend, sinks, settings) as dispatcher:
+            await until(lambda: sinks["a"].pushes().count((task.id, 3)) >= 3)
+            assert dispatcher.resting() == []
+
+        [progress] = await backend.registry.progress([task.id])
+        assert progress.delivered == 19
+
+
+async def test_an_answer_that_a_broken_sink_gives_too_buries_a_push_of_at_most_once(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        not_found = Outcome.dead("HTTP 404", scope=None)
+        sinks = {"fcm": MemorySink(lambda _: not_found), "sms": MemorySink()}
+        task = await add_task(
+            backend,
+            Level.HIGH,
+            3,
+            sinks=("fcm", "sms"),
+            delivery=DeliveryMode.AT_MOST_ONCE,
+        )
+
+        await drain(backend, sinks, settings)
+
+        [progress] = await backend.registry.progress([task.id])
+        assert (progress.dead, sinks["sms"].received) == (3, [])
+
+
+class Asked(Wrapped):
+    """A registry that counts how often it was asked which pushes are finished."""
+
+    times = 0
+
+    async def finished(self, task_id: str, seqs: Sequence[int]) -> Sequence[bool]:
+        self.times += 1
+        found: Sequence[bool] = await self._real.finished(task_id, seqs)
+        return found
+
+
+async def test_order_is_kept_for_as_long_as_a_later_sink_rests(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, order_timeout_s=1.0) as (real, settings):
+        backend = replace(real, registry=Asked(real.registry))
+        await add_task(backend, Level.HIGH, 30, sinks=("sms",))
+        rests = [True]
+        fcm = MemorySink(lambda d: Outcome.dead("gone") if d.push.seq == 1 else DELIVERED)
+        sms = MemorySink(lambda _: Outcome.refused("HTTP 401") if rests else DELIVERED)
+        task = await add_task(
+            backend, Level.HIGH, 0, seal=False, sinks=("fcm", "sms"), ordered=True
+        )
+        pushes = [Push(task.id, 1, "to-1"), Push(task.id, 2, "to-1", after_seq=1)]
+        await backend.broker.publish(task.lane, list(map(encode, pushes)))
+        await backend.registry.change(task.id, task_transitions.seal(2))
+
+        async with dispatching(backend, {"fcm": fcm, "sms": sms}, settings) as dispatcher:
+            await until(dispatcher.resting)
+            await until_task(backend, task, lambda now: now.reached == ("sms",))
+            asked = backend.registry.times
+            await until(lambda: backend.registry.times > asked + 60)  # 3 s, and so the timeout
+            assert fcm.pushes() == [(task.id, 1)]
+            rests.clear()
+            dispatcher.try_again("sms")
+            await until_state(backend, task, State.DONE)
+
+        assert fcm.pushes() == [(task.id, 1), (task.id, 2)]

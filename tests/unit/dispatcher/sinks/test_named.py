@@ -132,3 +132,22 @@ def test_a_sink_that_the_settings_do_not_have_lists_those_they_have() -> None:
 
     with pytest.raises(BadInput, match=r"no sink 'fmc'; the settings have: fcm, sms; .*'fcm'"):
         open_sinks(named, ("fmc",))
+
+
+async def test_a_file_that_no_header_can_hold_is_said_without_its_text_and_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("Bearer old")
+    named = settings(sms=webhook(url="http://127.0.0.1:9/", authorization_file=str(token)))
+    sink = open_sinks(named)["sms"]
+    assert isinstance(sink, NamedSink)
+
+    rewrite(token, f"Bearer {SECRET}\nand more")
+    assert not sink.look()
+    rewrite(token, "Bearer good")
+    assert sink.look()
+    await sink.close()
+
+    assert "goes on as it was" in caplog.text
+    assert SECRET not in caplog.text
