@@ -1,9 +1,9 @@
 """How fairly apps share a level: many tasks of one app against one task of another.
 
-All are written before the dispatcher starts, each on a lane of its own. Measured in the `log`
-sink's order, from when both apps were seen until the first one has nothing left. That sink is
-faster than one lane is read with the usual `prefetch`, so more is at hand here: else the one task
-would leave turns for want of pushes.
+All are written before the dispatcher starts, each on a lane of its own. The sink is a webhook that
+answers after 10 ms, 50 at a time: a sink that does nothing is faster than one lane is read, so that
+the one task would leave turns for want of pushes. Measured in the order in which the webhook was
+asked, from when both apps were seen until the first one has nothing left.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from bench.dispatching import drain
 from bench.fairness_of import jain
 from bench.figures import Figure, at_least, exactly
 from pushlane.cli.demo.arrivals import ArrivalLine, Follower
+from pushlane.cli.demo.receiver import running
 from pushlane.lanes.app_share import set_app_share
 from pushlane.lanes.backend import connect
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
 
 MANY, ONE = "many", "one"
-_PREFETCH = 4_096
+_ANSWER_MS = 10
 
 
 def measure(
@@ -40,12 +41,13 @@ def measure(
     many pushes in one task as it takes to be backlogged for as long.
     """
     with (
-        backend_settings(broker, prefetch=_PREFETCH) as settings,
+        backend_settings(broker) as settings,
         tempfile.TemporaryDirectory(prefix="pushlane-apps-") as folder,
     ):
         totals, apps = asyncio.run(_submit(settings, tasks, pushes, quota))
         path = Path(folder) / "deliveries.jsonl"
-        drain(settings, f"log:{path}")
+        with running(path, _ANSWER_MS) as url:
+            drain(settings, f"webhook:{url}")
         log = list(Follower(path).read())
     return {"broker": broker, "tasks": tasks, **judge(log, totals, apps, {MANY: 1, ONE: quota})}
 
