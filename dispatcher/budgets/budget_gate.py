@@ -24,6 +24,7 @@ from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
 from pushlane.lanes.limits import Subject
 from pushlane.lanes.naming import is_pool
+from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.budgets")
@@ -96,8 +97,14 @@ class BudgetGate:
     def may_go(self, job: Job) -> bool:
         """Charge a push, or keep it until there may be room."""
         task = job.task
-        is_first = job.push.attempt == 1 and task.chain[0] == self._sink
-        charge = self.budgets.take(task.id, task.app, self._sink, self._cost, is_first=is_first)
+        charge = self.budgets.take(
+            task.id,
+            task.app,
+            self._sink,
+            self._cost,
+            is_first=job.push.attempt == 1,
+            went_before=self._went_before(task, job.push),
+        )
         if isinstance(charge, Subject):
             self._stats.limited[charge.kind] += 1
             self._wait(job, charge)
@@ -128,6 +135,15 @@ class BudgetGate:
 
     def on_unread(self, task_id: str) -> None:
         self._come_back(task_id)
+
+    def _went_before(self, task: Task, push: Push) -> bool:
+        """Tell whether a push was sent to an earlier sink of its chain: to each that it has an
+        address for.
+        """
+        chain = task.chain
+        if chain[0] == self._sink or self._sink not in chain:
+            return False
+        return any(push.address(name) for name in chain[: chain.index(self._sink)])
 
     def _wait(self, job: Job, subject: Subject) -> None:
         lane = job.lane
