@@ -199,11 +199,16 @@ class Budgets:
         self._release(ready)
 
     def _release(self, subjects: list[Subject]) -> None:
+        """Tell that these have room. Who hears of it first may take it all, so that is another
+        one each time.
+        """
+        first = []
         for subject in subjects:
-            if (budget := self._waiting.pop(subject, None)) is not None:
-                budget.unmiss()
-        for subject in subjects:
-            for listener in self._listeners:
+            budget = self._waiting.pop(subject)
+            budget.unmiss()
+            first.append(budget.next_turn(len(self._listeners)))
+        for subject, at in zip(subjects, first, strict=True):
+            for listener in self._listeners[at:] + self._listeners[:at]:
                 listener.on_room(subject)
 
     def _of(self, task_id: str, app: str, sink: str, host: str) -> list[SubjectBudget]:

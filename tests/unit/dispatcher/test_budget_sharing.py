@@ -1,0 +1,81 @@
+"""Budgets that lines of one process share, and what is left of a budget when nobody needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pushlane.dispatcher.budgets.budgets import Budgets, Charge
+from pushlane.lanes.limits import Limit, Subject
+from tests.unit.dispatcher.test_budgets import Process, world_in
+
+
+class Lines:
+    """Lines of one process that always have more to send, and do in the order in which they hear
+    that there may be room.
+    """
+
+    def __init__(self, budgets: Budgets, *costs: float) -> None:
+        self.told: list[OneLine] = []
+        self.all = [OneLine(budgets, f"sink{n}", cost, self.told) for n, cost in enumerate(costs)]
+        self.told += self.all
+
+    def work(self, _: Process) -> None:
+        for one in self.all:
+            one.land()
+        told = self.told[:]
+        self.told.clear()
+        for one in told:
+            one.send()
+
+    def spent(self) -> list[float]:
+        return [one.spent for one in self.all]
+
+
+class OneLine:
+    def __init__(self, budgets: Budgets, sink: str, cost: float, told: list[OneLine]) -> None:
+        self._budgets = budgets
+        self._sink = sink
+        self._cost = cost
+        self._told = told
+        self._in_flight: list[Charge] = []
+        self.spent = 0.0
+        budgets.add_listener(self)
+
+    def on_room(self, subject: Subject) -> None:
+        if self not in self._told:
+            self._told.append(self)
+
+    def send(self) -> None:
+        while True:
+            charge = self._budgets.take("t", "shop", self._sink, self._cost, is_first=True)
+            if isinstance(charge, Subject):
+                return
+            self.spent += self._cost
+            self._in_flight.append(charge)
+
+    def land(self) -> None:
+        for charge in self._in_flight:
+            self._budgets.land(charge)
+        self._in_flight.clear()
+
+
+@pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 10.0), (10.0, 1.0)])
+async def test_lines_of_a_process_share_a_rate(tmp_path: Path, costs: tuple[float, float]) -> None:
+    async with world_in(tmp_path) as world:
+        lines = Lines(world.process(app=Limit(rate_per_s=50)).budgets, *costs)
+
+        await world.run(20.0, lines.work)
+
+        assert sum(lines.spent()) >= 900
+        assert min(lines.spent()) >= 300
+
+
+async def test_lines_of_a_process_share_places(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        lines = Lines(world.process(app=Limit(in_flight=2)).budgets, 1.0, 1.0)
+
+        await world.run(4.0, lines.work)
+
+        assert min(lines.spent()) >= 200
