@@ -35,15 +35,16 @@ class RoomListener(Protocol):
 
 
 class Charge:
-    """What a push has taken of budgets."""
+    """What a push has taken of budgets: of `parts`, some of which may be given back already."""
 
-    __slots__ = ("_cost", "_parts", "budgets")
+    __slots__ = ("_cost", "_taken", "budgets", "parts")
 
     def __init__(
         self, cost: float, budgets: list[SubjectBudget], parts: list[LeasedBudget]
     ) -> None:
         self._cost = cost
-        self._parts = parts
+        self._taken = parts
+        self.parts = parts
         self.budgets = budgets
 
     def land(self) -> None:
@@ -61,10 +62,10 @@ class Charge:
         self._give_back(object)
 
     def _give_back(self, kind: type) -> None:
-        for part in self._parts:
+        for part in self._taken:
             if isinstance(part, kind):
                 part.give_back(self._cost)
-        self._parts = [part for part in self._parts if not isinstance(part, kind)]
+        self._taken = [part for part in self._taken if not isinstance(part, kind)]
 
 
 UNCHARGED = Charge(0.0, [], [])
@@ -151,12 +152,12 @@ class Budgets:
     def land(self, charge: Charge) -> None:
         """Hear that a push is no longer in flight."""
         charge.land()
-        self._look_at(charge.budgets)
+        self._look_at(charge)
 
     def undo(self, charge: Charge) -> None:
         """Hear that a push did not go."""
         charge.undo()
-        self._look_at(charge.budgets)
+        self._look_at(charge)
 
     def _miss(
         self, found: list[SubjectBudget], cost: float, now_s: float, counts: Container[str]
@@ -172,10 +173,11 @@ class Budgets:
                 short.append(budget.subject)
         return short[0]
 
-    def _look_at(self, budgets: list[SubjectBudget]) -> None:
-        """Tell who waits for one of these that it has room, if so."""
+    def _look_at(self, charge: Charge) -> None:
+        """Tell who waits for what was given back; the store gets what nobody here needs."""
+        self.leasing.watch(part for part in charge.parts if not part.is_idle)
         if self._waiting:
-            self._release_with_room([one for one in budgets if one.subject in self._waiting])
+            self._release_with_room([one for one in charge.budgets if one.subject in self._waiting])
 
     def _tell(self) -> None:
         """Tell who waits for what has room again. Now and then all, as some may not wait any more:

@@ -79,3 +79,27 @@ async def test_lines_of_a_process_share_places(tmp_path: Path) -> None:
         await world.run(4.0, lines.work)
 
         assert min(lines.spent()) >= 200
+
+
+async def test_a_part_of_a_total_that_comes_back_late_is_there_for_others(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        one, other = (world.process(app=Limit(total=3)) for _ in range(2))
+        await world.run(2.0, lambda process: process.send(process is one and len(one.sent) < 3))
+        assert len(one.sent) == 3
+
+        one.budgets.undo(one.in_flight.pop())
+        await world.run(5.0, lambda process: process.send(process is other))
+
+        assert len(other.sent) == 1
+
+
+async def test_a_part_of_a_total_that_did_not_count_is_there_for_others(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        one, other = (world.process(app=Limit(total=3)) for _ in range(2))
+        await world.run(2.0, lambda process: process.send(process is one and len(one.sent) < 3))
+
+        one.in_flight[0].uncount()
+        one.land()
+        await world.run(5.0, lambda process: process.send(process is other))
+
+        assert len(other.sent) == 1
