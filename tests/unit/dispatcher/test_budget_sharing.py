@@ -8,7 +8,7 @@ import pytest
 
 from pushlane.dispatcher.budgets.budgets import Budgets, Charge
 from pushlane.lanes.limits import Limit, Subject
-from tests.unit.dispatcher.test_budgets import Process, world_in
+from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in
 
 
 class Lines:
@@ -103,3 +103,16 @@ async def test_a_part_of_a_total_that_did_not_count_is_there_for_others(tmp_path
         await world.run(5.0, lambda process: process.send(process is other))
 
         assert len(other.sent) == 1
+
+
+async def test_what_was_spent_before_days_of_rest_counts_once(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        one = world.process(app=Limit(total=300))
+        await world.run(3.0, lambda process: process.send(min(5, 100 - len(one.sent))))
+        assert len(one.sent) == 100
+
+        world.clock.now_s += 2.2 * 86_400
+        await world.run(5.0, lambda process: process.send(5))
+
+        [usage] = await world.limiter.usage([str(SHOP)], "")
+        assert (len(one.sent), usage.spent) == (300, {"total": 300})
