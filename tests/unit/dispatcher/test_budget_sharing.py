@@ -116,3 +116,18 @@ async def test_what_was_spent_before_days_of_rest_counts_once(tmp_path: Path) ->
 
         [usage] = await world.limiter.usage([str(SHOP)], "")
         assert (len(one.sent), usage.spent) == (300, {"total": 300})
+
+
+async def test_who_no_longer_waits_keeps_no_places_from_others(tmp_path: Path) -> None:
+    async with world_in(tmp_path) as world:
+        busy = world.process(app=Limit(in_flight=1))
+        await world.run(0.2, lambda process: process.send(1))
+        gone = world.process(app=Limit(in_flight=1))
+        await world.run(0.2, lambda process: process.send(process is gone))
+        assert (len(busy.in_flight), len(gone.in_flight)) == (1, 0)
+
+        gone.budgets.on_limits({SHOP: Limit(in_flight=1)})
+        await world.run(3.0, lambda process: process is busy and (busy.land(), busy.send(1)))
+
+        last_s = busy.sent[-1][0]
+        assert world.clock.now_s - last_s < 0.5
