@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pushlane.dispatcher.budgets.budgets import Budgets, Charge
+from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.limits import Limit, Subject
+from tests.unit.dispatcher.support import Wrapped
 from tests.unit.dispatcher.test_budgets import SHOP, Process, world_in
 
 
@@ -131,3 +134,32 @@ async def test_who_no_longer_waits_keeps_no_places_from_others(tmp_path: Path) -
 
         last_s = busy.sent[-1][0]
         assert world.clock.now_s - last_s < 0.5
+
+
+async def test_what_cannot_be_given_back_at_the_end_keeps_nothing_else(tmp_path: Path) -> None:
+    class NoReturns(Wrapped):
+        is_ending = False
+
+        async def return_tokens(self, *given: Any) -> None:
+            return await self._unless_ending("return_tokens", given)
+
+        async def hold_places(self, *given: Any) -> Any:
+            return await self._unless_ending("hold_places", given)
+
+        async def _unless_ending(self, name: str, given: Any) -> Any:
+            if self.is_ending:
+                raise Unreachable("the store is away")
+            return await getattr(self._real, name)(*given)
+
+    async with world_in(tmp_path) as world:
+        world.limiter = limiter = NoReturns(world.limiter)
+        one = world.process(app=Limit(total=1_000, rate_per_s=100, in_flight=8))
+        await world.run(0.3, lambda process: process.send(1))
+        one.land()
+
+        limiter.is_ending = True
+        with pytest.raises(Unreachable):
+            await one.budgets.leasing.close()
+
+        [usage] = await world.limiter.usage([str(SHOP)], "")
+        assert usage.spent == {"total": len(one.sent)}
