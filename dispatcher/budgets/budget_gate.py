@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -21,7 +21,7 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
+from pushlane.lanes.errors import InvalidChange, PushlaneError, UnknownFormat, UnknownTask
 from pushlane.lanes.limits import Subject
 from pushlane.lanes.naming import is_pool
 from pushlane.lanes.push import Push
@@ -50,16 +50,18 @@ class OwnLaneRequests:
         await whenever(self._due, self._move_all, Backoff(log, "the registry"))
 
     async def _move_all(self) -> None:
-        while self._asked:
-            task_id = next(iter(self._asked))
-            await self._move(task_id)
-            del self._asked[task_id]
+        await for_each(list(self._asked), self._move)
 
     async def _move(self, task_id: str) -> None:
+        """Move one; when that fails it is the last to be tried again."""
+        del self._asked[task_id]
         try:
             self._tasks.apply(await self._backend.isolate(task_id))
         except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
             return
+        except PushlaneError:
+            self._asked[task_id] = None
+            raise
         log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
 
 
