@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from pushlane.dispatcher.backoff import Backoff, whenever
+from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.budgets.budgets import Budgets
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.known_tasks import KnownTasks
@@ -21,9 +21,10 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import InvalidChange, UnknownFormat, UnknownTask
+from pushlane.lanes.errors import InvalidChange, PushlaneError, UnknownFormat, UnknownTask
 from pushlane.lanes.limits import Subject
 from pushlane.lanes.naming import is_pool
+from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.budgets")
@@ -49,16 +50,18 @@ class OwnLaneRequests:
         await whenever(self._due, self._move_all, Backoff(log, "the registry"))
 
     async def _move_all(self) -> None:
-        while self._asked:
-            task_id = next(iter(self._asked))
-            await self._move(task_id)
-            del self._asked[task_id]
+        await for_each(list(self._asked), self._move)
 
     async def _move(self, task_id: str) -> None:
+        """Move one; when that fails it is the last to be tried again."""
+        del self._asked[task_id]
         try:
             self._tasks.apply(await self._backend.isolate(task_id))
         except (InvalidChange, UnknownTask, UnknownFormat):  # it has ended, or is a newer version's
             return
+        except PushlaneError:
+            self._asked[task_id] = None
+            raise
         log.info("task %s gets a lane of its own", task_id, extra={"action": "task_isolated"})
 
 
@@ -96,8 +99,14 @@ class BudgetGate:
     def may_go(self, job: Job) -> bool:
         """Charge a push, or keep it until there may be room."""
         task = job.task
-        is_first = job.push.attempt == 1 and task.chain[0] == self._sink
-        charge = self.budgets.take(task.id, task.app, self._sink, self._cost, is_first=is_first)
+        charge = self.budgets.take(
+            task.id,
+            task.app,
+            self._sink,
+            self._cost,
+            is_first=job.push.attempt == 1,
+            went_before=self._went_before(task, job.push),
+        )
         if isinstance(charge, Subject):
             self._stats.limited[charge.kind] += 1
             self._wait(job, charge)
@@ -128,6 +137,15 @@ class BudgetGate:
 
     def on_unread(self, task_id: str) -> None:
         self._come_back(task_id)
+
+    def _went_before(self, task: Task, push: Push) -> bool:
+        """Tell whether a push was sent to an earlier sink of its chain: to each that it has an
+        address for.
+        """
+        chain = task.chain
+        if chain[0] == self._sink or self._sink not in chain:
+            return False
+        return any(push.address(name) for name in chain[: chain.index(self._sink)])
 
     def _wait(self, job: Job, subject: Subject) -> None:
         lane = job.lane

@@ -1,13 +1,14 @@
 """Tells at once, in memory, whether a push has room in all limits that concern it, and charges it.
 
 A push takes tokens of rates, a place in flight, and when it goes for the first time its part of
-totals. With no limits set, asking costs one look at `is_limited`.
+totals: at each sink of that sink's, and once of its task's and app's. With no limits set, asking
+costs one look at `is_limited`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from pushlane.lanes.ports import Limiter
 from pushlane.lanes.task_transitions import now_ms
 
 _FIELDS = ("rate_per_s", "in_flight", "total", "total_cost", "a_day", "cost_a_day")
+_KINDS = ("task", "app", "sink", "host")
+_OF_SINK = ("sink", "host")
 _EVERY = Subject("app", EVERY_APP)
 _LOOK_AGAIN_S = 2.0
 
@@ -32,15 +35,16 @@ class RoomListener(Protocol):
 
 
 class Charge:
-    """What a push has taken of budgets."""
+    """What a push has taken of budgets: of `parts`, some of which may be given back already."""
 
-    __slots__ = ("_cost", "_parts", "budgets")
+    __slots__ = ("_cost", "_taken", "budgets", "parts")
 
     def __init__(
         self, cost: float, budgets: list[SubjectBudget], parts: list[LeasedBudget]
     ) -> None:
         self._cost = cost
-        self._parts = parts
+        self._taken = parts
+        self.parts = parts
         self.budgets = budgets
 
     def land(self) -> None:
@@ -58,10 +62,10 @@ class Charge:
         self._give_back(object)
 
     def _give_back(self, kind: type) -> None:
-        for part in self._parts:
+        for part in self._taken:
             if isinstance(part, kind):
                 part.give_back(self._cost)
-        self._parts = [part for part in self._parts if not isinstance(part, kind)]
+        self._taken = [part for part in self._taken if not isinstance(part, kind)]
 
 
 UNCHARGED = Charge(0.0, [], [])
@@ -114,17 +118,32 @@ class Budgets:
         self.leasing.look()
 
     def take(
-        self, task_id: str, app: str, sink: str, cost: float, *, is_first: bool, host: str = ""
+        self,
+        task_id: str,
+        app: str,
+        sink: str,
+        cost: float,
+        *,
+        is_first: bool,
+        went_before: bool = False,
+        host: str = "",
     ) -> Charge | Subject:
-        """Charge a push if all its budgets have room; else return which subject has none."""
+        """Charge a push if all its budgets have room; else return which subject has none.
+
+        `is_first` tells that the push was not tried at this sink yet, `went_before` that it was
+        at an earlier one.
+        """
         found = self._of(task_id, app, sink, host)
         if not found:
             return UNCHARGED
         now_s = self._clock_s()
-        parts = [part for one in found for part in (one.all if is_first else one.again)]
+        counts = (_OF_SINK if went_before else _KINDS) if is_first else ()
+        parts = [
+            part for one in found for part in (one.all if one.subject.kind in counts else one.again)
+        ]
         for part in parts:
             if not part.has_room(cost, now_s):
-                return self._miss(found, cost, now_s, is_first=is_first)
+                return self._miss(found, cost, now_s, counts)
         for part in parts:
             part.take(cost)
         self.leasing.watch(parts)
@@ -133,19 +152,20 @@ class Budgets:
     def land(self, charge: Charge) -> None:
         """Hear that a push is no longer in flight."""
         charge.land()
-        self._look_at(charge.budgets)
+        self._look_at(charge)
 
     def undo(self, charge: Charge) -> None:
         """Hear that a push did not go."""
         charge.undo()
-        self._look_at(charge.budgets)
+        self._look_at(charge)
 
     def _miss(
-        self, found: list[SubjectBudget], cost: float, now_s: float, *, is_first: bool
+        self, found: list[SubjectBudget], cost: float, now_s: float, counts: Container[str]
     ) -> Subject:
         """Note that a push waits for all that it lacks; return the first that lacks some."""
         short = []
         for budget in found:
+            is_first = budget.subject.kind in counts
             if lacking := budget.lacking(cost, now_s, is_first=is_first):
                 budget.miss(lacking, cost, is_first=is_first)
                 self.leasing.watch(lacking)
@@ -153,10 +173,11 @@ class Budgets:
                 short.append(budget.subject)
         return short[0]
 
-    def _look_at(self, budgets: list[SubjectBudget]) -> None:
-        """Tell who waits for one of these that it has room, if so."""
+    def _look_at(self, charge: Charge) -> None:
+        """Tell who waits for what was given back; the store gets what nobody here needs."""
+        self.leasing.watch(part for part in charge.parts if not part.is_idle)
         if self._waiting:
-            self._release_with_room([one for one in budgets if one.subject in self._waiting])
+            self._release_with_room([one for one in charge.budgets if one.subject in self._waiting])
 
     def _tell(self) -> None:
         """Tell who waits for what has room again. Now and then all, as some may not wait any more:
@@ -180,18 +201,23 @@ class Budgets:
         self._release(ready)
 
     def _release(self, subjects: list[Subject]) -> None:
+        """Tell that these have room. Who hears of it first may take it all, so that is another
+        one each time.
+        """
+        first = []
         for subject in subjects:
-            if (budget := self._waiting.pop(subject, None)) is not None:
-                budget.unmiss()
-        for subject in subjects:
-            for listener in self._listeners:
+            budget = self._waiting.pop(subject)
+            budget.unmiss()
+            first.append(budget.next_turn(len(self._listeners)))
+        for subject, at in zip(subjects, first, strict=True):
+            for listener in self._listeners[at:] + self._listeners[:at]:
                 listener.on_room(subject)
 
     def _of(self, task_id: str, app: str, sink: str, host: str) -> list[SubjectBudget]:
         """Return the budgets that concern a push."""
         found = []
         by_kind = self._by_kind
-        for kind, name in (("task", task_id), ("app", app), ("sink", sink), ("host", host)):
+        for kind, name in zip(_KINDS, (task_id, app, sink, host), strict=True):
             budget = by_kind[kind].get(name) if kind in by_kind else None
             if budget is None and self._limits_every_app and kind == "app":
                 budget = self._set(Subject("app", app))

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
-from pushlane.dispatcher.backoff import Backoff
+from pushlane.dispatcher.backoff import Backoff, raise_first
 from pushlane.dispatcher.budgets.place_budget import PLACES_TTL_S, PlaceBudget
 from pushlane.dispatcher.budgets.rate_budget import PACE_S, RateBudget
 from pushlane.dispatcher.budgets.total_budget import TotalBudget
@@ -91,7 +91,7 @@ class Leasing:
                 raise result
 
     async def close(self) -> None:
-        """Give back all that is not spent or in use."""
+        """Give back all that is not spent or in use; one that fails keeps no other from it."""
         busy = list(self._busy)
         now_s = self._clock_s()
         returns = [
@@ -102,12 +102,14 @@ class Leasing:
         places = [one.closing() for one in busy if isinstance(one, PlaceBudget)]
         totals = [one.closing() for one in busy if isinstance(one, TotalBudget)]
         self._busy.clear()
-        if returns:
-            await self._limiter.return_tokens(returns)
-        if places:
-            await self._limiter.hold_places(places, self._holder, PLACES_TTL_S)
+        calls: list[Awaitable[object]] = []
         if totals:
-            await self._limiter.lease_totals(totals)
+            calls.append(self._limiter.lease_totals(totals))
+        if places:
+            calls.append(self._limiter.hold_places(places, self._holder, PLACES_TTL_S))
+        if returns:
+            calls.append(self._limiter.return_tokens(returns))
+        raise_first(await asyncio.gather(*calls, return_exceptions=True))
 
     async def _wait(self) -> None:
         """Wait until something is missed, or for the next look at what is in use."""

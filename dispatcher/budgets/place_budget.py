@@ -21,7 +21,8 @@ class PlaceBudget:
     """Places to fill at once, as long as the store has been heard of lately.
 
     While an answer is awaited no more may be in use than was said, since the store may take away
-    what is not.
+    what is not. As long as the store may think that it waits, places are kept for it there: so it
+    is not idle until the store has heard that it wants none.
     """
 
     def __init__(self, subject: str, cap: int) -> None:
@@ -29,6 +30,8 @@ class PlaceBudget:
         self._cap = cap
         self.in_use = 0
         self._held = 0
+        self._asked = 0
+        self._known = 0
         self._may_fill = 0
         self._valid_until_s = 0.0
         self._asked_at_s = 0.0
@@ -70,10 +73,12 @@ class PlaceBudget:
         peak = self._peak(now_s)
         wanted = min(self._cap, peak + max(1, peak)) if self._is_missed else peak
         is_due = now_s >= self._asked_at_s + _RENEW_S and (self._held or self.in_use)
-        is_unused = wanted < self._held and now_s >= self._asked_at_s + KEPT_S
+        is_unused = wanted < max(self._held, self._known) and now_s >= self._asked_at_s + KEPT_S
         if not (self._is_missed or is_due or is_unused):
             return None
         self._asked_at_s = now_s
+        self._asked = wanted
+        self._known = max(self._known, wanted)
         self._next_ask_s = now_s + _AGAIN_S * random.uniform(0.6, 1.0)
         said = self.in_use if self._is_missed else wanted
         self._may_fill = min(self._may_fill, max(said, self.in_use))
@@ -82,6 +87,7 @@ class PlaceBudget:
     def granted(self, places: int) -> None:
         """Fill so many from now on; counted from when they were asked for."""
         self._held = self._may_fill = min(places, self._cap)
+        self._known = self._asked
         self._valid_until_s = self._asked_at_s + PLACES_TTL_S
         if self.in_use < places:
             self._is_missed = False
@@ -94,7 +100,7 @@ class PlaceBudget:
     @property
     def is_idle(self) -> bool:
         """Tell whether it needs nothing of the store until it is missed again."""
-        return not (self._is_missed or self._held or self.in_use)
+        return not (self._is_missed or self._held or self._known or self.in_use)
 
     def _peak(self, now_s: float) -> int:
         """Return how many were in use at once lately."""

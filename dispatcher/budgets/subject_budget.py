@@ -35,6 +35,7 @@ class SubjectBudget:
         self.again: tuple[LeasedBudget, ...] = ()
         self._short_of: float | None = None
         self._short_of_totals = False
+        self._turn = 0
 
     def set_limit(self, limit: Limit, day: str) -> None:
         """Take over its limits; what stays limited keeps what it has leased."""
@@ -80,6 +81,11 @@ class SubjectBudget:
         self._short_of = None
         for part in self.all:
             part.unmiss()
+
+    def next_turn(self, count: int) -> int:
+        """Return which of so many is first this time: each in its turn."""
+        self._turn = (self._turn + 1) % max(1, count)
+        return self._turn
 
     def _set_rate(self, rate_per_s: float | None) -> None:
         if rate_per_s is None:

@@ -17,6 +17,11 @@ MOST_PART = 0.01
 
 _AGAIN_S = 1.0
 
+_LIFE_S = 24 * 3600.0
+"""The store counts who was not heard of for two days as gone, with all it spent: so after half of
+that it is another one that asks.
+"""
+
 
 class TotalBudget:
     """A part of a total. `counts_pushes`: each push is one, whatever it costs."""
@@ -35,6 +40,7 @@ class TotalBudget:
         self._pace = 0.0
         self._touched_at_s = 0.0
         self._next_ask_s = 0.0
+        self._heard_at_s: float | None = None
 
     def set_limit(self, limit: float) -> None:
         if limit != self._limit:
@@ -67,6 +73,10 @@ class TotalBudget:
             self._touched_at_s = now_s
         if now_s < self._next_ask_s:
             return None
+        if self._heard_at_s is None:
+            self._heard_at_s = now_s
+        elif now_s >= self._heard_at_s + _LIFE_S:
+            self._begin_anew(now_s)
         self._pace = max(self._since_ask, self._pace / 2)
         self._since_ask = 0.0
         left = self._may_use - self._used
@@ -81,6 +91,7 @@ class TotalBudget:
 
     def granted(self, allotted: float, now_s: float) -> None:
         """Spend up to so much in all; what is too little for a push goes back at once."""
+        self._heard_at_s = now_s
         self._allotted = self._may_use = allotted
         left = allotted - self._used
         if self._missing and left < self._missing - ROUNDING:
@@ -104,6 +115,13 @@ class TotalBudget:
 
     def _amount(self, cost: float) -> float:
         return 1.0 if self._counts_pushes else cost
+
+    def _begin_anew(self, now_s: float) -> None:
+        """Be another holder: what was allotted to the one before stays spent in the store."""
+        self._holder = secrets.token_hex(6)
+        self._heard_at_s = now_s
+        self._used = self._allotted = self._may_use = 0.0
+        self._gives_back = False
 
     def _asking(self, wanted: float, now_s: float) -> TotalAsk:
         """While the answer is awaited, no more may be used than was asked for."""

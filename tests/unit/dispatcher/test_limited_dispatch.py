@@ -251,3 +251,47 @@ async def test_what_waits_for_a_limit_keeps_its_order(tmp_path: Path, level: Lev
         for key in set(keys):
             of_key = [seq for seq in sent if keys[seq - 1] == key]
             assert of_key == [seq for seq, one in enumerate(keys, start=1) if one == key]
+
+
+def _gone(_: Delivery) -> Outcome:
+    return Outcome.dead("unregistered")
+
+
+CHAIN = {"fcm": SinkSettings(kind="null"), "sms": SinkSettings(kind="null", cost=2.0)}
+
+
+def _of_both(seq: int) -> dict[str, str]:
+    return {"fcm": f"f{seq}", "sms": f"s{seq}"}
+
+
+async def test_what_goes_on_to_a_later_sink_is_charged_to_that_sinks_totals(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path, sinks=CHAIN) as (backend, settings):
+        task = await add_task(backend, pushes=6, sinks=("fcm", "sms"), addresses=_of_both)
+        sinks = {"fcm": MemorySink(_gone), "sms": MemorySink()}
+        sms = Subject("sink", "sms")
+        await limit(backend, of(task), Limit(total=6, total_cost=6))
+        await limit(backend, sms, Limit(total_cost=100))
+        async with dispatching(backend, sinks, settings):
+            await until_state(backend, task, State.DONE)
+
+        of_task, of_sms = await backend.limiter.usage([str(of(task)), str(sms)], "")
+        assert of_task.spent == {"total": 6, "total_cost": 6}
+        assert of_sms.spent == {"total_cost": 12}
+
+
+async def test_a_push_that_only_a_later_sink_can_take_is_charged_there(tmp_path: Path) -> None:
+    async with backend_in(tmp_path, sinks=CHAIN) as (backend, settings):
+        task = await add_task(
+            backend, pushes=6, sinks=("fcm", "sms"), addresses=lambda seq: {"fcm": "", "sms": "s"}
+        )
+        sinks = {"fcm": MemorySink(), "sms": MemorySink()}
+        app = Subject("app", "default")
+        await limit(backend, of(task), Limit(total=6))
+        await limit(backend, app, Limit(total_cost=100))
+        async with dispatching(backend, sinks, settings):
+            await until_state(backend, task, State.DONE)
+
+        of_task, of_app = await backend.limiter.usage([str(of(task)), str(app)], "")
+        assert (of_task.spent, of_app.spent) == ({"total": 6}, {"total_cost": 12})
