@@ -54,7 +54,10 @@ def _scheduled(now: Situation) -> Iterator[Cause]:
     task = now.task
     if task.is_scheduled(now.now_ms):
         detail = f"it starts {clock(task.not_before_ms)}"
-        yield Cause("scheduled", detail, "wait, or submit it again without a start", final=True)
+        yield Cause("scheduled", detail, _START_NOW, final=True)
+
+
+_START_NOW = "wait, or cancel it and submit it again without a start"
 
 
 def _paused(now: Situation) -> Iterator[Cause]:

@@ -50,6 +50,7 @@ def test_a_scheduled_task_waits_for_its_start_alone() -> None:
 
     assert (cause.name, cause.final) == ("scheduled", True)
     assert "2026-09-21" in cause.detail
+    assert cause.do == "wait, or cancel it and submit it again without a start"
 
 
 def test_a_paused_task_says_why_and_how_it_goes_on() -> None:
