@@ -11,6 +11,7 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
+from pushlane.diagnosis.cause import resting_since
 from pushlane.diagnosis.causes import serve_command
 from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.lanes.backend import Backend
@@ -85,7 +86,7 @@ def resting_text(processes: Iterable[Process]) -> list[str]:
     earliest: dict[str, Resting] = {}
     for one in sorted((one for p in processes for one in p.resting), key=lambda o: o.since_ms):
         earliest.setdefault(one.what, one)
-    return [f"{_resting_text(one)}, since {time_text(one.since_ms)}" for one in earliest.values()]
+    return [_resting_text(one) for one in earliest.values()]
 
 
 def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
@@ -120,5 +121,4 @@ def _and_more(others: int) -> str:
 
 
 def _resting_text(one: Resting) -> str:
-    again = f", next try {time_text(one.again_at_ms)}" if one.again_at_ms else ""
-    return f"{one.what}: {one.why}{again}"
+    return f"{one.what}: {resting_since(one)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pushlane.diagnosis.cause import Cause, clock
+from pushlane.diagnosis.cause import Cause, clock, resting_since
 from pushlane.diagnosis.situation import (
     Situation,
     quiet_until,
@@ -113,11 +113,11 @@ def _resting(now: Situation) -> Iterator[Cause]:
     first = min(resting, key=lambda one: one.since_ms)
     again = [one.again_at_ms for one in resting if one.again_at_ms]
     where = f" in {len(resting)} of {len(stands)} processes" if len(resting) < len(stands) else ""
-    next_try = f"; next try {clock(min(again))}" if again else ""
+    next_ms = min(again, default=0)
     is_final = len(resting) == len(stands) and all(map(_is_open, resting))
     yield Cause(
         "sink_rests" if any(map(_is_open, resting)) else "sink_recovers",
-        f"{first.what}{where}: {first.why}, since {clock(first.since_ms)}{next_try}",
+        f"{first.what}{where}: {resting_since(first, next_ms)}",
         "mend the sink: it is tried again by itself, and nothing is lost",
         first.since_ms,
         final=is_final,

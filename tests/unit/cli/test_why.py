@@ -8,13 +8,17 @@ import pytest
 
 import pushlane.diagnosis.look
 from pushlane.lanes.backend import connect
-from pushlane.lanes.presence import Process, ServedSink
+from pushlane.lanes.presence import Process, Resting, ServedSink
 from pushlane.lanes.settings import Settings
 from tests.command import Command
 
 SETTINGS = '[sinks.push]\nkind = "null"\n[sinks.sms]\nkind = "null"\n'
 BUSY = ServedSink(
     name="push", slots=10, in_flight=10, delivered_per_s={"high": 100.0}, delivery_s=0.1
+)
+
+RESTING = Resting(
+    "sink push (open)", 1_790_000_000_000, "no connection", again_at_ms=1_790_000_060_000
 )
 
 
@@ -32,6 +36,7 @@ def announce(command: Command, *served: ServedSink) -> None:
         version="1",
         serves=tuple(one.name for one in served),
         served=served,
+        resting=tuple(one.resting for one in served if one.resting),
     )
 
     async def apply() -> None:
@@ -77,6 +82,20 @@ def test_a_task_that_has_ended_is_told_in_a_word(command: Command) -> None:
 
     assert ran.stdout.startswith("cancelled: it is cancelled; 0 delivered, 0 dead of 3\n")
     assert ran.stderr == ""
+
+
+def test_a_sink_that_rests_is_told_alike_by_tasks_sinks_and_why(command: Command) -> None:
+    command.file("pushlane.toml", SETTINGS)
+    task = command.submit("high", 3, "--sink", "push")
+    announce(command, ServedSink(name="push", slots=10, resting=RESTING))
+    told = (
+        "sink push (open): no connection, since 2026-09-21 14:13:20 UTC; "
+        "next try 2026-09-21 14:14:20 UTC"
+    )
+
+    assert told in command("tasks").stderr
+    assert told in command("sinks", "list").stderr
+    assert told in command("why", task).stdout
 
 
 def test_a_sink_that_nobody_serves_is_told_beside_lists(command: Command) -> None:
