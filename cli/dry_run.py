@@ -14,6 +14,7 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json, seconds_text, time_text
+from pushlane.cli.why import unread_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.push import Push
@@ -51,6 +52,8 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
             typer.echo(f"  {cause.name}: {cause.detail}")
     for sample in samples:
         _print_sample(sample)
+    if unread := next((one.unread_limits for one in predictions), ()):
+        note(unread_text(unread))
     _remark(ran, reveal=reveal)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +40,8 @@ def why(
             typer.echo(f"  do: {cause.do}")
     if not found.task.state.is_terminal:
         note(_pace_text(found))
+    if found.unread_limits:
+        note(unread_text(found.unread_limits))
 
 
 def _as_json(found: Diagnosis) -> dict[str, Any]:
@@ -50,7 +53,13 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
         "observed_per_s": _rounded(found.observed_per_s, 2),
         "backlog": found.backlog,
         "eta_s": _rounded(found.eta_s, 1),
+        "unread_limits": found.unread_limits,
     }
+
+
+def unread_text(names: Sequence[str]) -> str:
+    """Return a line that names the limits that are left out."""
+    return f"left out, as only a newer version reads them: the limits of {', '.join(names)}"
 
 
 def cause_as_json(cause: Cause) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation, Standing, subjects_of
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import Subject, read_limits
+from pushlane.lanes.limits import Subject, readable_limits
 from pushlane.lanes.naming import later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
@@ -35,6 +35,7 @@ class Diagnosis:
     `entitled_share` is the part of its sink that is its own, None while it may not go;
     `observed_per_s` how fast it goes; `backlog` its pushes left, None while its total is not known;
     `eta_s` the seconds until it is through, None when that cannot be told.
+    `unread_limits` are those that only a newer version understands: they are left out.
     """
 
     task: Task
@@ -43,10 +44,15 @@ class Diagnosis:
     observed_per_s: float | None = None
     backlog: int | None = None
     eta_s: float | None = None
+    unread_limits: Sequence[str] = ()
 
 
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
+    return replace(_diagnosed(now), unread_limits=now.unread_limits)
+
+
+def _diagnosed(now: Situation) -> Diagnosis:
     found = causes(now)
     task = now.task
     if task.state.is_terminal:
@@ -86,6 +92,7 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
     active = await active_at(backend, task.chain[0])
     at_ms = now_ms()
     later = later_lane(own_lane(task.id))
+    limits, unread = await readable_limits(backend.documents)
     return Situation(
         task=task,
         progress=settled(task, progress),
@@ -93,7 +100,8 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
         weights=await backend.registry.weights(),
         processes=await dispatchers(backend),
         now_ms=at_ms,
-        limits=await read_limits(backend.documents),
+        limits=limits,
+        unread_limits=unread,
         spent=await _spent(backend, task, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),

@@ -171,7 +171,8 @@ class SinkLoad:
 class Situation:
     """A task, and all that bears on when it goes.
 
-    `others` are the other tasks that are not finished and go to its first sink. `spent` is what its
+    `others` are the other tasks that are not finished and go to its first sink. `unread_limits`
+    names the limits that only a newer version understands. `spent` is what its
     own limits, its app's and its sink's count of their totals, by subject and name of the limit.
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
     `later` those on its later lane, where pushes wait for their time.
@@ -184,6 +185,7 @@ class Situation:
     processes: Sequence[Process]
     now_ms: int
     limits: Limits = field(default_factory=dict)
+    unread_limits: Sequence[str] = ()
     spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     observed_per_s: float | None = None
     is_stalled: bool = False
