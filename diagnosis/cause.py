@@ -10,13 +10,18 @@ from pushlane.lanes.presence import Resting
 
 @dataclass(frozen=True)
 class Cause:
-    """One thing that a task waits for. `name` is for programs, `since_ms` 0 where not known."""
+    """One thing that a task waits for. `name` is for programs, `since_ms` 0 where not known.
+
+    One that is `final` holds all of the task. One `at_later` holds pushes that went on to a sink
+    behind the first: when those will be through is not known.
+    """
 
     name: str
     detail: str
     do: str = ""
     since_ms: int = 0
     final: bool = False
+    at_later: bool = False
 
 
 def clock(at_ms: int) -> str:

@@ -12,6 +12,7 @@ from pushlane.diagnosis.cause import Cause, clock, resting_since
 from pushlane.diagnosis.situation import (
     Situation,
     quiet_until,
+    sink_now,
     subjects_of,
     unserved_sinks,
 )
@@ -32,6 +33,8 @@ def causes(situation: Situation) -> list[Cause]:
     if not any(cause.final for cause in found):
         for look in SLOWER:
             found += look(situation)
+    if any(cause.at_later for cause in found):
+        return [cause for cause in found if cause.name != "going"]
     return found
 
 
@@ -94,10 +97,12 @@ def _unserved(now: Situation) -> Iterator[Cause]:
         yield Cause("no_dispatcher", detail, "pushlane dispatch", final=True)
         return
     for name in unserved_sinks(now.task, now.processes):
-        is_first = name == now.task.chain[0]
-        what = "it goes" if is_first else "pushes that went on go"
-        detail, do = f"{what} to sink {name}, which nobody serves", f"{serve_command(name)}"
-        yield Cause("sink_unserved", detail, do, final=is_first)
+        if name in now.sinks_here:
+            is_later = now.is_later(name)
+            what = "pushes that went on go" if is_later else "it goes"
+            detail, do = f"{what} to sink {name}, which nobody serves", serve_command(name)
+            final = now.has_moved_on or not is_later
+            yield Cause("sink_unserved", detail, do, final=final, at_later=is_later)
 
 
 def serve_command(sink: str) -> str:
@@ -106,7 +111,12 @@ def serve_command(sink: str) -> str:
 
 
 def _resting(now: Situation) -> Iterator[Cause]:
-    stands = now.load.sink.stands
+    for name in now.sinks_here:
+        yield from _resting_at(now, name)
+
+
+def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
+    stands, is_later = sink_now(now.processes, sink).stands, now.is_later(sink)
     resting = [one.resting for one in stands if one.resting is not None]
     if not resting:
         return
@@ -115,12 +125,14 @@ def _resting(now: Situation) -> Iterator[Cause]:
     where = f" in {len(resting)} of {len(stands)} processes" if len(resting) < len(stands) else ""
     next_ms = min(again, default=0)
     is_final = len(resting) == len(stands) and all(map(_is_open, resting))
+    went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
     yield Cause(
         "sink_rests" if any(map(_is_open, resting)) else "sink_recovers",
-        f"{first.what}{where}: {resting_since(first, next_ms)}",
+        f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
         "mend the sink: it is tried again by itself, and nothing is lost",
         first.since_ms,
-        final=is_final,
+        final=is_final and (now.has_moved_on or not is_later),
+        at_later=is_later,
     )
 
 

@@ -15,7 +15,7 @@ from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation, Standing, subjects_of
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Subject, readable_limits
-from pushlane.lanes.naming import later_lane, own_lane, submit_lease
+from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.task import ACTIVE_STATES, Task, settled
@@ -59,6 +59,7 @@ def _diagnosed(now: Situation) -> Diagnosis:
         return Diagnosis(task, found, backlog=0, eta_s=None)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
     share = None if waits else entitled_share(now)
+    waits = waits or any(cause.at_later for cause in found)
     expected = None if waits else forecast(now.load, task.id, now.load.per_s())
     eta_s = expected.ends_in_s if expected else None
     if eta_s is None and not waits and now.left and now.observed_per_s:
@@ -91,7 +92,6 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
     [progress] = await backend.registry.progress([task.id])
     active = await active_at(backend, task.chain[0])
     at_ms = now_ms()
-    later = later_lane(own_lane(task.id))
     limits, unread = await readable_limits(backend.documents)
     return Situation(
         task=task,
@@ -105,8 +105,28 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
         spent=await _spent(backend, task, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
-        later=await backend.broker.backlog(later) if task.has_later else 0,
+        later=await _later(backend, task),
+        at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
+
+
+async def _later(backend: Backend, task: Task) -> int:
+    """Return how many messages of a task wait for their time, before its first sink."""
+    return await backend.broker.backlog(later_lane(own_lane(task.id))) if task.has_later else 0
+
+
+async def _backlog_at(backend: Backend, task: Task, sink: str) -> int:
+    """Return how many messages of a task are at a sink behind its first, for now or later."""
+    lane = lane_at(task.id, sink)
+    later = await backend.broker.backlog(later_lane(lane))
+    return later + await backend.broker.backlog(lane)
+
+
+async def _has_moved_on(backend: Backend, task: Task) -> bool:
+    """Return whether all that is left of a task waits at sinks behind its first."""
+    if not task.reached or task.pooled or task.total is None:
+        return False
+    return not (await backend.broker.backlog(task.lane) or await _later(backend, task))
 
 
 async def _spent(backend: Backend, task: Task, at_ms: int) -> dict[Subject, dict[str, float]]:
@@ -125,7 +145,7 @@ async def active_at(backend: Backend, sink: str) -> list[Standing]:
         progress = await backend.registry.progress([task.id for task in tasks])
         for task, counts in zip(tasks, progress, strict=True):
             left = None if task.total is None else task.total - counts.finished
-            found.append(Standing(task, left))
+            found.append(Standing(task, left, await _has_moved_on(backend, task)))
         if len(found) >= _MOST_OTHERS:
             break
     return found

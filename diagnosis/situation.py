@@ -18,10 +18,14 @@ _FULL = 0.9
 
 @dataclass(frozen=True)
 class Standing:
-    """A task, and how many of its pushes are not finished; None while its total is not known."""
+    """A task, and how many of its pushes are not finished; None while its total is not known.
+
+    `has_moved_on` tells that all of these have gone on to sinks behind its first.
+    """
 
     task: Task
     left: int | None
+    has_moved_on: bool = False
 
     @property
     def backlog(self) -> float:
@@ -37,7 +41,8 @@ class Standing:
 
     def is_active(self) -> bool:
         """Return whether it has something to send, now or once it starts."""
-        return self.task.state is State.RUNNING and self.backlog > 0
+        is_here = self.task.state is State.RUNNING and not self.has_moved_on
+        return is_here and self.backlog > 0
 
 
 def quiet_until(task: Task, at_ms: int) -> int:
@@ -175,7 +180,8 @@ class Situation:
     names the limits that only a newer version understands. `spent` is what its
     own limits, its app's and its sink's count of their totals, by subject and name of the limit.
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
-    `later` those on its later lane, where pushes wait for their time.
+    `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
+    to sinks behind the first, by sink: of one that is not named some may have.
     """
 
     task: Task
@@ -191,6 +197,7 @@ class Situation:
     is_stalled: bool = False
     waiting: int = 0
     later: int = 0
+    at_later: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def left(self) -> int | None:
@@ -198,21 +205,46 @@ class Situation:
         return None if self.task.total is None else self.task.total - self.progress.finished
 
     @property
+    def has_moved_on(self) -> bool:
+        """True when all that is left of it waits at sinks behind its first."""
+        is_elsewhere = self.task.total is not None and any(self.at_later.values())
+        return is_elsewhere and not (self.task.pooled or self.waiting or self.later)
+
+    @property
+    def sinks_here(self) -> list[str]:
+        """The sinks at which pushes of it are, or may be, in the order of its chain."""
+        first = [] if self.has_moved_on else [self.task.chain[0]]
+        reached = [name for name in self.task.reached if self.at_later.get(name, 1)]
+        return list(dict.fromkeys((*first, *reached)))
+
+    def is_later(self, sink: str) -> bool:
+        """Return whether its pushes get to a sink only after its first one."""
+        return sink != self.task.chain[0]
+
+    @property
     def load(self) -> SinkLoad:
         """What its first sink has to do, the task itself included."""
-        mine = Standing(self.task, self.left)
+        mine = Standing(self.task, self.left, self.has_moved_on)
+        return self._load_at(self.task.chain[0], [*self.others, mine])
+
+    def load_at(self, sink: str) -> SinkLoad:
+        """Return what a sink of its chain has to do: of one behind the first no tasks are known."""
+        return self._load_at(sink, []) if self.is_later(sink) else self.load
+
+    def _load_at(self, sink: str, standings: Sequence[Standing]) -> SinkLoad:
         return SinkLoad(
-            sink=sink_now(self.processes, self.task.chain[0]),
-            standings=[one for one in (*self.others, mine) if one.is_active()],
+            sink=sink_now(self.processes, sink),
+            standings=[one for one in standings if one.is_active()],
             weights=self.weights,
             limits=self.limits,
             now_ms=self.now_ms,
         )
 
 
-def subjects_of(task: Task) -> list[Subject]:
-    """Return the subjects whose limits concern the pushes of a task at its first sink."""
-    return [Subject("task", task.id), Subject("app", task.app), Subject("sink", task.chain[0])]
+def subjects_of(task: Task, sink: str = "") -> list[Subject]:
+    """Return the subjects whose limits concern the pushes of a task at a sink, else its first."""
+    at = Subject("sink", sink or task.chain[0])
+    return [Subject("task", task.id), Subject("app", task.app), at]
 
 
 def sink_now(processes: Sequence[Process], name: str) -> SinkNow:

@@ -13,6 +13,7 @@ from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation, subjects_of
+from pushlane.lanes.limits import Subject
 from pushlane.lanes.task import Level
 
 _MOST_MORE = 64
@@ -20,17 +21,26 @@ _MORE_SLOTS = "more --slots, or more processes"
 
 
 def _limited(now: Situation) -> Iterator[Cause]:
-    """Tell the limits that let less go than the task would get without them."""
-    load, fair = now.load, _fair_rate(now)
-    for subject in subjects_of(now.task):
-        most_per_s = load.most_per_s(*subject)
-        takes = load.sink.capacity_per_s if subject.kind == "sink" else fair
-        if most_per_s < math.inf and (takes is None or most_per_s <= takes):
-            rate, places = load.rate_limits(*subject)
-            by_rate = rate is not None and rate / load.sink.cost == most_per_s
-            what = "" if by_rate else f"{places:,} in flight, so about "
-            detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
-            yield Cause("limit", detail, f"pushlane limit {subject} {_CHANGED[by_rate]}")
+    """Tell the limits that let less go than the task would get without them, at each sink."""
+    for sink in now.sinks_here:
+        is_later = now.is_later(sink)
+        for subject in subjects_of(now.task, sink):
+            if not is_later or subject.kind == "sink" or now.has_moved_on:
+                yield from _limited_at(now, sink, subject)
+
+
+def _limited_at(now: Situation, sink: str, subject: Subject) -> Iterator[Cause]:
+    load, is_later = now.load_at(sink), now.is_later(sink)
+    most_per_s = load.most_per_s(*subject)
+    is_alone = is_later or subject.kind == "sink"
+    takes = load.sink.capacity_per_s if is_alone else _fair_rate(now)
+    if most_per_s < math.inf and (takes is None or most_per_s <= takes):
+        rate, places = load.rate_limits(*subject)
+        by_rate = rate is not None and rate / load.sink.cost == most_per_s
+        what = "" if by_rate else f"{places:,} in flight, so about "
+        detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
+        do = f"pushlane limit {subject} {_CHANGED[by_rate]}"
+        yield Cause("limit", detail, do, at_later=is_later)
 
 
 _CHANGED = {True: "--rate N/s, or none", False: "--in-flight N, or none"}
@@ -79,7 +89,7 @@ def _lane_waits(now: Situation) -> Iterator[Cause]:
 
 def _slots(now: Situation) -> Iterator[Cause]:
     sink = now.load.sink
-    if not sink.is_full or not sink.capacity_per_s:
+    if now.has_moved_on or not sink.is_full or not sink.capacity_per_s:
         return
     detail = (
         f"{sink.in_flight:,} of {sink.slots:,} slots of sink {sink.name} are busy: {sink.slots:,} "
@@ -138,6 +148,13 @@ def _later(now: Situation) -> Iterator[Cause]:
         yield Cause("later", detail, "wait: retries and starts of their own come due by themselves")
 
 
+def _moved_on(now: Situation) -> Iterator[Cause]:
+    if now.has_moved_on:
+        sinks = ", ".join(now.sinks_here)
+        detail = f"all that is left of it has gone on: {sum(now.at_later.values()):,} messages at "
+        yield Cause("moved_on", f"{detail}{sinks}", "pushlane sinks list: how that sink stands")
+
+
 def _sharing(now: Situation) -> Iterator[Cause]:
     share, sink = entitled_share(now), now.load.sink.name
     if share is None:
@@ -180,6 +197,7 @@ SLOWER: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _slots,
     _pool_lane,
     _later,
+    _moved_on,
     _sharing,
 )
 """These functions, the most important first."""

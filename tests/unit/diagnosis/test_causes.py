@@ -96,8 +96,52 @@ def test_a_sink_that_nobody_serves_is_named() -> None:
 
 def test_a_later_sink_that_nobody_serves_is_named_beside_what_else_holds() -> None:
     chained = task_of(sinks=("default", "sms"), reached=("sms",))
+    medium = Standing(task_of("m", Level.MEDIUM), 500)
 
-    assert names(situation_of(chained)) == ["sink_unserved", "going"]
+    assert names(situation_of(chained)) == ["sink_unserved"]
+    assert names(situation_of(chained, 0, medium)) == ["sink_unserved", "sharing"]
+
+
+CHAINED = task_of(sinks=("default", "sms"), reached=("sms",))
+MOVED_ON = {"task": CHAINED, "at_later": {"sms": 7}, "observed_per_s": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("sms", "name"),
+    [
+        (None, "sink_unserved"),
+        (resting_sink("open", "sms"), "sink_rests"),
+        (resting_sink("rising", "sms"), "sink_recovers"),
+        (busy_sink(100, name="sms", rate_per_s=5), "limit"),
+    ],
+)
+def test_what_holds_pushes_at_a_later_sink_leaves_the_end_open(
+    sms: ServedSink | None, name: str
+) -> None:
+    served = [busy_sink(100, in_flight=0), *([sms] if sms else [])]
+
+    some = diagnose(situation_of(CHAINED, processes=[process_of(*served)], observed_per_s=1.0))
+    moved = diagnose(situation_of(processes=[process_of(*served)], **MOVED_ON))
+
+    assert [cause.name for cause in some.causes] == [name]
+    assert moved.causes[0].name == name
+    assert "sms" in moved.causes[0].detail
+    assert (some.eta_s, moved.eta_s, moved.entitled_share) == (None, None, None)
+
+
+def test_a_task_all_of_which_went_on_waits_for_nothing_at_its_first_sink() -> None:
+    served = process_of(resting_sink(), busy_sink(100, name="sms"))
+
+    found = diagnose(situation_of(processes=[served], **MOVED_ON))
+
+    assert [(cause.name, cause.detail) for cause in found.causes] == [
+        ("moved_on", "all that is left of it has gone on: 7 messages at sms")
+    ]
+    assert (found.entitled_share, found.eta_s) == (None, 100)
+
+
+def test_a_later_sink_at_which_nothing_waits_holds_nothing() -> None:
+    assert names(situation_of(CHAINED, waiting=1, at_later={"sms": 0})) == ["going"]
 
 
 def test_a_process_of_an_old_version_serves_the_default_sink() -> None:
