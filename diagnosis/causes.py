@@ -13,7 +13,6 @@ from pushlane.diagnosis.situation import (
     Situation,
     quiet_until,
     sink_now,
-    subjects_of,
     unserved_sinks,
 )
 from pushlane.diagnosis.slowing import SLOWER
@@ -152,14 +151,17 @@ def _quiet(now: Situation) -> Iterator[Cause]:
 
 
 def _spent(now: Situation) -> Iterator[Cause]:
-    """Tell totals that are spent: nothing new goes, of daily ones until the day ends in UTC."""
-    for subject in subjects_of(now.task):
-        for name, (what, flag) in _TOTALS.items():
-            most = now.load.limit(*subject, name)
-            if most is not None and now.spent.get(subject, {}).get(name, 0) >= most:
-                detail = f"the limit of {subject} is spent: {most:,g} {what}"
-                do = f"pushlane limit {subject} {flag} N, or none"
-                yield Cause("limit_spent", detail, do, final=True)
+    """Tell totals that are spent: nothing new goes, of daily ones until the day ends in UTC.
+
+    Pushes that went once are charged already: with only such left nothing waits for a total.
+    """
+    for one in now.load.spent_totals(now.task) if now.has_uncharged else ():
+        what, flag = _TOTALS[one.name]
+        detail = f"the limit of {one.subject} is spent: {one.most:,g} {what}"
+        if one.left > 0:
+            detail += f", of which {one.left:,.4g} is left, and a push takes {one.of_one:,.4g}"
+        do = f"pushlane limit {one.subject} {flag} N, or none"
+        yield Cause("limit_spent", detail, do, final=True)
 
 
 _TOTALS = {

@@ -44,7 +44,7 @@ async def predict(
     lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
     made = with_fields(task, state=State.RUNNING, lane=lane)
     return [
-        _predicted(await situation_of(backend, _at(made, sink, pushes)))
+        _predicted(replace(await situation_of(backend, _at(made, sink, pushes)), waiting=pushes))
         for sink, pushes in by_sink.items()
         if pushes
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.presence import Process, ServedSink
@@ -13,7 +13,9 @@ from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
 from pushlane.lanes.task import Progress, State, Task, Weights
 from pushlane.lanes.zones import find_zone
 
+TOTALS = ("total", "total_cost", "a_day", "cost_a_day")
 _FULL = 0.9
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,16 @@ class SinkNow:
         return max((one.cost for one in self.stands), default=1.0)
 
 
+class SpentTotal(NamedTuple):
+    """A limit on a total, of which less is `left` than one push takes."""
+
+    subject: Subject
+    name: str
+    most: float
+    left: float
+    of_one: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkLoad:
     """What a sink has to do: its active tasks, and what they share it by."""
@@ -108,7 +120,24 @@ class SinkLoad:
     standings: Sequence[Standing]
     weights: Weights
     limits: Limits = field(default_factory=dict)
+    spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     now_ms: int = 0
+
+    def spent_totals(self, task: Task) -> list[SpentTotal]:
+        """Return the totals that leave no room for a push of the task.
+
+        A total of its own that is as large as all of its pushes is none of them.
+        """
+        found = []
+        for subject in subjects_of(task):
+            for name in TOTALS:
+                most, spent = self.limit(*subject, name), self.spent.get(subject, {}).get(name, 0)
+                of_one = self.sink.cost if "cost" in name else 1.0
+                if most is not None and spent + of_one > most + _ROUNDING:
+                    pushes = task.total if subject.kind == "task" else None
+                    if pushes is None or most + _ROUNDING < pushes * of_one:
+                        found.append(SpentTotal(subject, name, most, most - spent, of_one))
+        return found
 
     @property
     def going(self) -> list[Standing]:
@@ -217,6 +246,21 @@ class Situation:
         reached = [name for name in self.task.reached if self.at_later.get(name, 1)]
         return list(dict.fromkeys((*first, *reached)))
 
+    @property
+    def lane_waits(self) -> list[str]:
+        """What processes say that its lanes wait for, each thing once."""
+        lanes = {self.task.lane, *self.task.own_lanes()}
+        waits = (one for process in self.processes for one in process.waiting)
+        return list(dict.fromkeys(one.why for one in waits if one.lane in lanes))
+
+    @property
+    def has_uncharged(self) -> bool:
+        """True when pushes of it may still have to be charged to totals: those that never went.
+
+        Totals are charged when a push goes for the first time, so it is still on the first lane.
+        """
+        return self.left != 0 and ("budget" in self.lane_waits or self.waiting > 0)
+
     def is_later(self, sink: str) -> bool:
         """Return whether its pushes get to a sink only after its first one."""
         return sink != self.task.chain[0]
@@ -237,6 +281,7 @@ class Situation:
             standings=[one for one in standings if one.is_active()],
             weights=self.weights,
             limits=self.limits,
+            spent=self.spent,
             now_ms=self.now_ms,
         )
 

@@ -76,13 +76,7 @@ _LANE_WAITS = {
 
 def _lane_waits(now: Situation) -> Iterator[Cause]:
     """Tell what processes say that the task's lane waits for, each thing once."""
-    waits = dict.fromkeys(
-        one.why
-        for process in now.processes
-        for one in process.waiting
-        if one.lane == now.task.lane or one.lane in now.task.own_lanes()
-    )
-    for why in waits:
+    for why in now.lane_waits:
         detail, do = _LANE_WAITS.get(why, (f"its lane waits: {why}", ""))
         yield Cause(f"lane_{why.replace('-', '_')}", detail, do)
 

@@ -205,6 +205,29 @@ def test_a_total_that_is_spent_holds_what_is_left(subject: str, name: str, what:
     assert before == ["going"]
 
 
+def test_a_total_is_spent_when_less_is_left_than_a_push_costs() -> None:
+    app = Subject("app", "default")
+    processes = [process_of(busy_sink(100, in_flight=0, cost=4))]
+    limited = {"limits": {app: Limit(total_cost=10)}, "processes": processes}
+
+    [cause] = causes(situation_of(spent={app: {"total_cost": 8.0}}, **limited))
+
+    assert cause.name == "limit_spent"
+    assert cause.detail.endswith("10 of cost in all, of which 2 is left, and a push takes 4")
+    assert names(situation_of(spent={app: {"total_cost": 6.0}}, **limited)) == ["going"]
+
+
+def test_a_spent_total_holds_nothing_once_all_pushes_are_charged() -> None:
+    app, own = Subject("app", "default"), Subject("task", "t")
+    of_app = {"limits": {app: Limit(a_day=10)}, "spent": {app: {"a_day": 10.0}}}
+    of_task = {"limits": {own: Limit(total=1_000)}, "spent": {own: {"total": 1_000.0}}}
+    waits = process_of(waiting=(LaneWait("task-t", "default", "budget"),))
+
+    assert names(situation_of(later=3, **of_app)) == ["later", "going"]
+    assert names(situation_of(later=3, processes=[waits], **of_app)) == ["limit_spent"]
+    assert names(situation_of(**of_task)) == ["going"]
+
+
 @pytest.mark.parametrize(
     ("subject", "shown"),
     [
