@@ -32,9 +32,21 @@ def causes(situation: Situation) -> list[Cause]:
     if not any(cause.final for cause in found):
         for look in SLOWER:
             found += look(situation)
-    if any(cause.at_later for cause in found):
-        return [cause for cause in found if cause.name != "going"]
-    return found
+    return [cause for cause in found if cause.name not in _told_by(found)]
+
+
+def _told_by(found: list[Cause]) -> set[str]:
+    """Return the names of causes that are not worth telling beside these.
+
+    A limit is why the lane waits for room, and why a share or more slots would change nothing.
+    """
+    names: set[str] = set()
+    for cause in found:
+        if cause.at_later:
+            names.add("going")
+        elif cause.name == "limit":
+            names |= {"lane_budget", "sharing", "going"}
+    return names
 
 
 def _ended(now: Situation) -> Iterator[Cause]:

@@ -247,6 +247,18 @@ def test_a_rate_below_what_it_would_get_is_told(subject: Subject, shown: str) ->
     assert "limit" not in fast
 
 
+def test_a_limit_is_told_once_and_without_what_it_makes_vain() -> None:
+    waits = process_of(
+        busy_sink(100, in_flight=0), waiting=(LaneWait("task-t", "default", "budget"),)
+    )
+    limits = {Subject("task", "t"): Limit(rate_per_s=5)}
+    other = Standing(task_of("o"), 500)
+
+    assert names(situation_of(limits=limits, processes=[waits])) == ["limit"]
+    assert names(situation_of(None, 0, other, limits=limits, processes=[waits])) == ["limit"]
+    assert names(situation_of(processes=[waits])) == ["lane_budget", "going"]
+
+
 def test_a_rate_of_the_sinks_own_settings_counts_in_pushes() -> None:
     processes = [process_of(busy_sink(100, rate_per_s=20, cost=4))]
 
