@@ -12,9 +12,9 @@ from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.situation import Situation, Standing, subjects_of
+from pushlane.diagnosis.situation import TOTALS, Situation, Standing, subjects_of
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import Subject, readable_limits
+from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject, readable_limits
 from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
@@ -102,7 +102,7 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
         now_ms=at_ms,
         limits=limits,
         unread_limits=unread,
-        spent=await _spent(backend, task, at_ms),
+        spent=await _spent(backend, [task, *(one.task for one in active)], limits, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
         later=await _later(backend, task),
@@ -129,12 +129,27 @@ async def _has_moved_on(backend: Backend, task: Task) -> bool:
     return not (await backend.broker.backlog(task.lane) or await _later(backend, task))
 
 
-async def _spent(backend: Backend, task: Task, at_ms: int) -> dict[Subject, dict[str, float]]:
-    """Return what the limits that concern a task have counted."""
-    subjects = subjects_of(task)
+async def _spent(
+    backend: Backend, tasks: Sequence[Task], limits: Limits, at_ms: int
+) -> dict[Subject, dict[str, float]]:
+    """Return what the totals that are set count for these tasks, their apps and sinks."""
+    every = limits.get(Subject("app", EVERY_APP), Limit())
+    asked = {
+        subject
+        for task in tasks
+        for subject in subjects_of(task)
+        if _has_total(limits.get(subject, Limit())) or (subject.kind == "app" and _has_total(every))
+    }
+    if not asked:
+        return {}
+    subjects = sorted(asked)
     day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
     usage = await backend.limiter.usage([str(subject) for subject in subjects], day)
     return {subject: used.spent for subject, used in zip(subjects, usage, strict=True)}
+
+
+def _has_total(limit: Limit) -> bool:
+    return any(getattr(limit, name) is not None for name in TOTALS)
 
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
@@ -206,8 +206,8 @@ class Situation:
     """A task, and all that bears on when it goes.
 
     `others` are the other tasks that are not finished and go to its first sink. `unread_limits`
-    names the limits that only a newer version understands. `spent` is what its
-    own limits, its app's and its sink's count of their totals, by subject and name of the limit.
+    names the limits that only a newer version understands. `spent` is what
+    limits of all of these, of apps and of the sink count of totals, by subject and name.
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
     `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
     to sinks behind the first, by sink: of one that is not named some may have.
@@ -269,7 +269,12 @@ class Situation:
     def load(self) -> SinkLoad:
         """What its first sink has to do, the task itself included."""
         mine = Standing(self.task, self.left, self.has_moved_on)
-        return self._load_at(self.task.chain[0], [*self.others, mine])
+        load = self._load_at(self.task.chain[0], [*self.others, mine])
+        if not self.spent:
+            return load
+        may_go = [one for one in load.standings if not load.spent_totals(one.task)]
+        is_mine_charged = mine in load.standings and mine not in may_go and not self.has_uncharged
+        return replace(load, standings=[*may_go, mine] if is_mine_charged else may_go)
 
     def load_at(self, sink: str) -> SinkLoad:
         """Return what a sink of its chain has to do: of one behind the first no tasks are known."""

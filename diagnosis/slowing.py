@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause
-from pushlane.diagnosis.entitlement import entitled_share
+from pushlane.diagnosis.entitlement import entitled_share, share_without_own_limits
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation, subjects_of
 from pushlane.lanes.limits import Subject
@@ -47,8 +47,8 @@ _CHANGED = {True: "--rate N/s, or none", False: "--in-flight N, or none"}
 
 
 def _fair_rate(now: Situation) -> float | None:
-    """Return the pushes a second that its entitled share is worth; None when not known."""
-    share, capacity = entitled_share(now), now.load.sink.capacity_per_s
+    """Return the pushes a second that it would get without limits of its own; None if not known."""
+    share, capacity = share_without_own_limits(now), now.load.sink.capacity_per_s
     return None if share is None or capacity is None else share * capacity
 
 
@@ -170,15 +170,19 @@ def _sharing(now: Situation) -> Iterator[Cause]:
 
 
 def _more_share(now: Situation) -> str:
-    """Return what would give the task a larger share, as far as it would."""
-    task = now.task
-    beside = [one.task for one in now.load.going if one.task.id != task.id]
+    """Return what would give the task a larger share, as far as it would.
+
+    A quota takes from others only what they get, not what limits of theirs leave anyway.
+    """
+    task, load = now.task, now.load
+    others = (one.task for one in load.going if one.task.id != task.id)
+    beside = [other for other in others if not load.is_limited(other)]
     level = [other for other in beside if other.level is task.level]
     ways = ["more slots"]
     if task.level is not Level.HIGH:
         ways.insert(0, f"pushlane promote {task.id}")
     if not task.pooled and any(other.app != task.app or other.pooled for other in level):
-        quota = (now.load.limit("app", task.app, "quota") or 1) * 2
+        quota = (load.limit("app", task.app, "quota") or 1) * 2
         ways.insert(0, f"pushlane quota --app {task.app} {quota}")
     if not task.pooled and any(other.app == task.app and not other.pooled for other in level):
         ways.insert(0, f"pushlane quota {task.id} {2 * task.quota}")

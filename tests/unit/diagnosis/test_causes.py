@@ -364,6 +364,33 @@ def test_tasks_that_cannot_move_do_not_share() -> None:
     assert names(situation_of(task_of(), 0, paused, idle, later)) == ["going"]
 
 
+def test_others_that_may_not_send_do_not_share() -> None:
+    spent, moved = Standing(task_of("s"), 500), Standing(task_of("m"), 500, has_moved_on=True)
+    own = Subject("task", "s")
+    totals = {"limits": {own: Limit(total=9)}, "spent": {own: {"total": 9.0}}}
+
+    assert names(situation_of(task_of(), 0, spent, moved, **totals)) == ["going"]
+
+
+def test_others_that_are_limited_leave_what_they_may_not_take() -> None:
+    slow = Standing(task_of("s"), 500)
+    limits = {Subject("task", "s"): Limit(rate_per_s=5)}
+    processes = [process_of(busy_sink(100, in_flight=0))]
+
+    found = diagnose(situation_of(task_of(), 0, slow, limits=limits, processes=processes))
+
+    assert found.entitled_share == pytest.approx(0.95)
+    assert [(cause.name, cause.do) for cause in found.causes] == [("sharing", "more slots")]
+
+
+def test_a_task_whose_total_is_spent_has_no_share() -> None:
+    own = Subject("task", "t")
+
+    found = diagnose(situation_of(limits={own: Limit(total=9)}, spent={own: {"total": 9.0}}))
+
+    assert (found.entitled_share, found.eta_s) == (None, None)
+
+
 def test_what_holds_all_hides_what_only_slows() -> None:
     limits = {Subject("task", "t"): Limit(rate_per_s=1)}
     paused = task_of(state=State.PAUSED)
