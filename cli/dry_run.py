@@ -25,6 +25,7 @@ from pushlane.producers.dry_run import DryRun, dry_run
 from pushlane.producers.input import OnProgress
 from pushlane.producers.request import SubmitRequest
 
+_TOLD_WITH_A_CURE = ("no_dispatcher", "sink_unserved")
 Tried = tuple[DryRun, list[SinkPrediction]]
 
 
@@ -49,7 +50,8 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
     for one in predictions:
         typer.echo(_prediction_text(one))
         for cause in one.causes:
-            typer.echo(f"  {cause.name}: {cause.detail}")
+            do = f": {cause.do}" if cause.name in _TOLD_WITH_A_CURE else ""
+            typer.echo(f"  {cause.name}: {cause.detail}{do}")
     for sample in samples:
         _print_sample(sample)
     if unread := next((one.unread_limits for one in predictions), ()):

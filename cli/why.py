@@ -30,7 +30,8 @@ def why(
     as_json: JsonFlag = False,
 ) -> None:
     """Say what a task waits for now, most important first, and what to do about each."""
-    found = on_backend(flags.settings(), lambda backend: why_of(backend, task))
+    settings = flags.settings()
+    found = on_backend(settings, lambda backend: why_of(backend, task, settings))
     if as_json:
         print_json(_as_json(found))
         return

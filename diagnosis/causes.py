@@ -16,7 +16,9 @@ from pushlane.diagnosis.situation import (
     unserved_sinks,
 )
 from pushlane.diagnosis.slowing import SLOWER
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import Resting
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task
 
 _RESTS = ("open", "probing")
@@ -104,21 +106,44 @@ def stalled_advice(task: Task) -> tuple[str, str]:
 
 def _unserved(now: Situation) -> Iterator[Cause]:
     if not now.processes:
-        detail = "no dispatcher runs at all"
-        yield Cause("no_dispatcher", detail, "pushlane dispatch", final=True)
+        sink = now.sinks_here[0] if now.sinks_here else now.task.chain[0]
+        lacks, do = _lacking(sink, now.settings) or ("", "pushlane dispatch")
+        detail = f"no dispatcher runs at all; it goes to sink {sink}{lacks}"
+        yield Cause("no_dispatcher", detail, do, final=True)
         return
     for name in unserved_sinks(now.task, now.processes):
         if name in now.sinks_here:
             is_later = now.is_later(name)
             what = "pushes that went on go" if is_later else "it goes"
-            detail, do = f"{what} to sink {name}, which nobody serves", serve_command(name)
+            why, do = unserved_advice(name, now.settings)
+            detail = f"{what} to sink {name}{why}"
             final = now.has_moved_on or not is_later
             yield Cause("sink_unserved", detail, do, final=final, at_later=is_later)
 
 
-def serve_command(sink: str) -> str:
-    """Return the command that starts a process for a sink."""
+def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
+    """Return what is wrong with a sink that nobody serves, as the end of a sentence, and a cure."""
+    lacking = _lacking(sink, settings)
+    return lacking or (", which nobody serves", _serve_command(sink))
+
+
+def _serve_command(sink: str) -> str:
     return f"pushlane dispatch --serve {sink}"
+
+
+def _lacking(sink: str, settings: Settings | None) -> tuple[str, str] | None:
+    """Return the same for a sink that the settings lack; None for one that they have.
+
+    Beside named sinks `default` is one only if the setting `sink` says what it is: a process made
+    to serve it all the same would send its pushes nowhere.
+    """
+    if settings is None or sink in settings.served:
+        return None
+    if sink == DEFAULT_SINK:
+        do = "set `sink`, or submit it again with --sink NAME"
+        return ", which the settings do not define", do
+    do = f"put the table [sinks.{sink}] back into the settings, then {_serve_command(sink)}"
+    return ", which nobody serves and the settings do not have", do
 
 
 def _resting(now: Situation) -> Iterator[Cause]:

@@ -18,6 +18,7 @@ from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject, readable_li
 from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import ACTIVE_STATES, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
@@ -67,8 +68,15 @@ def _diagnosed(now: Situation) -> Diagnosis:
     return Diagnosis(task, found, share, now.observed_per_s, now.left, eta_s)
 
 
-async def why(backend: Backend, task_id: str, sleep: Sleep = asyncio.sleep) -> Diagnosis:
+async def why(
+    backend: Backend,
+    task_id: str,
+    settings: Settings | None = None,
+    sleep: Sleep = asyncio.sleep,
+) -> Diagnosis:
     """Say what the task waits for now; `task_id` is its id, key or name.
+
+    With settings it says, too, which sinks those lack.
 
     Looks at it twice, a second apart, for how fast it goes.
 
@@ -77,17 +85,17 @@ async def why(backend: Backend, task_id: str, sleep: Sleep = asyncio.sleep) -> D
     """
     task = await backend.registry.get(task_id)
     if task.state.is_terminal:
-        return diagnose(await situation_of(backend, task))
+        return diagnose(await situation_of(backend, task, settings))
     [before] = await backend.registry.progress([task.id])
     began_s = time.monotonic()
     await sleep(_BETWEEN_S)
-    now = await situation_of(backend, await backend.registry.get(task.id))
+    now = await situation_of(backend, await backend.registry.get(task.id), settings)
     passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
     observed_per_s = (now.progress.finished - before.finished) / passed_s
     return diagnose(replace(now, observed_per_s=observed_per_s))
 
 
-async def situation_of(backend: Backend, task: Task) -> Situation:
+async def situation_of(backend: Backend, task: Task, settings: Settings | None = None) -> Situation:
     """Return all that bears on when the task goes, as it is now."""
     [progress] = await backend.registry.progress([task.id])
     active = await active_at(backend, task.chain[0])
@@ -106,6 +114,7 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
         later=await _later(backend, task),
+        settings=settings,
         at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
 

@@ -44,7 +44,9 @@ async def predict(
     lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
     made = with_fields(task, state=State.RUNNING, lane=lane)
     return [
-        _predicted(replace(await situation_of(backend, _at(made, sink, pushes)), waiting=pushes))
+        _predicted(
+            replace(await situation_of(backend, _at(made, sink, pushes), settings), waiting=pushes)
+        )
         for sink, pushes in by_sink.items()
         if pushes
     ]

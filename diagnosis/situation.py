@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.presence import Process, ServedSink
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Progress, State, Task, Weights
 from pushlane.lanes.zones import find_zone
 
@@ -211,6 +212,7 @@ class Situation:
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
     `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
     to sinks behind the first, by sink: of one that is not named some may have.
+    `settings` are those of who asks.
     """
 
     task: Task
@@ -227,6 +229,7 @@ class Situation:
     waiting: int = 0
     later: int = 0
     at_later: Mapping[str, int] = field(default_factory=dict)
+    settings: Settings | None = None
 
     @property
     def left(self) -> int | None:

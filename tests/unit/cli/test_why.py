@@ -50,7 +50,10 @@ def test_it_names_the_cause_and_what_to_do(command: Command) -> None:
     ran = command("why", command.submit("high", 3))
 
     assert ran.exit_code == 0
-    assert ran.stdout == "no_dispatcher: no dispatcher runs at all\n  do: pushlane dispatch\n"
+    assert ran.stdout == (
+        "no_dispatcher: no dispatcher runs at all; it goes to sink default\n"
+        "  do: pushlane dispatch\n"
+    )
     assert "3 pushes left" in ran.stderr
 
 
@@ -131,3 +134,30 @@ def test_a_sink_that_nobody_serves_is_told_beside_lists(command: Command) -> Non
     command("cancel", task, "--yes")
     command("pause", more)
     assert "nobody serves" not in command("tasks", "--all").stderr
+
+
+def test_the_default_sink_beside_named_ones_is_not_to_be_served(command: Command) -> None:
+    """A process told to serve it would take it for the sink `null`, which sends nowhere."""
+    task = command.submit("high", 3)
+    command.file("pushlane.toml", SETTINGS)
+    told = "sink default, which the settings do not define"
+    do = "set `sink`, or submit it again with --sink NAME"
+
+    assert f"it goes to {told}\n  do: {do}\n" in command("why", task).stdout
+    announce(command, BUSY)
+
+    assert f"sink_unserved: it goes to {told}\n  do: {do}\n" in command("why", task).stdout
+    assert f"{told}: {do}" in command("submit", "rows.csv", "--level", "high", "--dry-run").stdout
+    assert f"{told}: {do}" in command("tasks").stderr
+    assert "--serve default" not in command("tasks").stderr
+
+
+def test_a_sink_that_was_taken_out_of_the_settings_is_to_be_put_back(command: Command) -> None:
+    command.file("pushlane.toml", SETTINGS)
+    task = command.submit("high", 3, "--sink", "sms")
+    command.file("pushlane.toml", '[sinks.push]\nkind = "null"\n')
+    announce(command, BUSY)
+    do = "put the table [sinks.sms] back into the settings, then pushlane dispatch --serve sms"
+
+    assert f"do: {do}" in command("why", task).stdout
+    assert command("tasks").stderr.rstrip().endswith(do)
