@@ -16,6 +16,7 @@ from pushlane.diagnosis.situation import (
     unserved_sinks,
 )
 from pushlane.diagnosis.slowing import SLOWER
+from pushlane.lanes.frequency_caps import FrequencyCaps
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import Resting
 from pushlane.lanes.settings import Settings
@@ -58,6 +59,7 @@ def _ended(now: Situation) -> Iterator[Cause]:
     counts = now.progress
     what = f"{counts.delivered:,} delivered, {counts.dead:,} dead"
     if task.state is State.DONE:
+        what += _not_sent(now)
         do = f"pushlane dead list --task {task.id}" if counts.dead else ""
     else:
         what += f" of {'unknown' if total is None else f'{total:,}'}"
@@ -71,6 +73,23 @@ def _scheduled(now: Situation) -> Iterator[Cause]:
     if task.is_scheduled(now.now_ms):
         detail = f"it starts {clock(task.not_before_ms)}"
         yield Cause("scheduled", detail, _START_NOW, final=True)
+
+
+def _not_sent(now: Situation) -> str:
+    """Return how many pushes of a task that is done expired and were dropped, and where why is."""
+    counts, task = now.progress, now.task
+    text = f", {counts.expired:,} expired" if counts.expired else ""
+    if not counts.dropped:
+        return text
+    possible = {
+        "what is suppressed (pushlane suppress)": now.is_suppressing,
+        "the caps of its app (pushlane limits)": FrequencyCaps(now.limits).has(task.app),
+        "its dedupe": task.dedupe,
+    }
+    may_be = [reason for reason, is_set in possible.items() if is_set]
+    guess = f"; it may be {' or '.join(may_be)}" if may_be else ""
+    where = f"why is in their receipts: pushlane report {task.id}"
+    return f"{text}, {counts.dropped:,} dropped ({where}{guess})"
 
 
 _START_NOW = "wait, or cancel it and submit it again without a start"

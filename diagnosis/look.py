@@ -19,6 +19,7 @@ from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.lanes.task import ACTIVE_STATES, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
@@ -115,8 +116,16 @@ async def situation_of(backend: Backend, task: Task, settings: Settings | None =
         waiting=await backend.broker.backlog(task.lane),
         later=await _later(backend, task),
         settings=settings,
+        is_suppressing=bool(progress.dropped) and await _is_suppressing(backend, task),
         at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
+
+
+async def _is_suppressing(backend: Backend, task: Task) -> bool:
+    """Return whether anything is suppressed everywhere, in the task's app or at its sinks."""
+    of_sinks = (SuppressionScope("sink", name) for name in task.chain)
+    scopes = {EVERYWHERE, SuppressionScope("app", task.app), *of_sinks}
+    return not scopes.isdisjoint(await backend.suppressions.counts())
 
 
 async def _later(backend: Backend, task: Task) -> int:

@@ -212,7 +212,8 @@ class Situation:
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
     `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
     to sinks behind the first, by sink: of one that is not named some may have.
-    `settings` are those of who asks.
+    `settings` are those of who asks. `is_suppressing` tells that recipients are suppressed that it
+    may have had.
     """
 
     task: Task
@@ -230,6 +231,7 @@ class Situation:
     later: int = 0
     at_later: Mapping[str, int] = field(default_factory=dict)
     settings: Settings | None = None
+    is_suppressing: bool = False
 
     @property
     def left(self) -> int | None:

@@ -161,3 +161,14 @@ def test_a_sink_that_was_taken_out_of_the_settings_is_to_be_put_back(command: Co
 
     assert f"do: {do}" in command("why", task).stdout
     assert command("tasks").stderr.rstrip().endswith(do)
+
+
+def test_dropped_pushes_are_told_with_where_their_reasons_are(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("suppress", "add", command.file("out.csv", "recipient\nuser-1\n"))
+
+    assert command("dispatch", "--drain", "--sink", "null").exit_code == 0
+
+    assert "1 dropped (why is in their receipts: pushlane report" in command("why", task).stdout
+    assert "it may be what is suppressed (pushlane suppress))" in command("why", task).stdout
+    assert f"1 (why: pushlane report {task})" in command("task", "show", task).stdout

@@ -45,6 +45,22 @@ def test_dead_pushes_of_a_task_that_is_done_can_be_looked_at() -> None:
     assert cause.do == "pushlane dead list --task t"
 
 
+def test_dropped_pushes_are_told_with_where_and_what_the_reasons_may_be() -> None:
+    done = task_of(state=State.DONE, dedupe=True)
+    counts = Progress("t", delivered=995, expired=2, dropped=3)
+    caps = {Subject("app", "default"): Limit(recipient_a_day={"all": 1})}
+
+    [plain] = causes(situation_of(task_of(state=State.DONE), progress=counts))
+    [guessed] = causes(situation_of(done, progress=counts, limits=caps, is_suppressing=True))
+
+    told = "2 expired, 3 dropped (why is in their receipts: pushlane report t"
+    assert plain.detail.endswith(f"995 delivered, 0 dead, {told})")
+    assert guessed.detail.endswith(
+        f"{told}; it may be what is suppressed (pushlane suppress) or the caps of its app "
+        "(pushlane limits) or its dedupe)"
+    )
+
+
 def test_a_scheduled_task_waits_for_its_start_alone() -> None:
     [cause] = causes(situation_of(task_of(not_before_ms=NOW_MS + 60_000)))
 
