@@ -14,6 +14,7 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.parsing import pushes_text
 from pushlane.cli.render import print_json, seconds_text, time_text
+from pushlane.cli.why import unread_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.push import Push
@@ -24,6 +25,7 @@ from pushlane.producers.dry_run import DryRun, dry_run
 from pushlane.producers.input import OnProgress
 from pushlane.producers.request import SubmitRequest
 
+_TOLD_WITH_A_CURE = ("no_dispatcher", "sink_unserved")
 Tried = tuple[DryRun, list[SinkPrediction]]
 
 
@@ -48,9 +50,12 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
     for one in predictions:
         typer.echo(_prediction_text(one))
         for cause in one.causes:
-            typer.echo(f"  {cause.name}: {cause.detail}")
+            do = f": {cause.do}" if cause.name in _TOLD_WITH_A_CURE else ""
+            typer.echo(f"  {cause.name}: {cause.detail}{do}")
     for sample in samples:
         _print_sample(sample)
+    if unread := next((one.unread_limits for one in predictions), ()):
+        note(unread_text(unread))
     _remark(ran, reveal=reveal)
 
 

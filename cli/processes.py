@@ -11,12 +11,14 @@ import typer
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
 from pushlane.cli.render import Column, age_text, print_fields, print_json, print_table, time_text
-from pushlane.diagnosis.causes import serve_command
+from pushlane.diagnosis.cause import resting_since
+from pushlane.diagnosis.causes import unserved_advice
 from pushlane.diagnosis.situation import unserved_sinks
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.formats import min_format, set_min_format
 from pushlane.lanes.presence import Process, Resting
 from pushlane.lanes.push import FORMAT
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
 
@@ -85,7 +87,7 @@ def resting_text(processes: Iterable[Process]) -> list[str]:
     earliest: dict[str, Resting] = {}
     for one in sorted((one for p in processes for one in p.resting), key=lambda o: o.since_ms):
         earliest.setdefault(one.what, one)
-    return [f"{_resting_text(one)}, since {time_text(one.since_ms)}" for one in earliest.values()]
+    return [_resting_text(one) for one in earliest.values()]
 
 
 def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
@@ -99,7 +101,9 @@ def slow_text(processes: Iterable[Process], lane: str) -> list[str]:
     ]
 
 
-def unserved_text(tasks: Iterable[Task], processes: Sequence[Process]) -> list[str]:
+def unserved_text(
+    tasks: Iterable[Task], processes: Sequence[Process], settings: Settings
+) -> list[str]:
     """Return a line for each sink that tasks go to and nobody serves; none while nobody dispatches.
 
     It names one of the tasks, and says how many more there are.
@@ -108,11 +112,11 @@ def unserved_text(tasks: Iterable[Task], processes: Sequence[Process]) -> list[s
     for task in tasks if processes else ():
         for sink in unserved_sinks(task, processes):
             waiting.setdefault(sink, []).append(task)
-    return [
-        f"task {of[0].id}{_and_more(len(of) - 1)} to sink {sink}, which nobody serves: "
-        f"{serve_command(sink)}"
-        for sink, of in waiting.items()
-    ]
+    lines = []
+    for sink, of in waiting.items():
+        why, do = unserved_advice(sink, settings)
+        lines.append(f"task {of[0].id}{_and_more(len(of) - 1)} to sink {sink}{why}: {do}")
+    return lines
 
 
 def _and_more(others: int) -> str:
@@ -120,5 +124,4 @@ def _and_more(others: int) -> str:
 
 
 def _resting_text(one: Resting) -> str:
-    again = f", next try {time_text(one.again_at_ms)}" if one.again_at_ms else ""
-    return f"{one.what}: {one.why}{again}"
+    return f"{one.what}: {resting_since(one)}"

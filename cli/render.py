@@ -1,6 +1,6 @@
 """Prints results: a table for people, one JSON document for programs, and nothing else on stdout.
 
-People get times as an age, or with their offset.
+People get times as an age, or in UTC.
 
 Progress and remarks belong on stderr (`cli.errors.note`).
 """
@@ -12,13 +12,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from pushlane.diagnosis.cause import clock
 from pushlane.producers.times import UNIT_S
 
 _PIPED_WIDTH = 240
@@ -131,7 +131,5 @@ def seconds_text(seconds: float) -> str:
 
 
 def time_text(at_ms: int) -> str:
-    """Return local time to the second, with its offset; a dash for an unset time."""
-    if not at_ms:
-        return "-"
-    return datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
+    """Return a time in UTC, to the second, as `why` does; a dash for an unset time."""
+    return clock(at_ms) if at_ms else "-"

@@ -12,7 +12,7 @@ from pushlane.cli.render import Column, age_text, time_text
 from pushlane.diagnosis.causes import stalled_advice
 from pushlane.diagnosis.look import is_stalled
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.task import DeliveryMode, Progress, Task, settled
+from pushlane.lanes.task import DeliveryMode, Progress, State, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
 COLUMNS: tuple[Column[TaskView], ...] = (
@@ -93,7 +93,7 @@ class TaskView(msgspec.Struct, frozen=True):
             ("  delivered", f"{progress.delivered:,}"),
             ("  dead", f"{progress.dead:,}"),
             ("  expired", f"{progress.expired:,}"),
-            ("  dropped", f"{progress.dropped:,}"),
+            ("  dropped", self._dropped_text()),
             ("delivery", _delivery_text(task)),
             ("order", "by key" if task.ordered else "-"),
             ("dedupe", "recipient" if task.dedupe else "-"),
@@ -106,6 +106,13 @@ class TaskView(msgspec.Struct, frozen=True):
             ("quiet", f"{task.quiet} ({task.zone or 'UTC'} unless told)" if task.quiet else "-"),
             ("ended", time_text(task.finished_at_ms)),
         ]
+
+    def _dropped_text(self) -> str:
+        """Return how many were dropped; of those that guards dropped, where the reasons are."""
+        dropped = self.progress.dropped
+        has_reasons = dropped and self.task.state is not State.CANCELLED
+        why = f" (why: pushlane report {self.task.id})" if has_reasons else ""
+        return f"{dropped:,}{why}"
 
     def _total_text(self) -> str:
         if self.task.total is not None:

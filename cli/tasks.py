@@ -94,7 +94,8 @@ def tasks(
     async def load(backend: Backend) -> tuple[list[TaskView], list[Process]]:
         return await _newest(backend, query, words, limit), await backend.presence.list()
 
-    views, processes = on_backend(flags.settings(), load)
+    settings = flags.settings()
+    views, processes = on_backend(settings, load)
     is_cut = bool(limit) and len(views) > limit
     views = views[-limit:] if is_cut else views
     if as_json:
@@ -107,7 +108,7 @@ def tasks(
     if is_cut:
         note(_MORE.format(limit))
     running = [view.task for view in views if view.task.state is State.RUNNING]
-    for line in (*resting_text(processes), *unserved_text(running, processes)):
+    for line in (*resting_text(processes), *unserved_text(running, processes, settings)):
         note(line)
 
 
@@ -117,7 +118,8 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     async def load(backend: Backend) -> tuple[TaskView, list[Process]]:
         return await view_of(backend, task), await backend.presence.list()
 
-    view, processes = on_backend(flags.settings(), load)
+    settings = flags.settings()
+    view, processes = on_backend(settings, load)
     if as_json:
         print_json(view.as_json())
         return
@@ -126,7 +128,7 @@ def show(flags: Flags, task: TaskId, as_json: JsonFlag = False) -> None:
     for line in (
         *resting_text(processes),
         *slow_text(processes, view.task.lane),
-        *unserved_text(running, processes),
+        *unserved_text(running, processes, settings),
     ):
         note(line)
 

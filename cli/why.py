@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +30,8 @@ def why(
     as_json: JsonFlag = False,
 ) -> None:
     """Say what a task waits for now, most important first, and what to do about each."""
-    found = on_backend(flags.settings(), lambda backend: why_of(backend, task))
+    settings = flags.settings()
+    found = on_backend(settings, lambda backend: why_of(backend, task, settings))
     if as_json:
         print_json(_as_json(found))
         return
@@ -39,6 +41,8 @@ def why(
             typer.echo(f"  do: {cause.do}")
     if not found.task.state.is_terminal:
         note(_pace_text(found))
+    if found.unread_limits:
+        note(unread_text(found.unread_limits))
 
 
 def _as_json(found: Diagnosis) -> dict[str, Any]:
@@ -50,7 +54,13 @@ def _as_json(found: Diagnosis) -> dict[str, Any]:
         "observed_per_s": _rounded(found.observed_per_s, 2),
         "backlog": found.backlog,
         "eta_s": _rounded(found.eta_s, 1),
+        "unread_limits": found.unread_limits,
     }
+
+
+def unread_text(names: Sequence[str]) -> str:
+    """Return a line that names the limits that are left out."""
+    return f"left out, as only a newer version reads them: the limits of {', '.join(names)}"
 
 
 def cause_as_json(cause: Cause) -> dict[str, Any]:

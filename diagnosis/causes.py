@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pushlane.diagnosis.cause import Cause, clock
+from pushlane.diagnosis.cause import Cause, clock, resting_since
 from pushlane.diagnosis.situation import (
     Situation,
     quiet_until,
-    subjects_of,
+    sink_now,
     unserved_sinks,
 )
 from pushlane.diagnosis.slowing import SLOWER
+from pushlane.lanes.frequency_caps import FrequencyCaps
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import Resting
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import State, Task
 
 _RESTS = ("open", "probing")
@@ -32,7 +35,21 @@ def causes(situation: Situation) -> list[Cause]:
     if not any(cause.final for cause in found):
         for look in SLOWER:
             found += look(situation)
-    return found
+    return [cause for cause in found if cause.name not in _told_by(found)]
+
+
+def _told_by(found: list[Cause]) -> set[str]:
+    """Return the names of causes that are not worth telling beside these.
+
+    A limit is why the lane waits for room, and why a share or more slots would change nothing.
+    """
+    names: set[str] = set()
+    for cause in found:
+        if cause.at_later:
+            names.add("going")
+        elif cause.name == "limit":
+            names |= {"lane_budget", "sharing", "going"}
+    return names
 
 
 def _ended(now: Situation) -> Iterator[Cause]:
@@ -42,6 +59,7 @@ def _ended(now: Situation) -> Iterator[Cause]:
     counts = now.progress
     what = f"{counts.delivered:,} delivered, {counts.dead:,} dead"
     if task.state is State.DONE:
+        what += _not_sent(now)
         do = f"pushlane dead list --task {task.id}" if counts.dead else ""
     else:
         what += f" of {'unknown' if total is None else f'{total:,}'}"
@@ -54,7 +72,27 @@ def _scheduled(now: Situation) -> Iterator[Cause]:
     task = now.task
     if task.is_scheduled(now.now_ms):
         detail = f"it starts {clock(task.not_before_ms)}"
-        yield Cause("scheduled", detail, "wait, or submit it again without a start", final=True)
+        yield Cause("scheduled", detail, _START_NOW, final=True)
+
+
+def _not_sent(now: Situation) -> str:
+    """Return how many pushes of a task that is done expired and were dropped, and where why is."""
+    counts, task = now.progress, now.task
+    text = f", {counts.expired:,} expired" if counts.expired else ""
+    if not counts.dropped:
+        return text
+    possible = {
+        "what is suppressed (pushlane suppress)": now.is_suppressing,
+        "the caps of its app (pushlane limits)": FrequencyCaps(now.limits).has(task.app),
+        "its dedupe": task.dedupe,
+    }
+    may_be = [reason for reason, is_set in possible.items() if is_set]
+    guess = f"; it may be {' or '.join(may_be)}" if may_be else ""
+    where = f"why is in their receipts: pushlane report {task.id}"
+    return f"{text}, {counts.dropped:,} dropped ({where}{guess})"
+
+
+_START_NOW = "wait, or cancel it and submit it again without a start"
 
 
 def _paused(now: Situation) -> Iterator[Cause]:
@@ -87,37 +125,69 @@ def stalled_advice(task: Task) -> tuple[str, str]:
 
 def _unserved(now: Situation) -> Iterator[Cause]:
     if not now.processes:
-        detail = "no dispatcher runs at all"
-        yield Cause("no_dispatcher", detail, "pushlane dispatch", final=True)
+        sink = now.sinks_here[0] if now.sinks_here else now.task.chain[0]
+        lacks, do = _lacking(sink, now.settings) or ("", "pushlane dispatch")
+        detail = f"no dispatcher runs at all; it goes to sink {sink}{lacks}"
+        yield Cause("no_dispatcher", detail, do, final=True)
         return
     for name in unserved_sinks(now.task, now.processes):
-        is_first = name == now.task.chain[0]
-        what = "it goes" if is_first else "pushes that went on go"
-        detail, do = f"{what} to sink {name}, which nobody serves", f"{serve_command(name)}"
-        yield Cause("sink_unserved", detail, do, final=is_first)
+        if name in now.sinks_here:
+            is_later = now.is_later(name)
+            what = "pushes that went on go" if is_later else "it goes"
+            why, do = unserved_advice(name, now.settings)
+            detail = f"{what} to sink {name}{why}"
+            final = now.has_moved_on or not is_later
+            yield Cause("sink_unserved", detail, do, final=final, at_later=is_later)
 
 
-def serve_command(sink: str) -> str:
-    """Return the command that starts a process for a sink."""
+def unserved_advice(sink: str, settings: Settings | None) -> tuple[str, str]:
+    """Return what is wrong with a sink that nobody serves, as the end of a sentence, and a cure."""
+    lacking = _lacking(sink, settings)
+    return lacking or (", which nobody serves", _serve_command(sink))
+
+
+def _serve_command(sink: str) -> str:
     return f"pushlane dispatch --serve {sink}"
 
 
+def _lacking(sink: str, settings: Settings | None) -> tuple[str, str] | None:
+    """Return the same for a sink that the settings lack; None for one that they have.
+
+    Beside named sinks `default` is one only if the setting `sink` says what it is: a process made
+    to serve it all the same would send its pushes nowhere.
+    """
+    if settings is None or sink in settings.served:
+        return None
+    if sink == DEFAULT_SINK:
+        do = "set `sink`, or submit it again with --sink NAME"
+        return ", which the settings do not define", do
+    do = f"put the table [sinks.{sink}] back into the settings, then {_serve_command(sink)}"
+    return ", which nobody serves and the settings do not have", do
+
+
 def _resting(now: Situation) -> Iterator[Cause]:
-    stands = now.load.sink.stands
+    for name in now.sinks_here:
+        yield from _resting_at(now, name)
+
+
+def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
+    stands, is_later = sink_now(now.processes, sink).stands, now.is_later(sink)
     resting = [one.resting for one in stands if one.resting is not None]
     if not resting:
         return
     first = min(resting, key=lambda one: one.since_ms)
     again = [one.again_at_ms for one in resting if one.again_at_ms]
     where = f" in {len(resting)} of {len(stands)} processes" if len(resting) < len(stands) else ""
-    next_try = f"; next try {clock(min(again))}" if again else ""
+    next_ms = min(again, default=0)
     is_final = len(resting) == len(stands) and all(map(_is_open, resting))
+    went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
     yield Cause(
         "sink_rests" if any(map(_is_open, resting)) else "sink_recovers",
-        f"{first.what}{where}: {first.why}, since {clock(first.since_ms)}{next_try}",
+        f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
         "mend the sink: it is tried again by itself, and nothing is lost",
         first.since_ms,
-        final=is_final,
+        final=is_final and (now.has_moved_on or not is_later),
+        at_later=is_later,
     )
 
 
@@ -137,14 +207,17 @@ def _quiet(now: Situation) -> Iterator[Cause]:
 
 
 def _spent(now: Situation) -> Iterator[Cause]:
-    """Tell totals that are spent: nothing new goes, of daily ones until the day ends in UTC."""
-    for subject in subjects_of(now.task):
-        for name, (what, flag) in _TOTALS.items():
-            most = now.load.limit(*subject, name)
-            if most is not None and now.spent.get(subject, {}).get(name, 0) >= most:
-                detail = f"the limit of {subject} is spent: {most:,g} {what}"
-                do = f"pushlane limit {subject} {flag} N, or none"
-                yield Cause("limit_spent", detail, do, final=True)
+    """Tell totals that are spent: nothing new goes, of daily ones until the day ends in UTC.
+
+    Pushes that went once are charged already: with only such left nothing waits for a total.
+    """
+    for one in now.load.spent_totals(now.task) if now.has_uncharged else ():
+        what, flag = _TOTALS[one.name]
+        detail = f"the limit of {one.subject} is spent: {one.most:,g} {what}"
+        if one.left > 0:
+            detail += f", of which {one.left:,.4g} is left, and a push takes {one.of_one:,.4g}"
+        do = f"pushlane limit {one.subject} {flag} N, or none"
+        yield Cause("limit_spent", detail, do, final=True)
 
 
 _TOTALS = {

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from msgspec.structs import replace as with_fields
 
 from pushlane.diagnosis.situation import SinkLoad, Situation, Standing
-from pushlane.lanes.task import Level
+from pushlane.lanes.limits import Limit, Subject
+from pushlane.lanes.task import Level, Task
 
 _APP = "app "
+_ENDLESS = 10**9
 
 
 class _Part:
@@ -128,10 +133,25 @@ def _by_weight(wants: Sequence[tuple[float, float]], amount: float) -> list[floa
 def entitled_share(now: Situation) -> float | None:
     """Return the part of its sink that the task, or its lane of the pool, is entitled to now.
 
-    None while it has nothing to send, or may not.
+    What others may not take by their limits is shared by those that may. None while it has nothing
+    to send, or may not.
     """
-    load = now.load
+    return _share_in(now.load, now.task)
+
+
+def share_without_own_limits(now: Situation) -> float | None:
+    """Return what `entitled_share` would be if the task and its app had no rate or places set."""
+    load, unlimited = now.load, {"rate_per_s": math.inf, "in_flight": _ENDLESS}
+    own = (Subject("task", now.task.id), Subject("app", now.task.app))
+    freed = {one: with_fields(load.limits.get(one, Limit()), **unlimited) for one in own}
+    return _share_in(replace(load, limits={**load.limits, **freed}), now.task)
+
+
+def _share_in(load: SinkLoad, task: Task) -> float | None:
     going = load.going
-    if now.task.id not in {one.task.id for one in going}:
+    if task.id not in {one.task.id for one in going}:
         return None
-    return entitled_shares(load, going).get(now.task.lane)
+    per_s = load.sink.capacity_per_s
+    if not per_s:
+        return entitled_shares(load, going).get(task.lane)
+    return entitled_rates(load, going, per_s)[task.lane] / per_s

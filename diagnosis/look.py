@@ -12,12 +12,14 @@ from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.situation import Situation, Standing, subjects_of
+from pushlane.diagnosis.situation import TOTALS, Situation, Standing, subjects_of
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import Subject, read_limits
-from pushlane.lanes.naming import later_lane, own_lane, submit_lease
+from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject, readable_limits
+from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
+from pushlane.lanes.settings import Settings
+from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.lanes.task import ACTIVE_STATES, Task, settled
 from pushlane.lanes.task_transitions import now_ms
 
@@ -35,6 +37,7 @@ class Diagnosis:
     `entitled_share` is the part of its sink that is its own, None while it may not go;
     `observed_per_s` how fast it goes; `backlog` its pushes left, None while its total is not known;
     `eta_s` the seconds until it is through, None when that cannot be told.
+    `unread_limits` are those that only a newer version understands: they are left out.
     """
 
     task: Task
@@ -43,16 +46,22 @@ class Diagnosis:
     observed_per_s: float | None = None
     backlog: int | None = None
     eta_s: float | None = None
+    unread_limits: Sequence[str] = ()
 
 
 def diagnose(now: Situation) -> Diagnosis:
     """Return what the task waits for. Pure."""
+    return replace(_diagnosed(now), unread_limits=now.unread_limits)
+
+
+def _diagnosed(now: Situation) -> Diagnosis:
     found = causes(now)
     task = now.task
     if task.state.is_terminal:
         return Diagnosis(task, found, backlog=0, eta_s=None)
     waits = any(cause.final and cause.name != "scheduled" for cause in found)
     share = None if waits else entitled_share(now)
+    waits = waits or any(cause.at_later for cause in found)
     expected = None if waits else forecast(now.load, task.id, now.load.per_s())
     eta_s = expected.ends_in_s if expected else None
     if eta_s is None and not waits and now.left and now.observed_per_s:
@@ -60,8 +69,15 @@ def diagnose(now: Situation) -> Diagnosis:
     return Diagnosis(task, found, share, now.observed_per_s, now.left, eta_s)
 
 
-async def why(backend: Backend, task_id: str, sleep: Sleep = asyncio.sleep) -> Diagnosis:
+async def why(
+    backend: Backend,
+    task_id: str,
+    settings: Settings | None = None,
+    sleep: Sleep = asyncio.sleep,
+) -> Diagnosis:
     """Say what the task waits for now; `task_id` is its id, key or name.
+
+    With settings it says, too, which sinks those lack.
 
     Looks at it twice, a second apart, for how fast it goes.
 
@@ -70,22 +86,22 @@ async def why(backend: Backend, task_id: str, sleep: Sleep = asyncio.sleep) -> D
     """
     task = await backend.registry.get(task_id)
     if task.state.is_terminal:
-        return diagnose(await situation_of(backend, task))
+        return diagnose(await situation_of(backend, task, settings))
     [before] = await backend.registry.progress([task.id])
     began_s = time.monotonic()
     await sleep(_BETWEEN_S)
-    now = await situation_of(backend, await backend.registry.get(task.id))
+    now = await situation_of(backend, await backend.registry.get(task.id), settings)
     passed_s = max(_BETWEEN_S, time.monotonic() - began_s)
     observed_per_s = (now.progress.finished - before.finished) / passed_s
     return diagnose(replace(now, observed_per_s=observed_per_s))
 
 
-async def situation_of(backend: Backend, task: Task) -> Situation:
+async def situation_of(backend: Backend, task: Task, settings: Settings | None = None) -> Situation:
     """Return all that bears on when the task goes, as it is now."""
     [progress] = await backend.registry.progress([task.id])
     active = await active_at(backend, task.chain[0])
     at_ms = now_ms()
-    later = later_lane(own_lane(task.id))
+    limits, unread = await readable_limits(backend.documents)
     return Situation(
         task=task,
         progress=settled(task, progress),
@@ -93,20 +109,65 @@ async def situation_of(backend: Backend, task: Task) -> Situation:
         weights=await backend.registry.weights(),
         processes=await dispatchers(backend),
         now_ms=at_ms,
-        limits=await read_limits(backend.documents),
-        spent=await _spent(backend, task, at_ms),
+        limits=limits,
+        unread_limits=unread,
+        spent=await _spent(backend, [task, *(one.task for one in active)], limits, at_ms),
         is_stalled=await is_stalled(backend, task, at_ms),
         waiting=await backend.broker.backlog(task.lane),
-        later=await backend.broker.backlog(later) if task.has_later else 0,
+        later=await _later(backend, task),
+        settings=settings,
+        is_suppressing=bool(progress.dropped) and await _is_suppressing(backend, task),
+        at_later={sink: await _backlog_at(backend, task, sink) for sink in task.reached},
     )
 
 
-async def _spent(backend: Backend, task: Task, at_ms: int) -> dict[Subject, dict[str, float]]:
-    """Return what the limits that concern a task have counted."""
-    subjects = subjects_of(task)
+async def _is_suppressing(backend: Backend, task: Task) -> bool:
+    """Return whether anything is suppressed everywhere, in the task's app or at its sinks."""
+    of_sinks = (SuppressionScope("sink", name) for name in task.chain)
+    scopes = {EVERYWHERE, SuppressionScope("app", task.app), *of_sinks}
+    return not scopes.isdisjoint(await backend.suppressions.counts())
+
+
+async def _later(backend: Backend, task: Task) -> int:
+    """Return how many messages of a task wait for their time, before its first sink."""
+    return await backend.broker.backlog(later_lane(own_lane(task.id))) if task.has_later else 0
+
+
+async def _backlog_at(backend: Backend, task: Task, sink: str) -> int:
+    """Return how many messages of a task are at a sink behind its first, for now or later."""
+    lane = lane_at(task.id, sink)
+    later = await backend.broker.backlog(later_lane(lane))
+    return later + await backend.broker.backlog(lane)
+
+
+async def _has_moved_on(backend: Backend, task: Task) -> bool:
+    """Return whether all that is left of a task waits at sinks behind its first."""
+    if not task.reached or task.pooled or task.total is None:
+        return False
+    return not (await backend.broker.backlog(task.lane) or await _later(backend, task))
+
+
+async def _spent(
+    backend: Backend, tasks: Sequence[Task], limits: Limits, at_ms: int
+) -> dict[Subject, dict[str, float]]:
+    """Return what the totals that are set count for these tasks, their apps and sinks."""
+    every = limits.get(Subject("app", EVERY_APP), Limit())
+    asked = {
+        subject
+        for task in tasks
+        for subject in subjects_of(task)
+        if _has_total(limits.get(subject, Limit())) or (subject.kind == "app" and _has_total(every))
+    }
+    if not asked:
+        return {}
+    subjects = sorted(asked)
     day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
     usage = await backend.limiter.usage([str(subject) for subject in subjects], day)
     return {subject: used.spent for subject, used in zip(subjects, usage, strict=True)}
+
+
+def _has_total(limit: Limit) -> bool:
+    return any(getattr(limit, name) is not None for name in TOTALS)
 
 
 async def active_at(backend: Backend, sink: str) -> list[Standing]:
@@ -117,7 +178,7 @@ async def active_at(backend: Backend, sink: str) -> list[Standing]:
         progress = await backend.registry.progress([task.id for task in tasks])
         for task, counts in zip(tasks, progress, strict=True):
             left = None if task.total is None else task.total - counts.finished
-            found.append(Standing(task, left))
+            found.append(Standing(task, left, await _has_moved_on(backend, task)))
         if len(found) >= _MOST_OTHERS:
             break
     return found

@@ -25,7 +25,7 @@ class SinkPrediction:
     """How the pushes of a task would fare at one sink; None for what cannot be told.
 
     `sink_per_s` is what the sink takes in all, `entitled_share` the part of it that is the task's
-    at the start.
+    at the start. `unread_limits` are left out, as only a newer version understands them.
     """
 
     sink: str
@@ -34,6 +34,7 @@ class SinkPrediction:
     entitled_share: float | None
     sink_per_s: float | None
     expected: Expected | None
+    unread_limits: Sequence[str] = ()
 
 
 async def predict(
@@ -43,7 +44,9 @@ async def predict(
     lane = await _pool_lane(backend, settings, task) if task.pooled else task.lane
     made = with_fields(task, state=State.RUNNING, lane=lane)
     return [
-        _predicted(await situation_of(backend, _at(made, sink, pushes)))
+        _predicted(
+            replace(await situation_of(backend, _at(made, sink, pushes), settings), waiting=pushes)
+        )
         for sink, pushes in by_sink.items()
         if pushes
     ]
@@ -63,7 +66,9 @@ def _predicted(now: Situation) -> SinkPrediction:
     expected = None if waits else forecast(load, task.id, per_s)
     begins = replace(now, now_ms=max(now.now_ms, task.not_before_ms))
     share = entitled_share(begins)
-    return SinkPrediction(task.chain[0], task.total or 0, found, share, per_s, expected)
+    return SinkPrediction(
+        task.chain[0], task.total or 0, found, share, per_s, expected, now.unread_limits
+    )
 
 
 async def _pool_lane(backend: Backend, settings: Settings, task: Task) -> str:

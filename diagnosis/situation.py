@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.presence import Process, ServedSink
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Progress, State, Task, Weights
 from pushlane.lanes.zones import find_zone
 
+TOTALS = ("total", "total_cost", "a_day", "cost_a_day")
 _FULL = 0.9
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A task, and how many of its pushes are not finished; None while its total is not known."""
+    """A task, and how many of its pushes are not finished; None while its total is not known.
+
+    `has_moved_on` tells that all of these have gone on to sinks behind its first.
+    """
 
     task: Task
     left: int | None
+    has_moved_on: bool = False
 
     @property
     def backlog(self) -> float:
@@ -37,7 +44,8 @@ class Standing:
 
     def is_active(self) -> bool:
         """Return whether it has something to send, now or once it starts."""
-        return self.task.state is State.RUNNING and self.backlog > 0
+        is_here = self.task.state is State.RUNNING and not self.has_moved_on
+        return is_here and self.backlog > 0
 
 
 def quiet_until(task: Task, at_ms: int) -> int:
@@ -95,6 +103,16 @@ class SinkNow:
         return max((one.cost for one in self.stands), default=1.0)
 
 
+class SpentTotal(NamedTuple):
+    """A limit on a total, of which less is `left` than one push takes."""
+
+    subject: Subject
+    name: str
+    most: float
+    left: float
+    of_one: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkLoad:
     """What a sink has to do: its active tasks, and what they share it by."""
@@ -103,7 +121,24 @@ class SinkLoad:
     standings: Sequence[Standing]
     weights: Weights
     limits: Limits = field(default_factory=dict)
+    spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     now_ms: int = 0
+
+    def spent_totals(self, task: Task) -> list[SpentTotal]:
+        """Return the totals that leave no room for a push of the task.
+
+        A total of its own that is as large as all of its pushes is none of them.
+        """
+        found = []
+        for subject in subjects_of(task):
+            for name in TOTALS:
+                most, spent = self.limit(*subject, name), self.spent.get(subject, {}).get(name, 0)
+                of_one = self.sink.cost if "cost" in name else 1.0
+                if most is not None and spent + of_one > most + _ROUNDING:
+                    pushes = task.total if subject.kind == "task" else None
+                    if pushes is None or most + _ROUNDING < pushes * of_one:
+                        found.append(SpentTotal(subject, name, most, most - spent, of_one))
+        return found
 
     @property
     def going(self) -> list[Standing]:
@@ -171,10 +206,14 @@ class SinkLoad:
 class Situation:
     """A task, and all that bears on when it goes.
 
-    `others` are the other tasks that are not finished and go to its first sink. `spent` is what its
-    own limits, its app's and its sink's count of their totals, by subject and name of the limit.
+    `others` are the other tasks that are not finished and go to its first sink. `unread_limits`
+    names the limits that only a newer version understands. `spent` is what
+    limits of all of these, of apps and of the sink count of totals, by subject and name.
     `observed_per_s` is how fast it went between two looks. `waiting` counts messages on its lane,
-    `later` those on its later lane, where pushes wait for their time.
+    `later` those on its later lane, where pushes wait for their time, `at_later` those that went on
+    to sinks behind the first, by sink: of one that is not named some may have.
+    `settings` are those of who asks. `is_suppressing` tells that recipients are suppressed that it
+    may have had.
     """
 
     task: Task
@@ -184,11 +223,15 @@ class Situation:
     processes: Sequence[Process]
     now_ms: int
     limits: Limits = field(default_factory=dict)
+    unread_limits: Sequence[str] = ()
     spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
     observed_per_s: float | None = None
     is_stalled: bool = False
     waiting: int = 0
     later: int = 0
+    at_later: Mapping[str, int] = field(default_factory=dict)
+    settings: Settings | None = None
+    is_suppressing: bool = False
 
     @property
     def left(self) -> int | None:
@@ -196,21 +239,67 @@ class Situation:
         return None if self.task.total is None else self.task.total - self.progress.finished
 
     @property
+    def has_moved_on(self) -> bool:
+        """True when all that is left of it waits at sinks behind its first."""
+        is_elsewhere = self.task.total is not None and any(self.at_later.values())
+        return is_elsewhere and not (self.task.pooled or self.waiting or self.later)
+
+    @property
+    def sinks_here(self) -> list[str]:
+        """The sinks at which pushes of it are, or may be, in the order of its chain."""
+        first = [] if self.has_moved_on else [self.task.chain[0]]
+        reached = [name for name in self.task.reached if self.at_later.get(name, 1)]
+        return list(dict.fromkeys((*first, *reached)))
+
+    @property
+    def lane_waits(self) -> list[str]:
+        """What processes say that its lanes wait for, each thing once."""
+        lanes = {self.task.lane, *self.task.own_lanes()}
+        waits = (one for process in self.processes for one in process.waiting)
+        return list(dict.fromkeys(one.why for one in waits if one.lane in lanes))
+
+    @property
+    def has_uncharged(self) -> bool:
+        """True when pushes of it may still have to be charged to totals: those that never went.
+
+        Totals are charged when a push goes for the first time, so it is still on the first lane.
+        """
+        return self.left != 0 and ("budget" in self.lane_waits or self.waiting > 0)
+
+    def is_later(self, sink: str) -> bool:
+        """Return whether its pushes get to a sink only after its first one."""
+        return sink != self.task.chain[0]
+
+    @property
     def load(self) -> SinkLoad:
         """What its first sink has to do, the task itself included."""
-        mine = Standing(self.task, self.left)
+        mine = Standing(self.task, self.left, self.has_moved_on)
+        load = self._load_at(self.task.chain[0], [*self.others, mine])
+        if not self.spent:
+            return load
+        may_go = [one for one in load.standings if not load.spent_totals(one.task)]
+        is_mine_charged = mine in load.standings and mine not in may_go and not self.has_uncharged
+        return replace(load, standings=[*may_go, mine] if is_mine_charged else may_go)
+
+    def load_at(self, sink: str) -> SinkLoad:
+        """Return what a sink of its chain has to do: of one behind the first no tasks are known."""
+        return self._load_at(sink, []) if self.is_later(sink) else self.load
+
+    def _load_at(self, sink: str, standings: Sequence[Standing]) -> SinkLoad:
         return SinkLoad(
-            sink=sink_now(self.processes, self.task.chain[0]),
-            standings=[one for one in (*self.others, mine) if one.is_active()],
+            sink=sink_now(self.processes, sink),
+            standings=[one for one in standings if one.is_active()],
             weights=self.weights,
             limits=self.limits,
+            spent=self.spent,
             now_ms=self.now_ms,
         )
 
 
-def subjects_of(task: Task) -> list[Subject]:
-    """Return the subjects whose limits concern the pushes of a task at its first sink."""
-    return [Subject("task", task.id), Subject("app", task.app), Subject("sink", task.chain[0])]
+def subjects_of(task: Task, sink: str = "") -> list[Subject]:
+    """Return the subjects whose limits concern the pushes of a task at a sink, else its first."""
+    at = Subject("sink", sink or task.chain[0])
+    return [Subject("task", task.id), Subject("app", task.app), at]
 
 
 def sink_now(processes: Sequence[Process], name: str) -> SinkNow:

@@ -10,9 +10,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause
-from pushlane.diagnosis.entitlement import entitled_share
+from pushlane.diagnosis.entitlement import entitled_share, share_without_own_limits
 from pushlane.diagnosis.forecast import forecast
 from pushlane.diagnosis.situation import Situation, subjects_of
+from pushlane.lanes.limits import Subject
 from pushlane.lanes.task import Level
 
 _MOST_MORE = 64
@@ -20,25 +21,34 @@ _MORE_SLOTS = "more --slots, or more processes"
 
 
 def _limited(now: Situation) -> Iterator[Cause]:
-    """Tell the limits that let less go than the task would get without them."""
-    load, fair = now.load, _fair_rate(now)
-    for subject in subjects_of(now.task):
-        most_per_s = load.most_per_s(*subject)
-        takes = load.sink.capacity_per_s if subject.kind == "sink" else fair
-        if most_per_s < math.inf and (takes is None or most_per_s <= takes):
-            rate, places = load.rate_limits(*subject)
-            by_rate = rate is not None and rate / load.sink.cost == most_per_s
-            what = "" if by_rate else f"{places:,} in flight, so about "
-            detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
-            yield Cause("limit", detail, f"pushlane limit {subject} {_CHANGED[by_rate]}")
+    """Tell the limits that let less go than the task would get without them, at each sink."""
+    for sink in now.sinks_here:
+        is_later = now.is_later(sink)
+        for subject in subjects_of(now.task, sink):
+            if not is_later or subject.kind == "sink" or now.has_moved_on:
+                yield from _limited_at(now, sink, subject)
+
+
+def _limited_at(now: Situation, sink: str, subject: Subject) -> Iterator[Cause]:
+    load, is_later = now.load_at(sink), now.is_later(sink)
+    most_per_s = load.most_per_s(*subject)
+    is_alone = is_later or subject.kind == "sink"
+    takes = load.sink.capacity_per_s if is_alone else _fair_rate(now)
+    if most_per_s < math.inf and (takes is None or most_per_s <= takes):
+        rate, places = load.rate_limits(*subject)
+        by_rate = rate is not None and rate / load.sink.cost == most_per_s
+        what = "" if by_rate else f"{places:,} in flight, so about "
+        detail = f"the limit of {subject} is {what}{most_per_s:.4g} pushes/s"
+        do = f"pushlane limit {subject} {_CHANGED[by_rate]}"
+        yield Cause("limit", detail, do, at_later=is_later)
 
 
 _CHANGED = {True: "--rate N/s, or none", False: "--in-flight N, or none"}
 
 
 def _fair_rate(now: Situation) -> float | None:
-    """Return the pushes a second that its entitled share is worth; None when not known."""
-    share, capacity = entitled_share(now), now.load.sink.capacity_per_s
+    """Return the pushes a second that it would get without limits of its own; None if not known."""
+    share, capacity = share_without_own_limits(now), now.load.sink.capacity_per_s
     return None if share is None or capacity is None else share * capacity
 
 
@@ -66,20 +76,14 @@ _LANE_WAITS = {
 
 def _lane_waits(now: Situation) -> Iterator[Cause]:
     """Tell what processes say that the task's lane waits for, each thing once."""
-    waits = dict.fromkeys(
-        one.why
-        for process in now.processes
-        for one in process.waiting
-        if one.lane == now.task.lane or one.lane in now.task.own_lanes()
-    )
-    for why in waits:
+    for why in now.lane_waits:
         detail, do = _LANE_WAITS.get(why, (f"its lane waits: {why}", ""))
         yield Cause(f"lane_{why.replace('-', '_')}", detail, do)
 
 
 def _slots(now: Situation) -> Iterator[Cause]:
     sink = now.load.sink
-    if not sink.is_full or not sink.capacity_per_s:
+    if now.has_moved_on or not sink.is_full or not sink.capacity_per_s:
         return
     detail = (
         f"{sink.in_flight:,} of {sink.slots:,} slots of sink {sink.name} are busy: {sink.slots:,} "
@@ -138,6 +142,13 @@ def _later(now: Situation) -> Iterator[Cause]:
         yield Cause("later", detail, "wait: retries and starts of their own come due by themselves")
 
 
+def _moved_on(now: Situation) -> Iterator[Cause]:
+    if now.has_moved_on:
+        sinks = ", ".join(now.sinks_here)
+        detail = f"all that is left of it has gone on: {sum(now.at_later.values()):,} messages at "
+        yield Cause("moved_on", f"{detail}{sinks}", "pushlane sinks list: how that sink stands")
+
+
 def _sharing(now: Situation) -> Iterator[Cause]:
     share, sink = entitled_share(now), now.load.sink.name
     if share is None:
@@ -159,15 +170,19 @@ def _sharing(now: Situation) -> Iterator[Cause]:
 
 
 def _more_share(now: Situation) -> str:
-    """Return what would give the task a larger share, as far as it would."""
-    task = now.task
-    beside = [one.task for one in now.load.going if one.task.id != task.id]
+    """Return what would give the task a larger share, as far as it would.
+
+    A quota takes from others only what they get, not what limits of theirs leave anyway.
+    """
+    task, load = now.task, now.load
+    others = (one.task for one in load.going if one.task.id != task.id)
+    beside = [other for other in others if not load.is_limited(other)]
     level = [other for other in beside if other.level is task.level]
     ways = ["more slots"]
     if task.level is not Level.HIGH:
         ways.insert(0, f"pushlane promote {task.id}")
     if not task.pooled and any(other.app != task.app or other.pooled for other in level):
-        quota = (now.load.limit("app", task.app, "quota") or 1) * 2
+        quota = (load.limit("app", task.app, "quota") or 1) * 2
         ways.insert(0, f"pushlane quota --app {task.app} {quota}")
     if not task.pooled and any(other.app == task.app and not other.pooled for other in level):
         ways.insert(0, f"pushlane quota {task.id} {2 * task.quota}")
@@ -180,6 +195,7 @@ SLOWER: tuple[Callable[[Situation], Iterator[Cause]], ...] = (
     _slots,
     _pool_lane,
     _later,
+    _moved_on,
     _sharing,
 )
 """These functions, the most important first."""

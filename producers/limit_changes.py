@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,9 +13,11 @@ from msgspec.structs import replace
 
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import Limit, Subject, change_limit, read_limits
+from pushlane.lanes.limits import Limit, Subject, change_limit, readable_limits
 from pushlane.lanes.ports import Usage
 from pushlane.lanes.suggestions import did_you_mean
+
+log = logging.getLogger("pushlane.limits")
 
 _NAMES = tuple(field.name for field in msgspec.structs.fields(Limit))
 
@@ -58,8 +61,17 @@ async def find_subject(backend: Backend, subject: str | Subject) -> Subject:
 
 
 async def limits_in_use(backend: Backend) -> list[LimitInUse]:
-    """Return all limits that are set, by subject; a share of turns is none of them."""
-    found = await read_limits(backend.documents)
+    """Return all limits that are set, by subject; a share of turns is none of them.
+
+    Those that only a newer version understands are left out, and named in the log.
+    """
+    found, unread = await readable_limits(backend.documents)
+    if unread:
+        log.warning(
+            "left out, as only a newer version reads them: the limits of %s",
+            ", ".join(unread),
+            extra={"action": "format_unknown"},
+        )
     limits = sorted((subject, one) for subject, one in found.items() if not _is_share(one))
     day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
     usage = await backend.limiter.usage([str(subject) for subject, _ in limits], day)

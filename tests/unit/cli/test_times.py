@@ -71,5 +71,9 @@ def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
     assert age_text(NOW_MS - seconds * 1000, NOW_MS) == text
 
 
+def test_a_time_is_in_utc_and_says_so() -> None:
+    assert time_text(NOW_MS) == "2030-03-17 17:46:40 UTC"
+
+
 def test_an_unset_time_is_a_dash() -> None:
     assert (age_text(0, NOW_MS), time_text(0)) == ("-", "-")

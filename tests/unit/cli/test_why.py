@@ -8,13 +8,17 @@ import pytest
 
 import pushlane.diagnosis.look
 from pushlane.lanes.backend import connect
-from pushlane.lanes.presence import Process, ServedSink
+from pushlane.lanes.presence import Process, Resting, ServedSink
 from pushlane.lanes.settings import Settings
 from tests.command import Command
 
 SETTINGS = '[sinks.push]\nkind = "null"\n[sinks.sms]\nkind = "null"\n'
 BUSY = ServedSink(
     name="push", slots=10, in_flight=10, delivered_per_s={"high": 100.0}, delivery_s=0.1
+)
+
+RESTING = Resting(
+    "sink push (open)", 1_790_000_000_000, "no connection", again_at_ms=1_790_000_060_000
 )
 
 
@@ -32,6 +36,7 @@ def announce(command: Command, *served: ServedSink) -> None:
         version="1",
         serves=tuple(one.name for one in served),
         served=served,
+        resting=tuple(one.resting for one in served if one.resting),
     )
 
     async def apply() -> None:
@@ -45,7 +50,10 @@ def test_it_names_the_cause_and_what_to_do(command: Command) -> None:
     ran = command("why", command.submit("high", 3))
 
     assert ran.exit_code == 0
-    assert ran.stdout == "no_dispatcher: no dispatcher runs at all\n  do: pushlane dispatch\n"
+    assert ran.stdout == (
+        "no_dispatcher: no dispatcher runs at all; it goes to sink default\n"
+        "  do: pushlane dispatch\n"
+    )
     assert "3 pushes left" in ran.stderr
 
 
@@ -69,6 +77,23 @@ def test_as_json_it_has_causes_share_pace_backlog_and_end(command: Command) -> N
     assert (found["entitled_share"], found["backlog"], found["eta_s"]) == (0.6667, 300, 4.5)
 
 
+def test_a_limit_of_a_newer_version_is_left_out_and_named(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("limit", "app/shop", "--rate", "5/s")
+
+    async def put() -> None:
+        async with connect(Settings(data_dir=command.folder / "data")) as backend:
+            await backend.documents.put("limit", "task/new", b'{"rate_per_s": "fast"}', None)
+
+    asyncio.run(put())
+    told = "left out, as only a newer version reads them: the limits of task/new"
+
+    assert told in command("why", task).stderr
+    assert told in command("submit", "rows.csv", "--level", "high", "--dry-run").stderr
+    assert command("why", task, "--json").json["unread_limits"] == ["task/new"]
+    assert "app/shop" in command("limits").stdout
+
+
 def test_a_task_that_has_ended_is_told_in_a_word(command: Command) -> None:
     task = command.submit("high", 3)
     command("cancel", task, "--yes")
@@ -77,6 +102,20 @@ def test_a_task_that_has_ended_is_told_in_a_word(command: Command) -> None:
 
     assert ran.stdout.startswith("cancelled: it is cancelled; 0 delivered, 0 dead of 3\n")
     assert ran.stderr == ""
+
+
+def test_a_sink_that_rests_is_told_alike_by_tasks_sinks_and_why(command: Command) -> None:
+    command.file("pushlane.toml", SETTINGS)
+    task = command.submit("high", 3, "--sink", "push")
+    announce(command, ServedSink(name="push", slots=10, resting=RESTING))
+    told = (
+        "sink push (open): no connection, since 2026-09-21 14:13:20 UTC; "
+        "next try 2026-09-21 14:14:20 UTC"
+    )
+
+    assert told in command("tasks").stderr
+    assert told in command("sinks", "list").stderr
+    assert told in command("why", task).stdout
 
 
 def test_a_sink_that_nobody_serves_is_told_beside_lists(command: Command) -> None:
@@ -95,3 +134,41 @@ def test_a_sink_that_nobody_serves_is_told_beside_lists(command: Command) -> Non
     command("cancel", task, "--yes")
     command("pause", more)
     assert "nobody serves" not in command("tasks", "--all").stderr
+
+
+def test_the_default_sink_beside_named_ones_is_not_to_be_served(command: Command) -> None:
+    """A process told to serve it would take it for the sink `null`, which sends nowhere."""
+    task = command.submit("high", 3)
+    command.file("pushlane.toml", SETTINGS)
+    told = "sink default, which the settings do not define"
+    do = "set `sink`, or submit it again with --sink NAME"
+
+    assert f"it goes to {told}\n  do: {do}\n" in command("why", task).stdout
+    announce(command, BUSY)
+
+    assert f"sink_unserved: it goes to {told}\n  do: {do}\n" in command("why", task).stdout
+    assert f"{told}: {do}" in command("submit", "rows.csv", "--level", "high", "--dry-run").stdout
+    assert f"{told}: {do}" in command("tasks").stderr
+    assert "--serve default" not in command("tasks").stderr
+
+
+def test_a_sink_that_was_taken_out_of_the_settings_is_to_be_put_back(command: Command) -> None:
+    command.file("pushlane.toml", SETTINGS)
+    task = command.submit("high", 3, "--sink", "sms")
+    command.file("pushlane.toml", '[sinks.push]\nkind = "null"\n')
+    announce(command, BUSY)
+    do = "put the table [sinks.sms] back into the settings, then pushlane dispatch --serve sms"
+
+    assert f"do: {do}" in command("why", task).stdout
+    assert command("tasks").stderr.rstrip().endswith(do)
+
+
+def test_dropped_pushes_are_told_with_where_their_reasons_are(command: Command) -> None:
+    task = command.submit("high", 3)
+    command("suppress", "add", command.file("out.csv", "recipient\nuser-1\n"))
+
+    assert command("dispatch", "--drain", "--sink", "null").exit_code == 0
+
+    assert "1 dropped (why is in their receipts: pushlane report" in command("why", task).stdout
+    assert "it may be what is suppressed (pushlane suppress))" in command("why", task).stdout
+    assert f"1 (why: pushlane report {task})" in command("task", "show", task).stdout

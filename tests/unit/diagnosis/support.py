@@ -42,6 +42,7 @@ def situation_of(
         "weights": Weights(),
         "processes": [process_of()],
         "now_ms": NOW_MS,
+        "waiting": 0 if {"later", "at_later"} & set(fields) else 1,
     }
     return Situation(task=task, others=others, **{**default, **fields})
 
@@ -53,7 +54,7 @@ def load_of(*standings: Standing, per_s: float = 100.0, **fields: Any) -> SinkLo
     return SinkLoad(standings=standings, **{**default, **fields})
 
 
-def resting_sink(state: str = "open") -> ServedSink:
-    """The sink `default`, which is down since a second ago."""
+def resting_sink(state: str = "open", name: str = "default") -> ServedSink:
+    """A sink which is down since a second ago."""
     why = Resting(f"sink webhook ({state})", NOW_MS - 1_000, "no connection", NOW_MS + 4_000)
-    return ServedSink(name="default", slots=10, resting=why)
+    return ServedSink(name=name, slots=10, resting=why)

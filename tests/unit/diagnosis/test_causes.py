@@ -45,11 +45,28 @@ def test_dead_pushes_of_a_task_that_is_done_can_be_looked_at() -> None:
     assert cause.do == "pushlane dead list --task t"
 
 
+def test_dropped_pushes_are_told_with_where_and_what_the_reasons_may_be() -> None:
+    done = task_of(state=State.DONE, dedupe=True)
+    counts = Progress("t", delivered=995, expired=2, dropped=3)
+    caps = {Subject("app", "default"): Limit(recipient_a_day={"all": 1})}
+
+    [plain] = causes(situation_of(task_of(state=State.DONE), progress=counts))
+    [guessed] = causes(situation_of(done, progress=counts, limits=caps, is_suppressing=True))
+
+    told = "2 expired, 3 dropped (why is in their receipts: pushlane report t"
+    assert plain.detail.endswith(f"995 delivered, 0 dead, {told})")
+    assert guessed.detail.endswith(
+        f"{told}; it may be what is suppressed (pushlane suppress) or the caps of its app "
+        "(pushlane limits) or its dedupe)"
+    )
+
+
 def test_a_scheduled_task_waits_for_its_start_alone() -> None:
     [cause] = causes(situation_of(task_of(not_before_ms=NOW_MS + 60_000)))
 
     assert (cause.name, cause.final) == ("scheduled", True)
     assert "2026-09-21" in cause.detail
+    assert cause.do == "wait, or cancel it and submit it again without a start"
 
 
 def test_a_paused_task_says_why_and_how_it_goes_on() -> None:
@@ -95,8 +112,52 @@ def test_a_sink_that_nobody_serves_is_named() -> None:
 
 def test_a_later_sink_that_nobody_serves_is_named_beside_what_else_holds() -> None:
     chained = task_of(sinks=("default", "sms"), reached=("sms",))
+    medium = Standing(task_of("m", Level.MEDIUM), 500)
 
-    assert names(situation_of(chained)) == ["sink_unserved", "going"]
+    assert names(situation_of(chained)) == ["sink_unserved"]
+    assert names(situation_of(chained, 0, medium)) == ["sink_unserved", "sharing"]
+
+
+CHAINED = task_of(sinks=("default", "sms"), reached=("sms",))
+MOVED_ON = {"task": CHAINED, "at_later": {"sms": 7}, "observed_per_s": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("sms", "name"),
+    [
+        (None, "sink_unserved"),
+        (resting_sink("open", "sms"), "sink_rests"),
+        (resting_sink("rising", "sms"), "sink_recovers"),
+        (busy_sink(100, name="sms", rate_per_s=5), "limit"),
+    ],
+)
+def test_what_holds_pushes_at_a_later_sink_leaves_the_end_open(
+    sms: ServedSink | None, name: str
+) -> None:
+    served = [busy_sink(100, in_flight=0), *([sms] if sms else [])]
+
+    some = diagnose(situation_of(CHAINED, processes=[process_of(*served)], observed_per_s=1.0))
+    moved = diagnose(situation_of(processes=[process_of(*served)], **MOVED_ON))
+
+    assert [cause.name for cause in some.causes] == [name]
+    assert moved.causes[0].name == name
+    assert "sms" in moved.causes[0].detail
+    assert (some.eta_s, moved.eta_s, moved.entitled_share) == (None, None, None)
+
+
+def test_a_task_all_of_which_went_on_waits_for_nothing_at_its_first_sink() -> None:
+    served = process_of(resting_sink(), busy_sink(100, name="sms"))
+
+    found = diagnose(situation_of(processes=[served], **MOVED_ON))
+
+    assert [(cause.name, cause.detail) for cause in found.causes] == [
+        ("moved_on", "all that is left of it has gone on: 7 messages at sms")
+    ]
+    assert (found.entitled_share, found.eta_s) == (None, 100)
+
+
+def test_a_later_sink_at_which_nothing_waits_holds_nothing() -> None:
+    assert names(situation_of(CHAINED, waiting=1, at_later={"sms": 0})) == ["going"]
 
 
 def test_a_process_of_an_old_version_serves_the_default_sink() -> None:
@@ -160,6 +221,29 @@ def test_a_total_that_is_spent_holds_what_is_left(subject: str, name: str, what:
     assert before == ["going"]
 
 
+def test_a_total_is_spent_when_less_is_left_than_a_push_costs() -> None:
+    app = Subject("app", "default")
+    processes = [process_of(busy_sink(100, in_flight=0, cost=4))]
+    limited = {"limits": {app: Limit(total_cost=10)}, "processes": processes}
+
+    [cause] = causes(situation_of(spent={app: {"total_cost": 8.0}}, **limited))
+
+    assert cause.name == "limit_spent"
+    assert cause.detail.endswith("10 of cost in all, of which 2 is left, and a push takes 4")
+    assert names(situation_of(spent={app: {"total_cost": 6.0}}, **limited)) == ["going"]
+
+
+def test_a_spent_total_holds_nothing_once_all_pushes_are_charged() -> None:
+    app, own = Subject("app", "default"), Subject("task", "t")
+    of_app = {"limits": {app: Limit(a_day=10)}, "spent": {app: {"a_day": 10.0}}}
+    of_task = {"limits": {own: Limit(total=1_000)}, "spent": {own: {"total": 1_000.0}}}
+    waits = process_of(waiting=(LaneWait("task-t", "default", "budget"),))
+
+    assert names(situation_of(later=3, **of_app)) == ["later", "going"]
+    assert names(situation_of(later=3, processes=[waits], **of_app)) == ["limit_spent"]
+    assert names(situation_of(**of_task)) == ["going"]
+
+
 @pytest.mark.parametrize(
     ("subject", "shown"),
     [
@@ -177,6 +261,18 @@ def test_a_rate_below_what_it_would_get_is_told(subject: Subject, shown: str) ->
 
     assert (slow[0].name, slow[0].detail) == ("limit", f"the limit of {shown} is 5 pushes/s")
     assert "limit" not in fast
+
+
+def test_a_limit_is_told_once_and_without_what_it_makes_vain() -> None:
+    waits = process_of(
+        busy_sink(100, in_flight=0), waiting=(LaneWait("task-t", "default", "budget"),)
+    )
+    limits = {Subject("task", "t"): Limit(rate_per_s=5)}
+    other = Standing(task_of("o"), 500)
+
+    assert names(situation_of(limits=limits, processes=[waits])) == ["limit"]
+    assert names(situation_of(None, 0, other, limits=limits, processes=[waits])) == ["limit"]
+    assert names(situation_of(processes=[waits])) == ["lane_budget", "going"]
 
 
 def test_a_rate_of_the_sinks_own_settings_counts_in_pushes() -> None:
@@ -282,6 +378,33 @@ def test_tasks_that_cannot_move_do_not_share() -> None:
     later = Standing(task_of("l", not_before_ms=NOW_MS + 1), 500)
 
     assert names(situation_of(task_of(), 0, paused, idle, later)) == ["going"]
+
+
+def test_others_that_may_not_send_do_not_share() -> None:
+    spent, moved = Standing(task_of("s"), 500), Standing(task_of("m"), 500, has_moved_on=True)
+    own = Subject("task", "s")
+    totals = {"limits": {own: Limit(total=9)}, "spent": {own: {"total": 9.0}}}
+
+    assert names(situation_of(task_of(), 0, spent, moved, **totals)) == ["going"]
+
+
+def test_others_that_are_limited_leave_what_they_may_not_take() -> None:
+    slow = Standing(task_of("s"), 500)
+    limits = {Subject("task", "s"): Limit(rate_per_s=5)}
+    processes = [process_of(busy_sink(100, in_flight=0))]
+
+    found = diagnose(situation_of(task_of(), 0, slow, limits=limits, processes=processes))
+
+    assert found.entitled_share == pytest.approx(0.95)
+    assert [(cause.name, cause.do) for cause in found.causes] == [("sharing", "more slots")]
+
+
+def test_a_task_whose_total_is_spent_has_no_share() -> None:
+    own = Subject("task", "t")
+
+    found = diagnose(situation_of(limits={own: Limit(total=9)}, spent={own: {"total": 9.0}}))
+
+    assert (found.entitled_share, found.eta_s) == (None, None)
 
 
 def test_what_holds_all_hides_what_only_slows() -> None:
