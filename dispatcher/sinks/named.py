@@ -99,6 +99,7 @@ def open_sinks(
     sinks: dict[str, Sink] = {}
     for name in serve or settings.served:
         if name == DEFAULT_SINK:
+            require_default(settings)
             sinks[name] = open_sink(
                 settings.sink,
                 slots=settings.slots,
@@ -109,6 +110,19 @@ def open_sinks(
             own = find_sink(settings, name)
             sinks[name] = NamedSink(name, own, settings.of_sink(name), retry_timeouts)
     return sinks
+
+
+def require_default(settings: Settings) -> None:
+    """Refuse the sink `default` where the settings name sinks and do not say what it is.
+
+    Raises:
+        BadInput: as above; lists the sinks that they name.
+    """
+    if DEFAULT_SINK not in settings.served:
+        raise BadInput(
+            "the settings name sinks, and none of them is `default`: name one of them "
+            f"({', '.join(settings.served)}), or set `sink`"
+        )
 
 
 def find_sink(settings: Settings, name: str) -> SinkSettings:

@@ -91,6 +91,19 @@ def test_a_sink_that_there_is_not_is_answered_with_those_there_are(
     assert "'fcm'" in last.rpartition("--config")[2]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("sinks", "show", "default"), ("dispatch", "--drain", "--serve", "default,sms")],
+)
+def test_the_sink_default_is_refused_where_the_settings_name_others_only(
+    two: Command, words: tuple[str, ...]
+) -> None:
+    ran = two(*words)
+
+    assert ran.exit_code == 1
+    assert "name one of them (fcm, sms), or set `sink`" in ran.stderr
+
+
 def test_a_sink_can_be_tried_with_a_push(two: Command) -> None:
     ran = two("sinks", "test", "sms", "--to", "somebody")
 
