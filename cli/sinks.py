@@ -13,14 +13,17 @@ from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_default
+from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Kind, Outcome, Push
+from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, new_task_id
+from pushlane.lanes.task import ACTIVE_STATES, Level, Task, new_task_id
 
+_LOOKED_AT = 1_000
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SINK", lambda row: row["sink"]),
     Column("KIND", lambda row: row["kind"]),
@@ -45,9 +48,13 @@ def register(app: typer.Typer) -> None:
 def list_sinks(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the sinks that tasks can go to, who serves each, and whether it rests."""
     settings = flags.settings()
-    processes = on_backend(settings, lambda backend: backend.presence.list())
-    served = {name for process in processes for name in process.serves}
-    rows = [_row(settings, name, processes) for name in _names(settings, served)]
+
+    async def load(backend: Backend) -> tuple[list[Process], list[Task]]:
+        newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
+        return await backend.presence.list(), newest.tasks
+
+    processes, tasks = on_backend(settings, load)
+    rows = [_row(settings, name, processes, tasks) for name in _names(settings, processes, tasks)]
     if as_json:
         print_json(rows)
         return
@@ -107,30 +114,43 @@ async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | Non
         await sink.close()
 
 
-def _names(settings: Settings, served: set[str]) -> list[str]:
-    return list(dict.fromkeys([*settings.served, *sorted(served)]))
+def _names(settings: Settings, processes: Sequence[Process], tasks: Sequence[Task]) -> list[str]:
+    served = {name for process in processes for name in process.sink_names}
+    used = {name for task in tasks for name in task.chain}
+    return list(dict.fromkeys([*settings.served, *sorted(served), *sorted(used)]))
 
 
-def _row(settings: Settings, name: str, processes: Sequence[Process]) -> dict[str, Any]:
-    serving = [process for process in processes if name in process.serves]
+def _row(
+    settings: Settings, name: str, processes: Sequence[Process], tasks: Sequence[Task]
+) -> dict[str, Any]:
+    serving = [process for process in processes if name in process.sink_names]
     is_known = name in settings.served
     return {
         "sink": name,
         "kind": _kind(settings, name) if is_known else "not in these settings",
         "slots": settings.of_sink(name).slots if is_known else "-",
         "served_by": len(serving),
-        "state": _state(name, serving),
+        "state": _state(name, serving) if serving else "nobody serves it" + _waiting(name, tasks),
     }
 
 
+def _waiting(name: str, tasks: Sequence[Task]) -> str:
+    """Tell how many of these tasks begin at this sink, else how many may go on to it."""
+    first = sum(name == task.chain[0] for task in tasks)
+    if first:
+        return f", {first:,} tasks wait" if first > 1 else ", 1 task waits"
+    later = sum(name in task.chain for task in tasks)
+    if later:
+        return f", {later:,} tasks may go on to it" if later > 1 else ", 1 task may go on to it"
+    return ""
+
+
 def _state(name: str, serving: Sequence[Process]) -> str:
-    if not serving:
-        return "nobody serves it"
     resting = {
         one.why
         for process in serving
         for one in process.resting
-        if len(process.serves) == 1 or f" {name} " in one.what
+        if len(process.sink_names) == 1 or f" {name} " in one.what
     }
     return "; ".join(sorted(resting)) or "delivers"
 

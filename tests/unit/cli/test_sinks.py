@@ -47,6 +47,26 @@ def test_each_sink_is_listed_with_its_kind_and_who_serves_it(two: Command) -> No
     assert two("sinks", "list").stdout.count("nobody serves it") == 2
 
 
+def test_a_sink_that_tasks_wait_for_is_listed_though_nobody_has_it(two: Command) -> None:
+    for names in ("sms", "sms,fcm", "fcm,sms"):
+        two.submit("high", 1, "--sink", names)
+    with_logs(two, "fcm")
+
+    fcm, sms = two("sinks", "list", "--json").json
+
+    assert (fcm["sink"], fcm["state"]) == ("fcm", "nobody serves it, 1 task waits")
+    assert (sms["sink"], sms["kind"]) == ("sms", "not in these settings")
+    assert sms["state"] == "nobody serves it, 2 tasks wait"
+
+
+def test_a_sink_that_tasks_may_only_go_on_to_is_listed_as_such(two: Command) -> None:
+    two.submit("high", 1, "--sink", "fcm,sms")
+
+    _, sms = two("sinks", "list", "--json").json
+
+    assert sms["state"] == "nobody serves it, 1 task may go on to it"
+
+
 def test_without_names_there_is_the_sink_default(command: Command) -> None:
     [row] = command("sinks", "list", "--json").json
 
