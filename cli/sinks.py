@@ -18,7 +18,7 @@ from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.presence import Process
-from pushlane.lanes.push import Kind, Outcome, Push
+from pushlane.lanes.push import Arrival, Kind, Outcome, Push
 from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import ACTIVE_STATES, Level, Task, new_task_id
@@ -87,7 +87,8 @@ def try_sink(
 ) -> None:
     """Open a sink as a dispatcher would, and with --to send one push through it.
 
-    Exit code 0 when it was delivered (without --to: when it could be opened), else 1 or 3.
+    Exit code 0 when it was delivered (without --to: when it could be opened), 3 when the sink did
+    not answer or was busy, 1 for all else, as when it refuses the credentials.
     """
     settings = flags.settings()
     outcome = asyncio.run(_tried(settings, name, to))
@@ -95,10 +96,20 @@ def try_sink(
         note(f"sink {name} can be opened; --to ADDRESS sends one push")
     elif outcome.kind is Kind.DELIVERED:
         note(f"sink {name} has delivered one push")
+    elif outcome.holds:
+        raise BadInput(f"sink {name} did not take the push: {outcome.reason}")
     elif outcome.scope is not None and outcome.kind is Kind.RETRY:
         raise Unreachable(f"sink {name} did not take the push: {outcome.reason}")
+    elif _is_silent(outcome, _kind(settings, name)):
+        raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+def _is_silent(outcome: Outcome, kind: str) -> bool:
+    """Tell whether no answer came; a function of yours that failed has answered."""
+    timed_out = outcome.kind is Kind.DEAD
+    return outcome.arrival is Arrival.UNKNOWN and (timed_out or kind == "webhook")
 
 
 async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -147,6 +151,43 @@ def test_a_sink_that_is_away_is_a_service_that_does_not_answer(command: Command)
     assert ran.exit_code == 3
     assert "no connection to the webhook" in ran.stderr
     assert SECRET not in ran.stderr
+
+
+@contextmanager
+def webhook_that_answers(status: int) -> Iterator[str]:
+    """Its URL. A status of 0 breaks the connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            if status:
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/push"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code"), [(401, 1), (403, 1), (400, 1), (500, 1), (429, 3), (503, 3), (0, 3)]
+)
+def test_the_exit_code_tells_a_sink_that_is_away_or_busy_from_one_that_refuses(
+    command: Command, status: int, exit_code: int
+) -> None:
+    with webhook_that_answers(status) as url:
+        command.file("pushlane.toml", f'[sinks.sms]\nkind = "webhook"\nurl = "{url}"\n')
+
+        ran = command("sinks", "test", "sms", "--to", "somebody")
+
+    assert ran.exit_code == exit_code
+    assert ran.stderr.startswith("error: sink sms did not ")
 
 
 def test_a_secret_that_is_missing_stops_a_dispatcher_before_it_takes_anything(
