@@ -61,6 +61,16 @@ def test_a_limit_of_every_app_is_shown_as_one_of_each(command: Command) -> None:
     assert line.endswith("all=3")
 
 
+def test_a_cap_by_recipient_of_0_lets_nothing_of_its_level_go(command: Command) -> None:
+    ran = command("limit", "app/shop", "--recipient-a-day", "low=0,all=5")
+    low, high = (command.submit(level, 2, "--app", "shop") for level in ("low", "high"))
+
+    assert ran.stderr.startswith("app/shop from now on: a recipient a day low=0,all=5\n")
+    assert command("dispatch", "--drain", "--sink", "log:out.jsonl").exit_code == 0
+    sent = (command.folder / "out.jsonl").read_text()
+    assert (sent.count(low), sent.count(high)) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -84,7 +94,7 @@ def test_a_limit_of_every_app_is_shown_as_one_of_each(command: Command) -> None:
         (["app/shop", "--none", "--total", "5"], "or --none alone"),
         (["sink/fcm", "--recipient-a-day", "all=3"], "is a limit of an app, and sink/fcm is none"),
         (["app/shop", "--recipient-a-day", "hgh=3"], "'hgh' is no level; use high, medium, low"),
-        (["app/shop", "--recipient-a-day", "low=0"], "recipient_a_day low 0 would let nothing"),
+        (["app/shop", "--recipient-a-day", "low=-1"], "recipient_a_day low -1 is below 0"),
         (["app/shop", "--recipient-a-day", "3"], "is not of the form NAME=VALUE"),
     ],
 )
