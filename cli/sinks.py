@@ -12,7 +12,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_default
+from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.lanes.naming import DEFAULT_SINK
@@ -174,7 +174,7 @@ def _kind(settings: Settings, name: str) -> str:
 
 def _described(settings: Settings, name: str) -> dict[str, Any]:
     if name == DEFAULT_SINK:
-        require_default(settings)
+        require_sink(settings, name)
         return {"kind": _kind(settings, name), "slots": settings.slots}
     own = find_sink(settings, name)
     held = settings.of_sink(name)

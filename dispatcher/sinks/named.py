@@ -99,7 +99,7 @@ def open_sinks(
     sinks: dict[str, Sink] = {}
     for name in serve or settings.served:
         if name == DEFAULT_SINK:
-            require_default(settings)
+            require_sink(settings, name)
             sinks[name] = open_sink(
                 settings.sink,
                 slots=settings.slots,
@@ -112,13 +112,15 @@ def open_sinks(
     return sinks
 
 
-def require_default(settings: Settings) -> None:
-    """Refuse the sink `default` where the settings name sinks and do not say what it is.
+def require_sink(settings: Settings, name: str) -> None:
+    """Refuse a sink that the settings do not have.
 
     Raises:
-        BadInput: as above; lists the sinks that they name.
+        BadInput: as above, or the sink `default` where they name sinks and do not say what it is.
     """
-    if DEFAULT_SINK not in settings.served:
+    if name != DEFAULT_SINK:
+        find_sink(settings, name)
+    elif name not in settings.served:
         raise BadInput(
             "the settings name sinks, and none of them is `default`: name one of them "
             f"({', '.join(settings.served)}), or set `sink`"

@@ -128,6 +128,31 @@ def test_the_sink_default_is_refused_where_the_settings_name_others_only(
     assert "name one of them (fcm, sms), or set `sink`" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--serve", ""), "--serve '' names no sink; give fcm, sms"),
+        (("--serve", ","), "--serve ',' names no sink"),
+        (("--serve", "fcm", "--sink", "null"), "--serve fcm leaves that one out"),
+        (("--serve", "fmc", "--workers", "2"), "there is no sink 'fmc'"),
+    ],
+)
+def test_a_dispatcher_that_could_not_serve_what_is_asked_for_does_not_start(
+    two: Command, words: tuple[str, ...], told: str
+) -> None:
+    ran = two("dispatch", "--drain", *words)
+
+    assert ran.exit_code == 1
+    assert told in ran.stderr.splitlines()[-1]
+
+
+def test_a_dispatcher_serves_the_sink_of_its_flag_beside_a_named_one(two: Command) -> None:
+    ran = two("dispatch", "--drain", "--serve", "fcm,default", "--sink", "log:out.jsonl")
+
+    assert ran.exit_code == 0
+    assert (two.folder / "out.jsonl").exists()
+
+
 def test_a_sink_can_be_tried_with_a_push(two: Command) -> None:
     ran = two("sinks", "test", "sms", "--to", "somebody")
 

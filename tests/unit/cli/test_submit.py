@@ -304,6 +304,22 @@ def test_a_task_without_a_sink_goes_to_that_of_the_setting_sink(command: Command
     assert command.submit("high")
 
 
+@pytest.mark.parametrize("given", ["", " ", ","])
+def test_a_sink_without_a_name_is_refused(command: Command, given: str) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "high", "--sink", given)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "sink '' is no name of one" in ran.stderr
+
+
+def test_to_reveal_samples_without_a_dry_run_is_wrong_usage(command: Command) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "high", "--reveal")
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "add --dry-run" in ran.stderr
+    assert command("tasks", "--json").json == []
+
+
 def test_a_payload_is_a_file(command: Command) -> None:
     payload = command.file("payload.json", '{"*": {"text": "Hi {name}"}}')
     rows = command.file("a.csv", ROWS)
