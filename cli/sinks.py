@@ -12,6 +12,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.dispatcher.sinks import require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, Unreachable
@@ -21,6 +22,7 @@ from pushlane.lanes.presence import Process
 from pushlane.lanes.push import Arrival, Kind, Outcome, Push
 from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_settings import option_of
 from pushlane.lanes.task import ACTIVE_STATES, Level, Task, new_task_id
 
 _LOOKED_AT = 1_000
@@ -177,6 +179,7 @@ def _described(settings: Settings, name: str) -> dict[str, Any]:
         require_sink(settings, name)
         return {"kind": _kind(settings, name), "slots": settings.slots}
     own = find_sink(settings, name)
+    require_options(own.kind, map(option_of, own.options), f"sink {name}")
     held = settings.of_sink(name)
     shown = {
         "kind": own.kind,

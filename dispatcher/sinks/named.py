@@ -85,7 +85,10 @@ class NamedSink:
     def _opened(self) -> Sink:
         own, settings = self._own, self._settings
         options = sink_options(own.kind, own.resolved(self.name), f"sink {self.name}")
-        return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
+        try:
+            return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
+        except BadInput as error:
+            raise BadInput(f"sink {self.name}: {error}") from error
 
 
 def open_sinks(

@@ -153,6 +153,17 @@ def test_a_dispatcher_serves_the_sink_of_its_flag_beside_a_named_one(two: Comman
     assert (two.folder / "out.jsonl").exists()
 
 
+@pytest.mark.parametrize("words", [("sinks", "show", "sms"), ("dispatch", "--drain")])
+def test_an_option_that_there_is_not_is_refused(command: Command, words: tuple[str, ...]) -> None:
+    command.file("pushlane.toml", f'[sinks.sms]\nkind = "null"\ntoken = "{SECRET}"\n')
+
+    ran = command(*words)
+
+    assert ran.exit_code == 1
+    assert "sink sms: a null has no option 'token'" in ran.stderr
+    assert SECRET not in ran.stderr
+
+
 def test_a_sink_can_be_tried_with_a_push(two: Command) -> None:
     ran = two("sinks", "test", "sms", "--to", "somebody")
 
