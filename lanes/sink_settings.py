@@ -69,7 +69,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the options with what files and the environment hold.
 
         Raises:
-            BadInput: a file or a variable is not there; names it, and the sink.
+            BadInput: a file or a variable is not there, or is empty; names it, and the sink.
         """
         options: dict[str, Any] = {}
         for name, value in self.options.items():
@@ -151,10 +151,13 @@ def _shown(option: str, value: Any) -> Any:
 
 def _file_text(sink: str, option: str, path: str) -> str:
     try:
-        return Path(path).read_text().strip()
+        text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise BadInput(f"sink {sink}: {option} {path} cannot be read: {why}") from error
+    if not text:
+        raise BadInput(f"sink {sink}: {option} {path} is empty")
+    return text
 
 
 def _variable(sink: str, option: str, variable: str) -> str:

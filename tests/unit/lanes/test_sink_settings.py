@@ -149,6 +149,13 @@ def test_a_file_that_is_no_text_is_refused(place: Path) -> None:
         sink(authorization_file="token").resolved("sms")
 
 
+def test_an_empty_file_is_refused(place: Path) -> None:
+    (place / "token").write_text(" \n")
+
+    with pytest.raises(BadInput, match="sink sms: authorization_file token is empty"):
+        sink(authorization_file="token").resolved("sms")
+
+
 @pytest.mark.parametrize("value", [None, ""])
 def test_a_variable_that_is_not_set_is_named(
     monkeypatch: pytest.MonkeyPatch, value: str | None

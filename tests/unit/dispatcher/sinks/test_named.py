@@ -59,7 +59,14 @@ async def test_a_token_that_changes_on_disk_is_used_from_the_next_look_on(tmp_pa
     assert sent == ["bearer old", "bearer new"]
 
 
-@pytest.mark.parametrize("change", [os.unlink, lambda path: Path(path).write_bytes(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        os.unlink,
+        lambda path: Path(path).write_bytes(b"\xff\xfe"),
+        lambda path: Path(path).write_text("\n"),
+    ],
+)
 async def test_a_file_that_cannot_be_read_any_more_leaves_the_sink_as_it_was(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
