@@ -22,9 +22,10 @@ from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
 from pushlane.cli.workers import WorkerPool
 from pushlane.dispatcher import Dispatcher
-from pushlane.dispatcher.sinks.named import NamedSink, open_sinks
+from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
 
@@ -86,14 +87,32 @@ def dispatch(
     chosen = flags.also(sink=sink, slots=slots, log_format=log_format)
     settings = chosen.settings()
     set_up_logs(settings.log_format)
+    names = _served(settings, serve, sink)
     if workers > 1:
         pool = WorkerPool(
             workers, chosen.given, serve, metrics_host, metrics_port, drain, retry_timeouts
         )
         raise typer.Exit(asyncio.run(pool.run()))
     registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
-    sinks = open_sinks(settings, parse_names(serve), retry_timeouts=retry_timeouts)
+    sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
     uvloop.run(_dispatch(settings, sinks, registry, drain, with_parent))
+
+
+def _served(settings: Settings, serve: str | None, sink: str | None) -> tuple[str, ...]:
+    """Return the sinks to serve. Raises BadInput for one that there is not, and for none."""
+    if serve is None:
+        return settings.served
+    names = parse_names(serve)
+    if not names:
+        raise BadInput(f"--serve {serve!r} names no sink; give {', '.join(settings.served)}")
+    if sink is not None and DEFAULT_SINK not in names:
+        raise BadInput(
+            f"--sink says what the sink `default` is, and --serve {serve} leaves that one out; "
+            "give one of the two, or serve default, too"
+        )
+    for name in names:
+        require_sink(settings, name)
+    return names
 
 
 async def _dispatch(

@@ -24,7 +24,7 @@ def errors_told(debug: bool) -> Iterator[None]:
     """Turn whatever is raised inside into a message and an exit code."""
     try:
         yield
-    except typer.Exit:
+    except (typer.Exit, typer.BadParameter):
         raise
     except (KeyboardInterrupt, typer.Abort):
         note("interrupted")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from shlex import quote
 from typing import Annotated, Any
 
 import msgspec
@@ -11,16 +13,19 @@ import typer
 
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
+from pushlane.cli.known import unknown_text
 from pushlane.cli.parsing import parse_pairs
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.limits import EVERY_APP, Limit, Subject
+from pushlane.lanes.settings import Settings
 from pushlane.producers.limit_changes import LimitInUse, find_subject, limits_in_use, set_limit
 
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 _UNIT_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "day": 86_400}
 _RATE = re.compile(r"([^/]+)/([a-z]+)")
+_ROUNDING = 1e-9
 _NONE = "none"
 
 _FLAGS = {
@@ -45,7 +50,7 @@ def limit(
         str, typer.Argument(metavar="SUBJECT", help="task/ID, app/NAME, app/* or sink/NAME.")
     ],
     rate: Annotated[
-        str | None, typer.Option(metavar="N/s|N/min", help="So much cost in this time.")
+        str | None, typer.Option(metavar="N/s|N/min|N/h|N/day", help="So much cost in this time.")
     ] = None,
     in_flight: Annotated[
         str | None, typer.Option(metavar="N", help="So many deliveries at once.")
@@ -83,16 +88,28 @@ def limit(
     changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
     if bool(changes) is none:
         raise BadInput(f"{subject}: give a limit, like --rate 100/s, or --none alone")
-    changes = changes or dict.fromkeys(_FLAGS)
-
-    async def apply(backend: Backend) -> tuple[Subject, Limit]:
-        found = await find_subject(backend, subject)
-        return found, await set_limit(backend, found, changes)
-
-    found, now = on_backend(flags.settings(), apply)
+    found, now, remark = _set(flags.settings(), subject, changes)
     if as_json:
         print_json({"subject": str(found), "limit": now})
     note(f"{found} from now on: {_text(now)}")
+    if remark:
+        note(remark)
+
+
+def _set(settings: Settings, subject: str, changes: dict[str, Any]) -> tuple[Subject, Limit, str]:
+    """Change these limits, all of them away if there are none; return what to remark, too."""
+
+    async def work(backend: Backend) -> tuple[Subject, Limit, str]:
+        found = await find_subject(backend, subject)
+        with _flags_named():
+            now = await set_limit(backend, found, changes or dict.fromkeys(_FLAGS))
+        if changes:
+            return found, now, await unknown_text(backend, settings, found)
+        has_share = now.quota is not None or now.high_part is not None
+        way = f"pushlane quota --app {quote(found.name)} --none"
+        return found, now, f"its quota and part stay; to end them: {way}" if has_share else ""
+
+    return on_backend(settings, work)
 
 
 def limits(flags: Flags, as_json: JsonFlag = False) -> None:
@@ -104,6 +121,16 @@ def limits(flags: Flags, as_json: JsonFlag = False) -> None:
         print_table(_COLUMNS, found)
     else:
         note("no limits; set one: pushlane limit app/NAME --rate 100/s")
+
+
+@contextmanager
+def _flags_named() -> Iterator[None]:
+    """Name the flag in a refusal, where the layer below has named the limit."""
+    try:
+        yield
+    except BadInput as error:
+        name, space, told = str(error).partition(" ")
+        raise BadInput(f"{_FLAGS.get(name, name)}{space}{told}") from error
 
 
 def _read(given: str | None, flag: str, read: Callable[[str], Any]) -> Any:
@@ -138,20 +165,28 @@ def _rate(text: str) -> float:
     if text == "0":
         raise ValueError("no limit: nothing would go; pause the tasks instead")
     if match is None or unit_s is None:
-        raise ValueError("no rate; use one like 100/s, 30/min or 500/h, or none")
+        raise ValueError("no rate; use one like 100/s, 30/min, 500/h or 9/day, or none")
     return _number(match[1]) / unit_s
 
 
 def _by_level(text: str) -> dict[str, int]:
-    pairs = parse_pairs(text.split(","), "--recipient-a-day")
-    return {level.strip(): _whole(count) for level, count in pairs.items()}
+    parts = text.split(",")
+    pairs = parse_pairs(parts, "--recipient-a-day")
+    counts = {level.strip(): _whole(count) for level, count in pairs.items()}
+    if len(counts) < len(parts):
+        raise ValueError("no cap: it has a level twice; give each once, like low=2,all=5")
+    return counts
 
 
 def _rate_text(limit: Limit) -> str:
+    """Return the rate in the unit in which it is shortest, of those in which it is 1 or more."""
     rate = limit.rate_per_s
     if rate is None:
         return "-"
-    return f"{rate:,.6g}/s" if rate >= 1 else f"{rate * 60:,.6g}/min"
+    amounts = {unit: rate * _UNIT_S[unit] for unit in ("s", "min", "h", "day")}
+    whole = [(unit, amount) for unit, amount in amounts.items() if amount > 1 - _ROUNDING]
+    texts = [f"{amount:,.8g}/{unit}" for unit, amount in whole or [("day", amounts["day"])]]
+    return min(texts, key=len)
 
 
 def _recipient_text(limit: Limit) -> str:

@@ -9,10 +9,12 @@ import typer
 from pushlane.cli.completion import complete_task
 from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, add_commands, on_backend
+from pushlane.cli.known import unknown_text
 from pushlane.lanes import task_transitions
-from pushlane.lanes.app_share import set_app_share
+from pushlane.lanes.app_share import app_share, clear_app_share, set_app_share
+from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import EVERY_APP, Limit
+from pushlane.lanes.limits import EVERY_APP, Limit, Subject
 
 _NEGATIVES = {"ignore_unknown_options": True}  # the answer says what is wrong with it
 
@@ -43,10 +45,18 @@ def quota(
             metavar="PART", help="With --app: what it may have of the high level, as 0.5."
         ),
     ] = None,
+    none: Annotated[
+        bool, typer.Option("--none", help="With --app: take its quota and its part away.")
+    ] = False,
 ) -> None:
-    """Change how many pushes a task or an app sends in its turn, from now on."""
+    """Change how many pushes a task or an app sends in its turn, from now on.
+
+    With --app alone it shows the app's quota, and its part of the high level.
+    """
     if app is not None:
-        _of_app(flags, app, _number(task, pushes), high_part)
+        _of_app(flags, app, _number(task, pushes), high_part, none)
+    elif none:
+        raise BadInput("--none is of an app, and no app is named; add --app NAME")
     elif high_part is not None:
         raise BadInput("--high-part is of an app, and no app is named; add --app NAME")
     elif task is None or pushes is None:
@@ -64,17 +74,31 @@ def _of_task(flags: Flags, task: str, pushes: int) -> None:
     note(f"task {changed.id} sends {changed.quota} in its turn")
 
 
-def _of_app(flags: Flags, app: str, pushes: int | None, high_part: float | None) -> None:
-    if pushes is None and high_part is None:
-        raise BadInput(
-            f"nothing is said of app {app!r}; give a number of pushes, or --high-part 0.5"
-        )
-    limit = on_backend(
-        flags.settings(),
-        lambda backend: set_app_share(backend.documents, app, quota=pushes, high_part=high_part),
-    )
-    who = "every app without its own" if app == EVERY_APP else f"app {app}"
-    note(f"{who} sends {limit.quota or 'as many as every app'} in its turn{_part_text(limit)}")
+def _of_app(
+    flags: Flags, app: str, pushes: int | None, high_part: float | None, none: bool
+) -> None:
+    is_shown = pushes is None and high_part is None
+    if none and not is_shown:
+        raise BadInput("--none takes the quota and the part away; give it alone, or leave it out")
+    settings = flags.settings()
+
+    async def work(backend: Backend) -> tuple[Limit, str]:
+        documents = backend.documents
+        if none:
+            return await clear_app_share(documents, app), ""
+        if is_shown:
+            limit = await app_share(documents, app)
+        else:
+            limit = await set_app_share(documents, app, quota=pushes, high_part=high_part)
+        return limit, await unknown_text(backend, settings, Subject("app", app))
+
+    limit, remark = on_backend(settings, work)
+    if is_shown and not none:
+        typer.echo(_share_text(app, limit))
+    else:
+        note(_share_text(app, limit))
+    if remark:
+        note(remark)
 
 
 def _number(first: str | None, second: int | None) -> int | None:
@@ -91,7 +115,11 @@ def _number(first: str | None, second: int | None) -> int | None:
         ) from None
 
 
-def _part_text(limit: Limit) -> str:
+def _share_text(app: str, limit: Limit) -> str:
+    is_every = app == EVERY_APP
+    who = "every app without its own" if is_every else f"app {app}"
+    quota = limit.quota or (1 if is_every else None)
+    turn = "has no quota of its own" if quota is None else f"sends {quota} in its turn"
     if limit.high_part is None:
-        return ""
-    return f", and has at most {limit.high_part:g} of the high level"
+        return f"{who} {turn}"
+    return f"{who} {turn}, and has at most {limit.high_part:g} of the high level"

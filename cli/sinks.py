@@ -12,15 +12,20 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.dispatcher.sinks.named import find_sink, open_sinks
+from pushlane.dispatcher.sinks import require_options
+from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
+from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, Unreachable
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.presence import Process
-from pushlane.lanes.push import Kind, Outcome, Push
+from pushlane.lanes.push import Arrival, Kind, Outcome, Push
+from pushlane.lanes.search import TaskQuery
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.task import Level, new_task_id
+from pushlane.lanes.sink_settings import option_of
+from pushlane.lanes.task import ACTIVE_STATES, Level, Task, new_task_id
 
+_LOOKED_AT = 1_000
 _COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("SINK", lambda row: row["sink"]),
     Column("KIND", lambda row: row["kind"]),
@@ -45,9 +50,13 @@ def register(app: typer.Typer) -> None:
 def list_sinks(flags: Flags, as_json: JsonFlag = False) -> None:
     """List the sinks that tasks can go to, who serves each, and whether it rests."""
     settings = flags.settings()
-    processes = on_backend(settings, lambda backend: backend.presence.list())
-    served = {name for process in processes for name in process.serves}
-    rows = [_row(settings, name, processes) for name in _names(settings, served)]
+
+    async def load(backend: Backend) -> tuple[list[Process], list[Task]]:
+        newest = await backend.registry.page(TaskQuery(ACTIVE_STATES), most=_LOOKED_AT)
+        return await backend.presence.list(), newest.tasks
+
+    processes, tasks = on_backend(settings, load)
+    rows = [_row(settings, name, processes, tasks) for name in _names(settings, processes, tasks)]
     if as_json:
         print_json(rows)
         return
@@ -80,7 +89,8 @@ def try_sink(
 ) -> None:
     """Open a sink as a dispatcher would, and with --to send one push through it.
 
-    Exit code 0 when it was delivered (without --to: when it could be opened), else 1 or 3.
+    Exit code 0 when it was delivered (without --to: when it could be opened), 3 when the sink did
+    not answer or was busy, 1 for all else, as when it refuses the credentials.
     """
     settings = flags.settings()
     outcome = asyncio.run(_tried(settings, name, to))
@@ -88,10 +98,20 @@ def try_sink(
         note(f"sink {name} can be opened; --to ADDRESS sends one push")
     elif outcome.kind is Kind.DELIVERED:
         note(f"sink {name} has delivered one push")
+    elif outcome.holds:
+        raise BadInput(f"sink {name} did not take the push: {outcome.reason}")
     elif outcome.scope is not None and outcome.kind is Kind.RETRY:
         raise Unreachable(f"sink {name} did not take the push: {outcome.reason}")
+    elif _is_silent(outcome, _kind(settings, name)):
+        raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+def _is_silent(outcome: Outcome, kind: str) -> bool:
+    """Tell whether no answer came; a function of yours that failed has answered."""
+    timed_out = outcome.kind is Kind.DEAD
+    return outcome.arrival is Arrival.UNKNOWN and (timed_out or kind == "webhook")
 
 
 async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | None:
@@ -107,30 +127,43 @@ async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | Non
         await sink.close()
 
 
-def _names(settings: Settings, served: set[str]) -> list[str]:
-    return list(dict.fromkeys([*settings.served, *sorted(served)]))
+def _names(settings: Settings, processes: Sequence[Process], tasks: Sequence[Task]) -> list[str]:
+    served = {name for process in processes for name in process.sink_names}
+    used = {name for task in tasks for name in task.chain}
+    return list(dict.fromkeys([*settings.served, *sorted(served), *sorted(used)]))
 
 
-def _row(settings: Settings, name: str, processes: Sequence[Process]) -> dict[str, Any]:
-    serving = [process for process in processes if name in process.serves]
+def _row(
+    settings: Settings, name: str, processes: Sequence[Process], tasks: Sequence[Task]
+) -> dict[str, Any]:
+    serving = [process for process in processes if name in process.sink_names]
     is_known = name in settings.served
     return {
         "sink": name,
         "kind": _kind(settings, name) if is_known else "not in these settings",
         "slots": settings.of_sink(name).slots if is_known else "-",
         "served_by": len(serving),
-        "state": _state(name, serving),
+        "state": _state(name, serving) if serving else "nobody serves it" + _waiting(name, tasks),
     }
 
 
+def _waiting(name: str, tasks: Sequence[Task]) -> str:
+    """Tell how many of these tasks begin at this sink, else how many may go on to it."""
+    first = sum(name == task.chain[0] for task in tasks)
+    if first:
+        return f", {first:,} tasks wait" if first > 1 else ", 1 task waits"
+    later = sum(name in task.chain for task in tasks)
+    if later:
+        return f", {later:,} tasks may go on to it" if later > 1 else ", 1 task may go on to it"
+    return ""
+
+
 def _state(name: str, serving: Sequence[Process]) -> str:
-    if not serving:
-        return "nobody serves it"
     resting = {
         one.why
         for process in serving
         for one in process.resting
-        if len(process.serves) == 1 or f" {name} " in one.what
+        if len(process.sink_names) == 1 or f" {name} " in one.what
     }
     return "; ".join(sorted(resting)) or "delivers"
 
@@ -143,8 +176,10 @@ def _kind(settings: Settings, name: str) -> str:
 
 def _described(settings: Settings, name: str) -> dict[str, Any]:
     if name == DEFAULT_SINK:
+        require_sink(settings, name)
         return {"kind": _kind(settings, name), "slots": settings.slots}
     own = find_sink(settings, name)
+    require_options(own.kind, map(option_of, own.options), f"sink {name}")
     held = settings.of_sink(name)
     shown = {
         "kind": own.kind,

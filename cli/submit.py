@@ -69,6 +69,8 @@ def submit(
 
     Run again with the same --key, it goes on where it stopped, or does nothing more.
     """
+    if reveal and not dry_run:
+        raise typer.BadParameter("--reveal shows what a dry run found; add --dry-run")
     request = SubmitRequest(source=file, format=format_, rejects=rejects, **options.read(now_ms()))
     if dry_run:
         _try(flags.settings(), request, reveal=reveal, as_json=as_json)

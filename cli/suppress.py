@@ -12,10 +12,10 @@ import typer
 
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
+from pushlane.cli.known import is_used
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.search import ALL
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope, scope_of
 from pushlane.producers.suppress import (
     ChangedSuppressions,
@@ -24,7 +24,6 @@ from pushlane.producers.suppress import (
     suppressed_in,
 )
 
-_LOOKED_AT = 1_000
 _COLUMNS: tuple[Column[tuple[SuppressionScope, int]], ...] = (
     Column("SCOPE", lambda row: row[0].kind),
     Column("NAME", lambda row: row[0].name or "-"),
@@ -158,13 +157,7 @@ def _tell_unknown(flags: Flags, scope: SuppressionScope) -> None:
     if scope == EVERYWHERE:
         return
 
-    async def is_known(backend: Backend) -> bool:
-        page = await backend.registry.page(ALL, most=_LOOKED_AT)
-        if scope.kind == "app":
-            return any(task.app == scope.name for task in page.tasks)
-        return any(scope.name in task.chain for task in page.tasks)
-
-    if not on_backend(flags.settings(), is_known):
+    if not on_backend(flags.settings(), lambda backend: is_used(backend, scope.kind, scope.name)):
         note(f"no task has the {scope.kind} {scope.name!r} yet; it holds for those that will")
 
 

@@ -137,12 +137,12 @@ class TaskFlags:
         Literal["stop", "skip"], typer.Option(help="What a row that cannot be used does.")
     ] = "stop"
     sink: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME[,NAME]",
             help="Where its pushes go; what cannot be delivered there goes to the next.",
         ),
-    ] = ""
+    ] = None
     address: Annotated[
         list[str] | None,
         typer.Option(
@@ -170,7 +170,7 @@ class TaskFlags:
             "level": parse_level(self.level),
             "data": tuple(self.data or ()),
             "attribute": tuple(self.attribute or ()),
-            "sink": sink_names(self.sink),
+            "sink": () if self.sink is None else sink_names(self.sink.strip() or ","),
             "address": tuple(self.address or ()),
             "dedupe": parse_word(self.dedupe, "dedupe", ["recipient"]) if self.dedupe else "",
             "delivery": DeliveryMode(parse_word(self.delivery, "delivery", tuple(DeliveryMode))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.limits import EVERY_APP, Limit, Subject, change_limit
+from pushlane.lanes.limits import EVERY_APP, Limit, Subject, change_limit, read_limits
 from pushlane.lanes.ports import DocumentStore
 from pushlane.lanes.task import MAX_QUOTA
 
@@ -23,8 +23,7 @@ async def set_app_share(
         BadInput: the app has no name, or a value is out of range.
         TaskConflict: it is being changed elsewhere again and again.
     """
-    if not app:
-        raise BadInput(f"app is empty; name who sends, or {EVERY_APP!r} for every app")
+    _require_name(app)
     if quota is not None and not 1 <= quota <= MAX_QUOTA:
         raise BadInput(
             f"quota {quota} of app {app!r} is not from 1 to {MAX_QUOTA}; to stop a task, pause it"
@@ -41,3 +40,33 @@ async def set_app_share(
         return msgspec.structs.replace(limit, **changes)
 
     return await change_limit(documents, Subject("app", app), edit)
+
+
+async def clear_app_share(documents: DocumentStore, app: str) -> Limit:
+    """Take the quota of an app and its part away; return what else it is limited to.
+
+    Raises:
+        BadInput: the app has no name.
+        TaskConflict: it is being changed elsewhere again and again.
+    """
+    _require_name(app)
+
+    def edit(limit: Limit) -> Limit:
+        return msgspec.structs.replace(limit, quota=None, high_part=None)
+
+    return await change_limit(documents, Subject("app", app), edit)
+
+
+async def app_share(documents: DocumentStore, app: str) -> Limit:
+    """Return what an app is limited to, its quota and its part among it.
+
+    Raises:
+        BadInput: the app has no name.
+    """
+    _require_name(app)
+    return (await read_limits(documents)).get(Subject("app", app), Limit())
+
+
+def _require_name(app: str) -> None:
+    if not app:
+        raise BadInput(f"app is empty; name who sends, or {EVERY_APP!r} for every app")

@@ -62,7 +62,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pushes. `in_flight` is how many deliveries may be under way at once, over all processes.
     Of an app: `quota` is how many pushes it sends in its turn within a level, `high_part` the part
     of the high level that it may have, and `recipient_a_day` how many pushes a recipient gets from
-    it in a day, by level (`all` for all levels together).
+    it in a day, by level (`all` for all levels together); 0 is none.
     """
 
     rate_per_s: float | None = None
@@ -154,7 +154,8 @@ def _checked(subject: Subject, limit: Limit) -> Limit:
         if level not in levels:
             known = ", ".join(levels)
             raise BadInput(f"{level!r} is no level; use {known}{did_you_mean(level, levels)}")
-        _check(subject, f"recipient_a_day {level}", count, must_be_whole=True)
+        if count != 0 or isinstance(count, bool | float):  # 0 of a level leaves it unsent
+            _check(subject, f"recipient_a_day {level}", count, must_be_whole=True)
     return limit
 
 

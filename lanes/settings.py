@@ -19,6 +19,7 @@ from msgspec.structs import fields, force_setattr, replace
 
 from pushlane.lanes.adapters import Capabilities, adapter_of, find_adapter
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.expected import expected
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.sink_settings import SinkSettings, read_sinks
@@ -290,13 +291,19 @@ def _converted(name: str, given: _Given) -> Any:
     kind = _FIELDS[name].type
     if name == "sinks":
         return read_sinks(given.value, given.origin)
+    if name == "sink" and isinstance(given.value, dict):  # whose values are not shown
+        table = next(iter(given.value), "NAME")
+        raise BadInput(
+            f"setting sink (from {given.origin}) is a text; a sink with a name is a table "
+            f"[sinks.{table}]: write sinks, not sink"
+        )
     try:
         parsed = _parsed(given.value, kind)
         if isinstance(parsed, float) and not math.isfinite(parsed):
             raise _bad_setting(name, given, "give a finite number")
         value = msgspec.convert(parsed, kind, dec_hook=made)
     except ValueError as error:  # msgspec's own is one too
-        raise _bad_setting(name, given, f"give {_expected(kind)}") from error
+        raise _bad_setting(name, given, f"give {expected(kind)}") from error
     if name == "broker" and find_adapter(value) is None:
         raise _bad_setting(name, given, "use `embedded` or a URL like pulsar://127.0.0.1:6650")
     return value
@@ -315,27 +322,6 @@ def made(kind: type, value: Any) -> Any:
     if not isinstance(value, str):
         raise TypeError("give a text")
     return kind(value)
-
-
-def _expected(kind: Any) -> str:
-    """Describe in words which values fit a type of ours."""
-    from msgspec import inspect  # loads much that only this needs
-
-    match inspect.type_info(kind):
-        case inspect.IntType(ge=least, le=most):
-            return f"a whole number {_range('from', least, most)}".rstrip()
-        case inspect.FloatType(gt=None, ge=least, le=most):
-            return f"a number {_range('from', least, most)}".rstrip()
-        case inspect.FloatType(gt=least, le=most):
-            return f"a number {_range('over', least, most)}".rstrip()
-        case inspect.LiteralType(values=words):
-            return f"one of {', '.join(map(str, words))}"
-    return "a text"
-
-
-def _range(word: str, least: float | None, most: float | None) -> str:
-    start = "" if least is None else f"{word} {least:,g}"
-    return start if most is None else f"{start} to {most:,g}"
 
 
 def _bad_setting(name: str, given: _Given, problem: str) -> BadInput:

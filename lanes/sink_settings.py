@@ -15,8 +15,10 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import fields
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.expected import unfit
 from pushlane.lanes.naming import DEFAULT_SINK, SINK_NAME
 from pushlane.lanes.urls import MASK, masked
 
@@ -67,7 +69,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the options with what files and the environment hold.
 
         Raises:
-            BadInput: a file or a variable is not there; names it, and the sink.
+            BadInput: a file or a variable is not there, or is empty; names it, and the sink.
         """
         options: dict[str, Any] = {}
         for name, value in self.options.items():
@@ -80,7 +82,12 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         return options
 
 
-_OWN = frozenset(SinkSettings.__struct_fields__) - {"options"}
+_OWN = {one.name: one.type for one in fields(SinkSettings) if one.name != "options"}
+
+
+def option_of(name: str) -> str:
+    """Return the option that a name is of: `url` for `url_env`."""
+    return name.removesuffix(_FROM_FILE).removesuffix(_FROM_ENVIRONMENT)
 
 
 def read_sinks(value: Any, origin: str) -> dict[str, SinkSettings]:
@@ -116,10 +123,23 @@ def _read_sink(name: str, table: Any, origin: str) -> SinkSettings:
     if not isinstance(more, Mapping):
         raise BadInput(f"{where}: options has to be a table")
     options = {key: value for key, value in table.items() if key not in _OWN and key != "options"}
-    try:
-        return msgspec.convert({**own, "options": {**more, **options}}, SinkSettings)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise BadInput(f"{where}: {error}") from error
+    given = {**more, **options}
+    _refuse_twice(where, given)
+    for key, value in own.items():
+        try:
+            msgspec.convert(value, _OWN[key])
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{where}: {unfit(key, value, _OWN[key])}") from error
+    return msgspec.convert({**own, "options": given}, SinkSettings)
+
+
+def _refuse_twice(where: str, options: Mapping[str, Any]) -> None:
+    """Refuse an option that is given in two ways, such as `url` and `url_env`."""
+    first: dict[str, str] = {}
+    for name in options:
+        before = first.setdefault(option_of(name), name)
+        if before != name:
+            raise BadInput(f"{where}: {before} and {name} are both given; leave one of them out")
 
 
 def _shown(option: str, value: Any) -> Any:
@@ -131,10 +151,13 @@ def _shown(option: str, value: Any) -> Any:
 
 def _file_text(sink: str, option: str, path: str) -> str:
     try:
-        return Path(path).read_text().strip()
+        text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise BadInput(f"sink {sink}: {option} {path} cannot be read: {why}") from error
+    if not text:
+        raise BadInput(f"sink {sink}: {option} {path} is empty")
+    return text
 
 
 def _variable(sink: str, option: str, variable: str) -> str:

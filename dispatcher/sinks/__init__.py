@@ -7,13 +7,15 @@ has its options, which are what its table in the settings may hold, and can open
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 import msgspec
+from msgspec.structs import fields
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.expected import unfit
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.urls import masked
@@ -58,7 +60,27 @@ def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions
     """Return the options of a sink of this kind; `who` names the sink in messages.
 
     Raises:
-        BadInput: there is no such kind or option, or one that it needs is not given.
+        BadInput: there is no such kind or option, one that it needs is not given, or one cannot be.
+    """
+    described = require_options(kind, options, who)
+    for field in fields(described):
+        if field.name in options:
+            value = options[field.name]
+            try:
+                msgspec.convert(value, field.type)
+            except msgspec.ValidationError as error:
+                told = unfit(field.name, value, field.type)
+                raise BadInput(f"{who}, a {kind}: {told}") from error
+        elif field.required:
+            raise BadInput(f"{who}, a {kind}: needs the option {field.name}")
+    return cast(SinkOptions, msgspec.convert(dict(options), described))
+
+
+def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.Struct]:
+    """Return the type of the options of this kind of sink, which has all of these names.
+
+    Raises:
+        BadInput: there is no such kind or option.
     """
     if kind not in KINDS:
         raise BadInput(
@@ -68,16 +90,13 @@ def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions
     module, _, class_name = KINDS[kind].partition(":")
     described = getattr(import_module(f"{__name__}.{module}"), class_name)
     known = described.__struct_fields__
-    for name in options:
+    for name in names:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise BadInput(
                 f"{who}: a {kind} has no option {name[:40]!r}{did_you_mean(name, known)}; {has}"
             )
-    try:
-        return cast(SinkOptions, msgspec.convert(dict(options), described))
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{who}, a {kind}: {error}") from error
+    return cast("type[msgspec.Struct]", described)
 
 
 def _read_spec(spec: str) -> tuple[str, dict[str, Any]]:

@@ -85,7 +85,10 @@ class NamedSink:
     def _opened(self) -> Sink:
         own, settings = self._own, self._settings
         options = sink_options(own.kind, own.resolved(self.name), f"sink {self.name}")
-        return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
+        try:
+            return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
+        except BadInput as error:
+            raise BadInput(f"sink {self.name}: {error}") from error
 
 
 def open_sinks(
@@ -99,6 +102,7 @@ def open_sinks(
     sinks: dict[str, Sink] = {}
     for name in serve or settings.served:
         if name == DEFAULT_SINK:
+            require_sink(settings, name)
             sinks[name] = open_sink(
                 settings.sink,
                 slots=settings.slots,
@@ -109,6 +113,21 @@ def open_sinks(
             own = find_sink(settings, name)
             sinks[name] = NamedSink(name, own, settings.of_sink(name), retry_timeouts)
     return sinks
+
+
+def require_sink(settings: Settings, name: str) -> None:
+    """Refuse a sink that the settings do not have.
+
+    Raises:
+        BadInput: as above, or the sink `default` where they name sinks and do not say what it is.
+    """
+    if name != DEFAULT_SINK:
+        find_sink(settings, name)
+    elif name not in settings.served:
+        raise BadInput(
+            "the settings name sinks, and none of them is `default`: name one of them "
+            f"({', '.join(settings.served)}), or set `sink`"
+        )
 
 
 def find_sink(settings: Settings, name: str) -> SinkSettings:

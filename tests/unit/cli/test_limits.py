@@ -8,6 +8,7 @@ from tests.command import Command
 
 
 def test_a_limit_is_set_and_shown(command: Command) -> None:
+    command.submit("high", 1, "--app", "shop")
     ran = command("limit", "app/shop", "--rate", "30/min", "--in-flight", "20", "--total", "1,000")
 
     assert ran.exit_code == 0
@@ -61,16 +62,26 @@ def test_a_limit_of_every_app_is_shown_as_one_of_each(command: Command) -> None:
     assert line.endswith("all=3")
 
 
+def test_a_cap_by_recipient_of_0_lets_nothing_of_its_level_go(command: Command) -> None:
+    ran = command("limit", "app/shop", "--recipient-a-day", "low=0,all=5")
+    low, high = (command.submit(level, 2, "--app", "shop") for level in ("low", "high"))
+
+    assert "app/shop from now on: a recipient a day low=0,all=5\n" in ran.stderr
+    assert command("dispatch", "--drain", "--sink", "log:out.jsonl").exit_code == 0
+    sent = (command.folder / "out.jsonl").read_text()
+    assert (sent.count(low), sent.count(high)) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
         (
             ["app/shop", "--total", "0"],
-            "would let nothing of app/shop go; to stop a task: pushlane",
+            "--total 0 would let nothing of app/shop go; to stop a task: pushlane",
         ),
-        (["app/shop", "--total", "-3"], "total -3 is below 0"),
-        (["app/shop", "--rate", "-3/s"], "rate_per_s -3 is below 0"),
-        (["app/shop", "--rate", "nan/s"], "rate_per_s nan is no number"),
+        (["app/shop", "--total", "-3"], "error: --total -3 is below 0"),
+        (["app/shop", "--rate", "-3/s"], "--rate -3 is below 0"),
+        (["app/shop", "--rate", "nan/s"], "--rate nan is no number"),
         (["app/shop", "--rate", "100"], "--rate '100' is no rate; use one like 100/s"),
         (["app/shop", "--rate", "5/year"], "--rate '5/year' is no rate"),
         (["app/shop", "--total", "many"], "--total 'many' is no whole number"),
@@ -84,7 +95,8 @@ def test_a_limit_of_every_app_is_shown_as_one_of_each(command: Command) -> None:
         (["app/shop", "--none", "--total", "5"], "or --none alone"),
         (["sink/fcm", "--recipient-a-day", "all=3"], "is a limit of an app, and sink/fcm is none"),
         (["app/shop", "--recipient-a-day", "hgh=3"], "'hgh' is no level; use high, medium, low"),
-        (["app/shop", "--recipient-a-day", "low=0"], "recipient_a_day low 0 would let nothing"),
+        (["app/shop", "--recipient-a-day", "low=-1"], "--recipient-a-day low -1 is below 0"),
+        (["app/shop", "--recipient-a-day", "low=2,low=3"], "it has a level twice"),
         (["app/shop", "--recipient-a-day", "3"], "is not of the form NAME=VALUE"),
     ],
 )
@@ -96,6 +108,41 @@ def test_what_cannot_be_a_limit_is_refused_with_what_can(
     assert ran.exit_code == 1
     assert answer in ran.stderr
     assert command("limits", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("1/h", "1/h"),
+        ("500/h", "500/h"),
+        ("100/day", "100/day"),
+        ("60/min", "1/s"),
+        ("30/min", "30/min"),
+        ("12.5/s", "12.5/s"),
+        ("0.5/day", "0.5/day"),
+    ],
+)
+def test_a_rate_is_shown_in_the_unit_that_reads_best(
+    command: Command, given: str, shown: str
+) -> None:
+    assert f": rate {shown}\n" in command("limit", "app/shop", "--rate", given).stderr
+
+
+def test_who_nobody_knows_yet_is_remarked_on(command: Command) -> None:
+    command.file("pushlane.toml", '[sinks.sms]\nkind = "null"\n')
+
+    assert "no task has the app 'shop' yet" in command("limit", "app/shop", "--total", "5").stderr
+    assert "no sink is named 'smss' yet" in command("limit", "sink/smss", "--total", "5").stderr
+    for known in ("sink/sms", "app/*"):
+        assert "yet" not in command("limit", known, "--total", "5").stderr
+
+
+def test_limits_are_taken_away_without_the_quota(command: Command) -> None:
+    command("quota", "--app", "shop", "5")
+
+    ran = command("limit", "app/shop", "--none")
+
+    assert "to end them: pushlane quota --app shop --none" in ran.stderr
 
 
 def test_a_task_limited_to_nothing_is_to_be_paused(command: Command) -> None:

@@ -22,6 +22,7 @@ def limits_in(data_dir: Path) -> Limits:
 
 
 def test_an_apps_quota_and_part_are_kept_side_by_side(command: Command, tmp_path: Path) -> None:
+    command.submit("high", 1, "--app", "shop")
     first = command("quota", "--app", "shop", "5")
     second = command("quota", "--app", "shop", "--high-part", "0.5")
 
@@ -37,6 +38,28 @@ def test_a_star_is_every_app(command: Command, tmp_path: Path) -> None:
     assert limits_in(tmp_path / "data") == {Subject("app", "*"): Limit(quota=2, high_part=0.25)}
 
 
+def test_an_apps_quota_and_part_are_shown_and_taken_away(command: Command, tmp_path: Path) -> None:
+    command("quota", "--app", "shop", "5", "--high-part", "0.5")
+    command("limit", "app/shop", "--a-day", "9")
+
+    shown = command("quota", "--app", "shop")
+    ended = command("quota", "--app", "shop", "--none")
+
+    assert shown.stdout == "app shop sends 5 in its turn, and has at most 0.5 of the high level\n"
+    assert ended.stderr == "app shop has no quota of its own\n"
+    assert limits_in(tmp_path / "data") == {Subject("app", "shop"): Limit(a_day=9)}
+
+
+def test_what_every_app_sends_is_a_number(command: Command) -> None:
+    assert (
+        command("quota", "--app", "*").stdout == "every app without its own sends 1 in its turn\n"
+    )
+
+
+def test_an_app_that_no_task_has_is_remarked_on(command: Command) -> None:
+    assert "no task has the app 'shop' yet" in command("quota", "--app", "shop", "5").stderr
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -47,7 +70,8 @@ def test_a_star_is_every_app(command: Command, tmp_path: Path) -> None:
         (("--app", "", "3"), "app is empty; name who sends"),
         (("--app", "shop", "many"), "'many' is no number of pushes"),
         (("--app", "shop", "task-1", "3"), "--app and task 'task-1' exclude each other"),
-        (("--app", "shop"), "nothing is said of app 'shop'; give a number"),
+        (("--app", "shop", "3", "--none"), "give it alone"),
+        (("task-1", "--none"), "--none is of an app, and no app is named"),
         (("task-1", "3", "--high-part", "0.5"), "no app is named; add --app NAME"),
         (("task-1",), "takes a task and a number: pushlane quota TASK N"),
     ],

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -45,6 +49,26 @@ def test_each_sink_is_listed_with_its_kind_and_who_serves_it(two: Command) -> No
     ]
     assert {row["state"] for row in rows} == {"nobody serves it"}
     assert two("sinks", "list").stdout.count("nobody serves it") == 2
+
+
+def test_a_sink_that_tasks_wait_for_is_listed_though_nobody_has_it(two: Command) -> None:
+    for names in ("sms", "sms,fcm", "fcm,sms"):
+        two.submit("high", 1, "--sink", names)
+    with_logs(two, "fcm")
+
+    fcm, sms = two("sinks", "list", "--json").json
+
+    assert (fcm["sink"], fcm["state"]) == ("fcm", "nobody serves it, 1 task waits")
+    assert (sms["sink"], sms["kind"]) == ("sms", "not in these settings")
+    assert sms["state"] == "nobody serves it, 2 tasks wait"
+
+
+def test_a_sink_that_tasks_may_only_go_on_to_is_listed_as_such(two: Command) -> None:
+    two.submit("high", 1, "--sink", "fcm,sms")
+
+    _, sms = two("sinks", "list", "--json").json
+
+    assert sms["state"] == "nobody serves it, 1 task may go on to it"
 
 
 def test_without_names_there_is_the_sink_default(command: Command) -> None:
@@ -91,6 +115,55 @@ def test_a_sink_that_there_is_not_is_answered_with_those_there_are(
     assert "'fcm'" in last.rpartition("--config")[2]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("sinks", "show", "default"), ("dispatch", "--drain", "--serve", "default,sms")],
+)
+def test_the_sink_default_is_refused_where_the_settings_name_others_only(
+    two: Command, words: tuple[str, ...]
+) -> None:
+    ran = two(*words)
+
+    assert ran.exit_code == 1
+    assert "name one of them (fcm, sms), or set `sink`" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--serve", ""), "--serve '' names no sink; give fcm, sms"),
+        (("--serve", ","), "--serve ',' names no sink"),
+        (("--serve", "fcm", "--sink", "null"), "--serve fcm leaves that one out"),
+        (("--serve", "fmc", "--workers", "2"), "there is no sink 'fmc'"),
+    ],
+)
+def test_a_dispatcher_that_could_not_serve_what_is_asked_for_does_not_start(
+    two: Command, words: tuple[str, ...], told: str
+) -> None:
+    ran = two("dispatch", "--drain", *words)
+
+    assert ran.exit_code == 1
+    assert told in ran.stderr.splitlines()[-1]
+
+
+def test_a_dispatcher_serves_the_sink_of_its_flag_beside_a_named_one(two: Command) -> None:
+    ran = two("dispatch", "--drain", "--serve", "fcm,default", "--sink", "log:out.jsonl")
+
+    assert ran.exit_code == 0
+    assert (two.folder / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("words", [("sinks", "show", "sms"), ("dispatch", "--drain")])
+def test_an_option_that_there_is_not_is_refused(command: Command, words: tuple[str, ...]) -> None:
+    command.file("pushlane.toml", f'[sinks.sms]\nkind = "null"\ntoken = "{SECRET}"\n')
+
+    ran = command(*words)
+
+    assert ran.exit_code == 1
+    assert "sink sms: a null has no option 'token'" in ran.stderr
+    assert SECRET not in ran.stderr
+
+
 def test_a_sink_can_be_tried_with_a_push(two: Command) -> None:
     ran = two("sinks", "test", "sms", "--to", "somebody")
 
@@ -114,6 +187,43 @@ def test_a_sink_that_is_away_is_a_service_that_does_not_answer(command: Command)
     assert ran.exit_code == 3
     assert "no connection to the webhook" in ran.stderr
     assert SECRET not in ran.stderr
+
+
+@contextmanager
+def webhook_that_answers(status: int) -> Iterator[str]:
+    """Its URL. A status of 0 breaks the connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            if status:
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/push"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code"), [(401, 1), (403, 1), (400, 1), (500, 1), (429, 3), (503, 3), (0, 3)]
+)
+def test_the_exit_code_tells_a_sink_that_is_away_or_busy_from_one_that_refuses(
+    command: Command, status: int, exit_code: int
+) -> None:
+    with webhook_that_answers(status) as url:
+        command.file("pushlane.toml", f'[sinks.sms]\nkind = "webhook"\nurl = "{url}"\n')
+
+        ran = command("sinks", "test", "sms", "--to", "somebody")
+
+    assert ran.exit_code == exit_code
+    assert ran.stderr.startswith("error: sink sms did not ")
 
 
 def test_a_secret_that_is_missing_stops_a_dispatcher_before_it_takes_anything(

@@ -283,7 +283,41 @@ def test_a_sink_that_nobody_knows_is_refused_with_the_nearest(command: Command) 
         ran = command("submit", rows, "--level", "high", "--sink", "smss", *more)
 
         assert (ran.exit_code, ran.stdout) == (1, "")
-        assert "did you mean 'sms'?; known are: default, fcm, sms" in ran.stderr
+        assert "did you mean 'sms'?; known are: fcm, sms" in ran.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--sink", "fcm,default")])
+def test_a_task_without_a_sink_is_refused_where_the_settings_name_others(
+    command: Command, more: tuple[str, ...]
+) -> None:
+    command.file("pushlane.toml", SINKS)
+
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "high", *more)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "name a sink with --sink (fcm, sms), or set `sink`" in ran.stderr
+
+
+def test_a_task_without_a_sink_goes_to_that_of_the_setting_sink(command: Command) -> None:
+    command.file("pushlane.toml", f'sink = "log:out.jsonl"\n{SINKS}')
+
+    assert command.submit("high")
+
+
+@pytest.mark.parametrize("given", ["", " ", ","])
+def test_a_sink_without_a_name_is_refused(command: Command, given: str) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "high", "--sink", given)
+
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert "sink '' is no name of one" in ran.stderr
+
+
+def test_to_reveal_samples_without_a_dry_run_is_wrong_usage(command: Command) -> None:
+    ran = command("submit", command.file("a.csv", ROWS), "--level", "high", "--reveal")
+
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "add --dry-run" in ran.stderr
+    assert command("tasks", "--json").json == []
 
 
 def test_a_payload_is_a_file(command: Command) -> None:

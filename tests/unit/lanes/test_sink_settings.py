@@ -87,6 +87,35 @@ def test_what_is_wrong_with_a_table_is_named_without_a_value(table: Any, named: 
     assert SECRET not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("slots", SECRET, "slots is a text; give a whole number from 1 to 100,000"),
+        ("slots", 0, "slots is out of range; give a whole number from 1 to 100,000"),
+        ("least_slots", True, "least_slots is true or false; give a whole number from 1"),
+        ("timeout_s", [SECRET], "timeout_s is a list; give a number over 0"),
+        ("rate_per_s", 0, "rate_per_s is out of range; give a number over 0"),
+        ("retry_timeouts", "yes", "retry_timeouts is a text; give true or false"),
+        ("cost", {"a": SECRET}, "cost is a table; give a number over 0"),
+        ("url_env", "SMS_URL", "url and url_env are both given; leave one of them out"),
+    ],
+)
+def test_an_option_that_cannot_be_is_told_with_what_can(option: str, value: Any, told: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        read_sinks({"hook": {"kind": "webhook", "url": SECRET, option: value}}, "pushlane.toml")
+
+    assert str(refused.value) == f"sink 'hook' (from pushlane.toml): {told}"
+
+
+def test_a_table_under_the_wrong_name_is_answered_with_the_right_one(place: Path) -> None:
+    (place / CONFIG_FILE).write_text(f'[sink.sms]\nkind = "webhook"\nurl = "{SECRET}"\n')
+
+    with pytest.raises(BadInput, match=r"a table \[sinks.sms\]") as refused:
+        load()
+
+    assert SECRET not in str(refused.value)
+
+
 @pytest.mark.parametrize("value", [f'{{"sms": {SECRET}', f'"{SECRET}"', [SECRET]])
 def test_settings_that_are_no_tables_are_refused_without_a_value(value: Any) -> None:
     with pytest.raises(BadInput, match=r"setting sinks \(from PUSHLANE_SINKS\)") as refused:
@@ -117,6 +146,13 @@ def test_a_file_that_is_no_text_is_refused(place: Path) -> None:
     (place / "token").write_bytes(b"\xff\xfe")
 
     with pytest.raises(BadInput, match="cannot be read: it is no text"):
+        sink(authorization_file="token").resolved("sms")
+
+
+def test_an_empty_file_is_refused(place: Path) -> None:
+    (place / "token").write_text(" \n")
+
+    with pytest.raises(BadInput, match="sink sms: authorization_file token is empty"):
         sink(authorization_file="token").resolved("sms")
 
 

@@ -31,7 +31,9 @@ BEFORE_SINKS = (
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     """Settings that know the sinks of these tests."""
-    return settings.but(sinks={name: {"kind": "null"} for name in ("fcm", "apns", "sms")})
+    return settings.but(
+        sink="log:out.jsonl", sinks={name: {"kind": "null"} for name in ("fcm", "apns", "sms")}
+    )
 
 
 async def submitted(settings: Settings, source: Any, **options: Any) -> tuple[Task, list[Push]]:

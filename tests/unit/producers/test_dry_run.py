@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput, TaskConflict
@@ -105,15 +106,25 @@ async def test_a_sink_that_nobody_knows_is_refused(named: Settings) -> None:
             assert await listed(backend.registry) == []
         assert str(caught.value) == (
             "no sink is named 'smss', neither in the settings nor by a live process; did you mean "
-            "'sms'?; known are: default, fcm, sms, mail"
+            "'sms'?; known are: fcm, sms, mail"
         )
 
 
 async def test_a_sink_of_the_settings_or_of_a_live_process_will_do(named: Settings) -> None:
     async with connect(named) as backend:
         await backend.presence.announce(LIVE, 60.0)
-        for sink in (("fcm",), ("mail",), ("default", "mail")):
+        for sink in (("fcm",), ("mail",), ("fcm", "mail")):
             await submit(backend, named, request_of(sink=sink))
+
+
+async def test_a_live_process_that_serves_the_sink_default_makes_it_one(named: Settings) -> None:
+    async with connect(named) as backend:
+        for act in (submit, dry_run):
+            with pytest.raises(BadInput, match=r"name a sink with --sink \(fcm, sms\), or set"):
+                await act(backend, named, request_of(), lambda _: None)
+        await backend.presence.announce(replace(LIVE, serves=("default",)), 60.0)
+
+        await submit(backend, named, request_of())
 
 
 async def test_a_submit_goes_on_when_the_processes_of_its_sink_are_gone(settings: Settings) -> None:

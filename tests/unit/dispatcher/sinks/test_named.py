@@ -59,7 +59,14 @@ async def test_a_token_that_changes_on_disk_is_used_from_the_next_look_on(tmp_pa
     assert sent == ["bearer old", "bearer new"]
 
 
-@pytest.mark.parametrize("change", [os.unlink, lambda path: Path(path).write_bytes(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        os.unlink,
+        lambda path: Path(path).write_bytes(b"\xff\xfe"),
+        lambda path: Path(path).write_text("\n"),
+    ],
+)
 async def test_a_file_that_cannot_be_read_any_more_leaves_the_sink_as_it_was(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,12 +113,12 @@ async def test_only_those_that_are_to_be_served_are_opened() -> None:
     [
         (webhook(url="http://h/p", authorisation=SECRET), "did you mean 'authorization'"),
         (webhook(url="http://h/p", key=SECRET), "a webhook has no option 'key'"),
-        (webhook(authorization=SECRET), "url"),
-        (webhook(url=7), "url"),
-        (webhook(url=f"ftp://{SECRET}"), "webhook's URL"),
-        (webhook(url="http://h/p", headers={"a b": SECRET}), "header"),
+        (webhook(authorization=SECRET), "^sink sms, a webhook: needs the option url$"),
+        (webhook(url=7), "^sink sms, a webhook: url is a whole number; give a text$"),
+        (webhook(url=f"ftp://{SECRET}"), "^sink sms: the webhook's URL"),
+        (webhook(url="http://h/p", headers={"a b": SECRET}), "^sink sms: a header"),
         (webhook(url="http://h/p", headers={"X-Key": f"{SECRET}\n"}), "header"),
-        (webhook(url="http://h/p", headers=SECRET), "headers"),
+        (webhook(url="http://h/p", headers=SECRET), "headers is a text; give a table"),
         (webhook(url="http://h/p", authorization_file=f"none/{'x' * 3}"), "authorization_file"),
         (webhook(url="http://h/p", max_attempts=2), "no option 'max_attempts'"),
         ({"kind": "null", "path": SECRET}, "it has none"),
