@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from pushlane.dispatcher.budgets.leasing import LeasedBudget
@@ -75,6 +76,14 @@ class SubjectBudget:
         for part in parts:
             part.miss(cost)
         return parts
+
+    def room(self) -> float:
+        """Return how many of those that wait have room, 0 if it is not known what they need."""
+        cost = self._short_of
+        if cost is None:
+            return 0.0
+        parts = self.all if self._short_of_totals else self.again
+        return min((part.room(cost) for part in parts), default=math.inf)
 
     def unmiss(self) -> None:
         """Forget who waited: those that still do say so again."""

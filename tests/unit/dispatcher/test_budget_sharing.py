@@ -46,9 +46,10 @@ class OneLine:
         self.spent = 0.0
         budgets.add_listener(self)
 
-    def on_room(self, subject: Subject) -> None:
+    def on_room(self, subject: Subject, most: float) -> bool:
         if self not in self._told:
             self._told.append(self)
+        return False
 
     def send(self) -> None:
         while True:
