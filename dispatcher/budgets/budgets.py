@@ -97,6 +97,7 @@ class Budgets:
         self._listeners: list[RoomListener] = []
         self._limits: Limits = {}
         self._by_kind: dict[str, dict[str, SubjectBudget]] = {}
+        self._gone: dict[Subject, SubjectBudget] = {}
         self._waiting: dict[Subject, SubjectBudget] = {}
         self._look_again_s = 0.0
         self._day = ""
@@ -115,6 +116,7 @@ class Budgets:
             for subject in {*limits, *self._defaults}
         }
         self._day = self._today()
+        self._gone = {subject: one for subject, one in self._gone.items() if one.is_in_use}
         known = {one.subject for by_name in self._by_kind.values() for one in by_name.values()}
         for subject in {*known, *self._limits}:
             self._set(subject)
@@ -242,10 +244,13 @@ class Budgets:
             limit = _over(limit, self._limits.get(_EVERY))
         by_name = self._by_kind.setdefault(subject.kind, {})
         if subject == _EVERY or not _limits_pushes(limit):
-            by_name.pop(subject.name, None)
+            gone = by_name.pop(subject.name, None)
+            if gone is not None and gone.is_in_use:
+                self._gone[subject] = gone
             return None
         if (budget := by_name.get(subject.name)) is None:
-            budget = by_name[subject.name] = SubjectBudget(subject)
+            budget = self._gone.pop(subject, None) or SubjectBudget(subject)
+            by_name[subject.name] = budget
         budget.set_limit(limit, self._day)
         return budget
 
