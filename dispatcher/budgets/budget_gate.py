@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pushlane.dispatcher.backoff import Backoff, for_each, whenever
 from pushlane.dispatcher.budgets.budgets import Budgets
@@ -28,6 +28,8 @@ from pushlane.lanes.push import Push
 from pushlane.lanes.task import Task
 
 log = logging.getLogger("pushlane.budgets")
+
+T = TypeVar("T")
 
 
 class OwnLaneRequests:
@@ -94,7 +96,7 @@ class BudgetGate:
         self._wake = wake
         self._short: dict[Subject, dict[OpenLane, None]] = {}
         self._aside: dict[str, list[Aside]] = {}
-        self._aside_for: dict[Subject, set[str]] = {}
+        self._aside_for: dict[Subject, dict[str, None]] = {}
 
     def may_go(self, job: Job) -> bool:
         """Charge a push, or keep it until there may be room."""
@@ -121,14 +123,21 @@ class BudgetGate:
                 job.charge = None
                 (self.budgets.land if job.dispatched_at_ms else self.budgets.undo)(charge)
 
-    def on_room(self, subject: Subject) -> None:
-        """Let those go on that wait for this subject."""
-        for lane in self._short.pop(subject, ()):
+    def on_room(self, subject: Subject, most: float) -> bool:
+        """Let so many go on that wait for this subject, who waits longest first."""
+        lanes, left = _first(self._short.pop(subject, {}), most)
+        tasks, left_aside = _first(self._aside_for.pop(subject, {}), most)
+        if left:
+            self._short[subject] = left
+        if left_aside:
+            self._aside_for[subject] = left_aside
+        for lane in lanes:
             lane.set_short(False)
             self._ring.released(lane)
-        for task_id in self._aside_for.pop(subject, ()):
+        for task_id in tasks:
             self._come_back(task_id)
         self._wake()
+        return bool(left or left_aside)
 
     def on_task(self, task: Task) -> None:
         """Let pushes go on whose task has moved or ended: they are taken care of in their turn."""
@@ -152,7 +161,7 @@ class BudgetGate:
         if is_pool(lane.name) and subject.kind in ("task", "app"):
             lane.park()
             self._aside.setdefault(job.task.id, []).append(Aside(lane, job.taken))
-            self._aside_for.setdefault(subject, set()).add(job.task.id)
+            self._aside_for.setdefault(subject, {})[job.task.id] = None
             self._moves.ask(job.task.id)
         else:
             lane.give_back(job.taken)
@@ -165,3 +174,11 @@ class BudgetGate:
             lane.unpark()
             lane.give_back(taken)
             self._ring.resume(lane)
+
+
+def _first(waiting: dict[T, None], most: float) -> tuple[Iterable[T], dict[T, None]]:
+    """Return the first of those that wait, and the others."""
+    if len(waiting) <= most:
+        return waiting, {}
+    order = list(waiting)
+    return order[: int(most)], dict.fromkeys(order[int(most) :])

@@ -7,6 +7,7 @@ costs one look at `is_limited`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
@@ -25,13 +26,19 @@ _KINDS = ("task", "app", "sink", "host")
 _OF_SINK = ("sink", "host")
 _EVERY = Subject("app", EVERY_APP)
 _LOOK_AGAIN_S = 2.0
+_FEWEST = 64
+"""So many that wait are let go at once, or twice as many as there is room for: some may have
+nothing to send any more.
+"""
 
 
 class RoomListener(Protocol):
     """Who waits for budgets."""
 
-    def on_room(self, subject: Subject) -> None:
-        """Hear that this subject may have room again: try, and wait again if it has not."""
+    def on_room(self, subject: Subject, most: float) -> bool:
+        """Hear that this subject may have room again, for so many at most: try, and wait again if
+        it has not. Return whether others still wait.
+        """
 
 
 class Charge:
@@ -90,6 +97,7 @@ class Budgets:
         self._listeners: list[RoomListener] = []
         self._limits: Limits = {}
         self._by_kind: dict[str, dict[str, SubjectBudget]] = {}
+        self._gone: dict[Subject, SubjectBudget] = {}
         self._waiting: dict[Subject, SubjectBudget] = {}
         self._look_again_s = 0.0
         self._day = ""
@@ -108,13 +116,14 @@ class Budgets:
             for subject in {*limits, *self._defaults}
         }
         self._day = self._today()
+        self._gone = {subject: one for subject, one in self._gone.items() if one.is_in_use}
         known = {one.subject for by_name in self._by_kind.values() for one in by_name.values()}
         for subject in {*known, *self._limits}:
             self._set(subject)
         self._by_kind = {kind: by_name for kind, by_name in self._by_kind.items() if by_name}
         self._limits_every_app = _limits_pushes(self._limits.get(_EVERY, Limit()))
         self.is_limited = bool(self._by_kind) or self._limits_every_app
-        self._release(list(self._waiting))
+        self._release(dict.fromkeys(self._waiting, math.inf))
         self.leasing.look()
 
     def take(
@@ -186,32 +195,35 @@ class Budgets:
         now_s = self._clock_s()
         if self._turn_day() or now_s >= self._look_again_s:
             self._look_again_s = now_s + _LOOK_AGAIN_S
-            self._release(list(self._waiting))
+            self._release(dict.fromkeys(self._waiting, math.inf))
         else:
             self._release_with_room(list(self._waiting.values()))
 
     def _release_with_room(self, budgets: list[SubjectBudget]) -> None:
         now_s = self._clock_s()
-        ready = []
+        ready = {}
         for budget in budgets:
             if lacking := budget.still_lacking(now_s):
                 self.leasing.watch(lacking)
             else:
-                ready.append(budget.subject)
+                ready[budget.subject] = max(_FEWEST, 2 * budget.room())
         self._release(ready)
 
-    def _release(self, subjects: list[Subject]) -> None:
-        """Tell that these have room. Who hears of it first may take it all, so that is another
-        one each time.
+    def _release(self, most: Mapping[Subject, float]) -> None:
+        """Tell that these have room, each for so many. Who hears of it first may take it all, so
+        that is another one each time. Those for whom it was not are told at the next look.
         """
-        first = []
-        for subject in subjects:
-            budget = self._waiting.pop(subject)
+        budgets = [self._waiting.pop(subject) for subject in most]
+        for budget in budgets:
             budget.unmiss()
-            first.append(budget.next_turn(len(self._listeners)))
-        for subject, at in zip(subjects, first, strict=True):
-            for listener in self._listeners[at:] + self._listeners[:at]:
-                listener.on_room(subject)
+        for budget in budgets:
+            subject = budget.subject
+            at = budget.next_turn(len(self._listeners))
+            listeners = self._listeners[at:] + self._listeners[:at]
+            left = [one.on_room(subject, most[subject]) for one in listeners]
+            if any(left):
+                self._waiting[subject] = budget
+                self.leasing.tell_again(budget.all)
 
     def _of(self, task_id: str, app: str, sink: str, host: str) -> list[SubjectBudget]:
         """Return the budgets that concern a push."""
@@ -232,10 +244,13 @@ class Budgets:
             limit = _over(limit, self._limits.get(_EVERY))
         by_name = self._by_kind.setdefault(subject.kind, {})
         if subject == _EVERY or not _limits_pushes(limit):
-            by_name.pop(subject.name, None)
+            gone = by_name.pop(subject.name, None)
+            if gone is not None and gone.is_in_use:
+                self._gone[subject] = gone
             return None
         if (budget := by_name.get(subject.name)) is None:
-            budget = by_name[subject.name] = SubjectBudget(subject)
+            budget = self._gone.pop(subject, None) or SubjectBudget(subject)
+            by_name[subject.name] = budget
         budget.set_limit(limit, self._day)
         return budget
 

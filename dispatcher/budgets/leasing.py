@@ -43,6 +43,7 @@ class Leasing:
         self._busy: dict[LeasedBudget, None] = {}
         self._due = asyncio.Event()
         self._backoff = Backoff(log, "the limiter")
+        self._tells_again = False
         self.is_away = False
 
     def watch(self, budgets: Iterable[LeasedBudget]) -> None:
@@ -51,6 +52,11 @@ class Leasing:
             if one not in self._busy:
                 self._busy[one] = None
                 self._due.set()
+
+    def tell_again(self, budgets: Iterable[LeasedBudget]) -> None:
+        """Call `granted` after the next look at these, too, whatever it brings."""
+        self._tells_again = True
+        self.watch(budgets)
 
     def look(self) -> None:
         """Look at once at what is needed."""
@@ -84,7 +90,8 @@ class Leasing:
         for one in busy:
             if one.is_idle:
                 self._busy.pop(one, None)
-        if True in had:
+        tells_again, self._tells_again = self._tells_again, False
+        if tells_again or True in had:
             self._granted()
         for result in had:
             if isinstance(result, BaseException):

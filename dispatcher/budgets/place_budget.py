@@ -49,6 +49,10 @@ class PlaceBudget:
     def has_room(self, cost: float, now_s: float) -> bool:
         return self.in_use < self._may_fill and now_s < self._valid_until_s
 
+    def room(self, cost: float) -> float:
+        """Return how many pushes of this cost have room."""
+        return self._may_fill - self.in_use
+
     def miss(self, cost: float) -> None:
         """Note that a push waits for a place."""
         self._is_missed = True

@@ -52,6 +52,10 @@ class RateBudget:
     def has_room(self, cost: float, now_s: float) -> bool:
         return self.tokens >= cost - ROUNDING
 
+    def room(self, cost: float) -> float:
+        """Return how many pushes of this cost have room."""
+        return self.tokens / cost
+
     def miss(self, cost: float) -> None:
         """Note that a push waits for its tokens."""
         self._missing = max(self._missing, cost)

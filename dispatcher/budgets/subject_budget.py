@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from pushlane.dispatcher.budgets.leasing import LeasedBudget
@@ -30,6 +31,7 @@ class SubjectBudget:
         self._day = ""
         self.rate: RateBudget | None = None
         self.places: PlaceBudget | None = None
+        self._places: PlaceBudget | None = None
         self.totals: dict[str, TotalBudget] = {}
         self.all: tuple[LeasedBudget, ...] = ()
         self.again: tuple[LeasedBudget, ...] = ()
@@ -76,6 +78,14 @@ class SubjectBudget:
             part.miss(cost)
         return parts
 
+    def room(self) -> float:
+        """Return how many of those that wait have room, 0 if it is not known what they need."""
+        cost = self._short_of
+        if cost is None:
+            return 0.0
+        parts = self.all if self._short_of_totals else self.again
+        return min((part.room(cost) for part in parts), default=math.inf)
+
     def unmiss(self) -> None:
         """Forget who waited: those that still do say so again."""
         self._short_of = None
@@ -87,6 +97,12 @@ class SubjectBudget:
         self._turn = (self._turn + 1) % max(1, count)
         return self._turn
 
+    @property
+    def is_in_use(self) -> bool:
+        """Tell whether pushes are in flight that count under its cap, or did."""
+        places = self.places or self._places
+        return places is not None and places.in_use > 0
+
     def _set_rate(self, rate_per_s: float | None) -> None:
         if rate_per_s is None:
             self.rate = None
@@ -96,11 +112,14 @@ class SubjectBudget:
             self.rate.set_rate(rate_per_s)
 
     def _set_places(self, cap: int | None) -> None:
+        """Take over the cap. Places that are in use are known when there is a cap again."""
+        self._places = self.places or self._places
         if cap is None:
             self.places = None
-        elif self.places is None:
+        elif self._places is None:
             self.places = PlaceBudget(self._name, cap)
         else:
+            self.places = self._places
             self.places.set_cap(cap)
 
     def _set_totals(self, day: str) -> None:

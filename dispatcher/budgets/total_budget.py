@@ -50,6 +50,10 @@ class TotalBudget:
     def has_room(self, cost: float, now_s: float) -> bool:
         return self._used + self._amount(cost) <= self._may_use + ROUNDING
 
+    def room(self, cost: float) -> float:
+        """Return how many pushes of this cost have room."""
+        return (self._may_use - self._used) / self._amount(cost)
+
     def miss(self, cost: float) -> None:
         """Note that a push waits for its part of the total."""
         self._missing = max(self._missing, self._amount(cost))

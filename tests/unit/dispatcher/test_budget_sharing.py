@@ -46,9 +46,10 @@ class OneLine:
         self.spent = 0.0
         budgets.add_listener(self)
 
-    def on_room(self, subject: Subject) -> None:
+    def on_room(self, subject: Subject, most: float) -> bool:
         if self not in self._told:
             self._told.append(self)
+        return False
 
     def send(self) -> None:
         while True:
@@ -163,3 +164,25 @@ async def test_what_cannot_be_given_back_at_the_end_keeps_nothing_else(tmp_path:
 
         [usage] = await world.limiter.usage([str(SHOP)], "")
         assert usage.spent == {"total": len(one.sent)}
+
+
+@pytest.mark.parametrize("meanwhile", [Limit(), Limit(rate_per_s=1e6)])
+async def test_a_cap_that_is_taken_away_and_set_again_knows_what_is_in_flight(
+    tmp_path: Path, meanwhile: Limit
+) -> None:
+    async with world_in(tmp_path) as world:
+        both = [world.process(app=Limit(in_flight=5)) for _ in range(2)]
+        await world.run(1.0, lambda process: process.send(5))
+        for one in both:
+            one.budgets.on_limits({SHOP: meanwhile})
+        await world.run(0.5, lambda _: None)
+
+        for one in both:
+            one.budgets.on_limits({SHOP: Limit(in_flight=5)})
+        await world.run(3.0, lambda process: process.send(5))
+        assert sum(len(one.in_flight) for one in both) == 5
+
+        for one in both:
+            one.land()
+        await world.run(3.0, lambda process: process.send(5))
+        assert sum(len(one.in_flight) for one in both) == 5

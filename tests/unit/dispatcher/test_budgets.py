@@ -51,8 +51,9 @@ class Process:
         self.in_flight: list[Charge] = []
         self.room: list[Subject] = []
 
-    def on_room(self, subject: Subject) -> None:
+    def on_room(self, subject: Subject, most: float) -> bool:
         self.room.append(subject)
+        return False
 
     def take(self, cost: float = 1.0, *, task: str = "t", is_first: bool = True) -> Any:
         return self.budgets.take(task, "shop", "fcm", cost, is_first=is_first)
