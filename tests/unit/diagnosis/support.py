@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.situation import SinkLoad, Situation, Standing, sink_now
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.presence import Process, Resting, ServedSink
@@ -58,3 +59,8 @@ def resting_sink(state: str = "open", name: str = "default") -> ServedSink:
     """A sink which is down since a second ago."""
     why = Resting(f"sink webhook ({state})", NOW_MS - 1_000, "no connection", NOW_MS + 4_000)
     return ServedSink(name=name, slots=10, resting=why)
+
+
+def names(situation: Situation) -> list[str]:
+    """What a task waits for, as the names of its causes."""
+    return [cause.name for cause in causes(situation)]
