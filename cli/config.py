@@ -16,7 +16,7 @@ from pushlane.lanes.urls import MASK, masked
 
 _COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
     Column("SETTING", lambda row: row[0]),
-    Column("VALUE", lambda row: "-" if row[1] is None else str(row[1]), elastic=True),
+    Column("VALUE", lambda row: _text(row[1]), elastic=True),
     Column("FROM", lambda row: row[2]),
 )
 
@@ -35,6 +35,13 @@ def config(flags: Flags, as_json: JsonFlag = False) -> None:
         )
     else:
         print_table(_COLUMNS, ((name, value, origins[name]) for name, value in values.items()))
+
+
+def _text(value: Any) -> str:
+    """Return a value on one line: of sinks the names and kinds, as `sinks show` has the rest."""
+    if isinstance(value, dict):
+        value = ", ".join(f"{name} ({sink['kind']})" for name, sink in value.items()) or None
+    return "-" if value is None else str(value)
 
 
 def _shown(value: Any) -> Any:

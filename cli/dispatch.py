@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.logs import set_up_logs
 from pushlane.cli.parsing import parse_names
-from pushlane.cli.signals import at_latest, stop_on_signals, stop_with_stdin
+from pushlane.cli.signals import REPEATED, at_latest, stop_on_signals, stop_with_stdin
 from pushlane.cli.workers import WorkerPool
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
@@ -35,7 +35,6 @@ log = logging.getLogger("pushlane.dispatch")
 # that has come: a webhook gets a third less. Sinks without such a thread lose a tenth by it.
 _HTTP_SWITCH_S = 0.0001
 _LEAVE_S = 4.5  # after `drain_timeout_s`: what is unsettled, lanes and leases have had their time
-_REPEATED = "what was in flight will be sent again"
 
 
 def register(app: typer.Typer) -> None:
@@ -125,8 +124,8 @@ async def _dispatch(
     try:
         async with connect(settings) as backend:
             dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=registry)
-            stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, _REPEATED)
-            stop_on_signals(stop, left=_REPEATED)
+            stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
+            stop_on_signals(stop, left=REPEATED)
             if with_parent:
                 stop_with_stdin(stop)
             gc.freeze()

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from pushlane.cli.errors import note
-from pushlane.cli.parsing import pushes_text
+from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.render import print_json, seconds_text, time_text
 from pushlane.cli.why import unread_text
 from pushlane.diagnosis.prediction import SinkPrediction, predict
@@ -44,7 +44,7 @@ def print_tried(tried: Tried, request: SubmitRequest, *, reveal: bool, as_json: 
     if as_json:
         print_json(_as_json(ran, predictions, samples))
         return
-    typer.echo(f"{pushes_text(ran.accepted)}, {ran.rejected:,} bad rows left out")
+    typer.echo(f"{pushes_text(ran.accepted)}, {rows_text(ran.rejected, 'bad row')} left out")
     mean = round(ran.total_bytes / ran.accepted)
     typer.echo(f"bytes a push: {ran.least_bytes:,} to {ran.most_bytes:,}, {mean:,} on average")
     for one in predictions:

@@ -44,6 +44,10 @@ def pushes_text(number: int) -> str:
     return "1 push" if number == 1 else f"{number:,} pushes"
 
 
+def rows_text(number: int, what: str = "row") -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def parse_word(word: str, what: str, known: Sequence[str]) -> str:
     """Return the known word that this one is. Raises BadInput for a word that is none."""
     words = list(map(str, known))

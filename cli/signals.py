@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.lanes.errors import PushlaneError
 
+STOPPING = "stopping after what is in flight"
+REPEATED = "what was in flight will be sent again"
+
 
 def at_latest(stop: Callable[[], None], within_s: float, left: str) -> Callable[[], None]:
     """Return a `stop` that also ends the process if it has not ended by itself in this time.
@@ -40,7 +43,7 @@ def stop_on_signals(
     stop: Callable[[], None],
     *,
     left: str,
-    stopping: str = "stopping after what is in flight",
+    stopping: str = STOPPING,
 ) -> None:
     """Call `stop` at SIGTERM and Ctrl-C; a second Ctrl-C leaves without waiting for anything.
 
@@ -52,14 +55,24 @@ def stop_on_signals(
     def interrupt() -> None:
         nonlocal interrupted
         if interrupted:
-            note(f"left at once; {left}")
+            tell_left(left)
             os._exit(INTERRUPTED)
         interrupted = True
-        note(f"{stopping}; Ctrl-C again leaves at once")
+        tell_stopping(stopping)
         stop()
 
     loop.add_signal_handler(signal.SIGTERM, stop)
     loop.add_signal_handler(signal.SIGINT, interrupt)
+
+
+def tell_stopping(stopping: str = STOPPING) -> None:
+    """Say what the first Ctrl-C does."""
+    note(f"{stopping}; Ctrl-C again leaves at once")
+
+
+def tell_left(left: str = REPEATED) -> None:
+    """Say what the second Ctrl-C leaves behind."""
+    note(f"left at once; {left}")
 
 
 def stop_with_stdin(stop: Callable[[], None]) -> None:

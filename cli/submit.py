@@ -11,7 +11,7 @@ import typer
 
 from pushlane.cli.errors import INTERRUPTED, note
 from pushlane.cli.flags import Flags, JsonFlag, add_commands, on_backend
-from pushlane.cli.parsing import pushes_text
+from pushlane.cli.parsing import pushes_text, rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import print_json, time_text
 from pushlane.cli.task_options import TaskFlags
@@ -147,4 +147,4 @@ def _remark(result: SubmitResult, spool: Path | None) -> None:
     else:
         note(f"{pushes_text(result.published)} on the lane, level {task.level}{_start(task)}")
     if result.rejected:
-        note(f"{result.rejected:,} bad rows left out; see {result.rejects}")
+        note(f"{rows_text(result.rejected, 'bad row')} left out; see {result.rejects}")

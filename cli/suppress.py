@@ -13,6 +13,7 @@ import typer
 from pushlane.cli.errors import confirm, note
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_group, on_backend
 from pushlane.cli.known import is_used
+from pushlane.cli.parsing import rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
@@ -146,9 +147,10 @@ def _tell_left_out(done: ChangedSuppressions) -> None:
     if not done.given and not done.left_out:
         note("the file has no rows: nothing is changed")
     if done.left_out:
+        are = "is" if done.left_out == 1 else "are"
         note(
-            f"{done.left_out:,} rows are left out, the first in {done.first_left_out}: they have "
-            "no text or whole number there"
+            f"{rows_text(done.left_out)} {are} left out, the first in {done.first_left_out}: no "
+            "text or whole number is there"
         )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pushlane.cli.errors import INTERRUPTED
+from pushlane.cli.signals import tell_left, tell_stopping
 
 log = logging.getLogger("pushlane.workers")
 
@@ -111,8 +112,11 @@ class WorkerPool:
 
     def _interrupt(self) -> None:
         if self._interrupted:
+            tell_left()
             for worker in self._workers:
                 _send(worker, signal.SIGKILL)
+        else:
+            tell_stopping()
         self._interrupted = True
         self._stop()
 

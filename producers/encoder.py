@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from pushlane.lanes.errors import BadInput, OversizedPush
@@ -45,7 +46,7 @@ class Encoder:
         self._templates = (self._title, self._body, self._collapse)
         in_templates = (field for template in self._templates for field in template.fields)
         times = time_columns(options).values()
-        payload = payload_fields(options)
+        payload = chain.from_iterable(payload_fields(options).values())
         fields = (options.recipient, *in_templates, *payload, *ordered_by, *times)
         required = tuple(dict.fromkeys(fields))
         trace_id = (options.trace_id,) if options.trace_id else ()
@@ -120,7 +121,7 @@ class Encoder:
             "title template": self._title.fields,
             "body template": self._body.fields,
             "collapse template": self._collapse.fields,
-            "payload": payload_fields(self._options),
+            **{f"payload of {sink}": each for sink, each in payload_fields(self._options).items()},
             "data": self._options.data,
             "attribute": self._options.attributes,
             "address": address_columns(self._options).values(),

@@ -16,7 +16,8 @@ def read_payload_file(path: Path) -> dict[str, Any]:
         BadInput: it cannot be read, or is no JSON object; says where.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"), parse_constant=_no_number)
+        text = path.read_text(encoding="utf-8-sig")
+        found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise BadInput(f"payload {path} is no JSON: {place}: {error.msg}") from error
@@ -32,3 +33,15 @@ def read_payload_file(path: Path) -> dict[str, Any]:
 
 def _no_number(word: str) -> None:
     raise BadInput(f"a payload holds {word}, which JSON has not; leave it out")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of these members, each of which must be there once."""
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise BadInput(
+                f"a payload has {name[:40]!r} twice in one object; leave one of them out"
+            )
+        members[name] = value
+    return members

@@ -35,19 +35,31 @@ def check_payload(options: TaskOptions) -> None:
     if options.payload is None:
         return
     blocks = _blocks(options.payload, options.chain)
+    payload_fields(options)
     for sink, block in blocks.items():
         if not isinstance(block, Mapping) and _only_field(block) is None:
             raise BadInput(
                 f"the payload's block {sink or OTHERS!r} is no JSON object, nor one {{field}} that "
                 "holds one"
             )
-    payload_fields(options)
 
 
-def payload_fields(options: TaskOptions) -> tuple[str, ...]:
-    """Return the fields of rows that the payload uses, in the order of first mention."""
-    texts = _texts(options.payload or {})
-    return tuple(dict.fromkeys(field for text in texts for field in Template(text).fields))
+def payload_fields(options: TaskOptions) -> dict[str, tuple[str, ...]]:
+    """Return the fields of rows that each block of the payload uses, in the order of first mention.
+
+    Raises:
+        BadInput: a template that cannot be read; names its block.
+    """
+    blocks = options.payload if isinstance(options.payload, Mapping) else {}
+    return {str(sink): _fields(sink, block) for sink, block in blocks.items()}
+
+
+def _fields(sink: str, block: Any) -> tuple[str, ...]:
+    try:
+        fields = [field for text in _texts(block) for field in Template(text).fields]
+    except BadInput as error:
+        raise BadInput(f"payload of {sink}: {error}") from error
+    return tuple(dict.fromkeys(fields))
 
 
 def read_payloads(options: TaskOptions, names: Sequence[str]) -> Read:

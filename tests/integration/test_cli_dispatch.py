@@ -136,6 +136,16 @@ def test_a_second_ctrl_c_leaves_at_once(command: Command, dispatch) -> None:
     assert running.end(signal.SIGINT) == 130
 
 
+def test_a_ctrl_c_says_the_same_with_several_workers(dispatch) -> None:
+    running = dispatch("--workers", "2")
+    running.until("started", times=2)
+
+    running.process.send_signal(signal.SIGINT)
+
+    running.until_line("stopping after what is in flight; Ctrl-C again leaves at once")
+    assert running.end() == 0
+
+
 def test_metrics_are_served_while_it_runs(dispatch) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

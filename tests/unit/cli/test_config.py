@@ -35,6 +35,16 @@ def test_no_form_shows_a_secret(command: Command, monkeypatch: pytest.MonkeyPatc
     assert document.json["redis_url"]["value"] == "redis://me:***@127.0.0.1:6379/0"
 
 
+def test_sinks_are_shown_by_name_and_kind_on_one_line(command: Command) -> None:
+    tables = (f'[sinks.sink-{n}]\nkind = "log"\npath = "{"x" * 90}"\n' for n in range(3))
+    command.file("pushlane.toml", "".join(tables))
+
+    lines = command("config").stdout.splitlines()
+
+    [shown] = [line.split(maxsplit=1)[1] for line in lines if line.startswith("sinks ")]
+    assert " ".join(shown.split()) == "sink-0 (log), sink-1 (log), sink-2 (log) pushlane.toml"
+
+
 def test_a_setting_that_cannot_be_used_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def test_skipped_rows_are_counted_and_their_list_named(command: Command) -> None
     ran = command("submit", path, "--level", "high", "--bad-rows", "skip", "--rejects", rejects)
 
     assert ran.exit_code == 0
-    assert "1 bad rows left out" in ran.stderr
+    assert "1 bad row left out" in ran.stderr
     assert rejects.exists()
 
 

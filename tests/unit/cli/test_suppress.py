@@ -156,4 +156,4 @@ def test_rows_that_are_not_utf8_are_left_out(command: Command) -> None:
     ran = command("suppress", "add", path)
 
     assert "1 suppressed now" in ran.stderr
-    assert "1 rows are left out, the first in line 3" in ran.stderr
+    assert "1 row is left out, the first in line 3" in ran.stderr

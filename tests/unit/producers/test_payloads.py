@@ -136,8 +136,9 @@ async def test_a_payload_that_is_too_large_names_its_row(settings: Settings) -> 
         ({"fmc": {}}, "is for 'fmc', which is no sink .* did you mean 'fcm'"),
         ({"fcm": 1}, "block 'fcm' is no JSON object"),
         ({"*": "Hi {name}"}, r"block '\*' is no JSON object"),
-        ({"fcm": {"a": "{nam}"}}, "no column 'nam', .* as payload.*did you mean 'name'"),
-        ({"fcm": {"a": ["{name"]}}, "template '{name' cannot be read"),
+        ({"fcm": {"a": "{nam}"}}, "no column 'nam', .* as payload of fcm;.*did you mean 'name'"),
+        ({"fcm": {"a": ["{name"]}}, "^payload of fcm: template '{name' cannot be read"),
+        ({"fcm": {}, "*": "{name"}, r"^payload of \*: template '{name' cannot be read"),
     ],
 )
 async def test_a_payload_that_cannot_be_meant_is_refused(
@@ -156,6 +157,7 @@ async def test_a_payload_that_cannot_be_meant_is_refused(
         ('{"fcm":\n {"a": }}', "is no JSON: line 2, column 8"),
         ("[1]", "is no JSON object"),
         ('{"fcm": {"a": NaN}}', "holds NaN"),
+        ('{"fcm": {}, "sms": {}, "fcm": {}}', "has 'fcm' twice in one object"),
         ("[" * 100_000, "nested too deeply"),
         (None, "cannot be read: No such file"),
     ],
