@@ -147,7 +147,6 @@ def test_the_default_sink_beside_named_ones_is_not_to_be_served(command: Command
     announce(command, BUSY)
 
     assert f"sink_unserved: it goes to {told}\n  do: {do}\n" in command("why", task).stdout
-    assert f"{told}: {do}" in command("submit", "rows.csv", "--level", "high", "--dry-run").stdout
     assert f"{told}: {do}" in command("tasks").stderr
     assert "--serve default" not in command("tasks").stderr
 
