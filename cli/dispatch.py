@@ -22,6 +22,7 @@ from pushlane.cli.parsing import parse_names
 from pushlane.cli.signals import REPEATED, at_latest, stop_on_signals, stop_with_stdin
 from pushlane.cli.workers import WorkerPool
 from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.sinks import OVER_HTTP
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks, require_sink
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput
@@ -154,7 +155,7 @@ async def _dispatch(
 
 def _is_http(settings: Settings, name: str, sink: Sink) -> bool:
     own = settings.sinks.get(name)
-    return (sink.name if own is None else own.kind) == "webhook"
+    return (sink.name if own is None else own.kind) in OVER_HTTP
 
 
 def _named(sinks: Mapping[str, Sink]) -> list[NamedSink]:

@@ -12,7 +12,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
-from pushlane.dispatcher.sinks import require_options
+from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput, Unreachable
@@ -111,7 +111,7 @@ def try_sink(
 def _is_silent(outcome: Outcome, kind: str) -> bool:
     """Tell whether no answer came; a function of yours that failed has answered."""
     timed_out = outcome.kind is Kind.DEAD
-    return outcome.arrival is Arrival.UNKNOWN and (timed_out or kind == "webhook")
+    return outcome.arrival is Arrival.UNKNOWN and (timed_out or kind in OVER_HTTP)
 
 
 async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | None:

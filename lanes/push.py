@@ -208,8 +208,8 @@ class Outcome(msgspec.Struct, frozen=True):
     and no attempt is counted. `arrival` is of a failure, for tasks that must not repeat a push that
     arrived. `scope` is the thing that the outcome is about; None when the sink cannot tell whether
     the push or the sink itself is at fault. `holds` says that the sink refuses our credentials: it
-    rests until they are mended. `goes_to` is set by the dispatcher alone: the sink that a dead push
-    goes on to.
+    rests until they are mended. `gone_at_ms` is when the provider found a dead address gone, 0 if
+    it does not say. `goes_to` is set by the dispatcher alone: the sink that a dead push goes on to.
     """
 
     kind: Kind
@@ -220,6 +220,7 @@ class Outcome(msgspec.Struct, frozen=True):
     scope: Scope | None = None
     holds: bool = False
     goes_to: str = ""
+    gone_at_ms: int = 0
 
     @staticmethod
     def delivered() -> Outcome:
@@ -270,6 +271,15 @@ class Outcome(msgspec.Struct, frozen=True):
         A `scope` of None says that a broken sink may answer so too.
         """
         return Outcome(Kind.DEAD, reason, arrival=arrival, scope=scope)
+
+    @staticmethod
+    def gone(reason: str, gone_at_ms: int = 0) -> Outcome:
+        """Return the outcome of a push whose address is dead at this sink, for every push.
+
+        `gone_at_ms` is the Unix time in milliseconds at which the provider found it so, if told: an
+        address that was registered later stays.
+        """
+        return Outcome(Kind.DEAD, reason, scope=Scope.RECIPIENT, gone_at_ms=gone_at_ms)
 
     @staticmethod
     def expired() -> Outcome:

@@ -26,8 +26,16 @@ KINDS = {
     "webhook": "webhook:WebhookOptions",
     "processor": "processor:ProcessorOptions",
     "on": "by_type:ByTypeOptions",
+    "fcm": "fcm:FcmOptions",
+    "apns": "apns:ApnsOptions",
+    "webpush": "webpush:WebPushOptions",
+    "gorush": "gorush:GorushOptions",
+    "http": "http_batch:HttpBatchOptions",
 }
 """The module and the options of each kind of sink, loaded when a sink of the kind is opened."""
+
+OVER_HTTP = frozenset({"webhook", "fcm", "apns", "webpush", "gorush", "http"})
+"""The kinds that speak HTTP, through a client with threads of its own."""
 
 _WORDS = ("null", "log", "webhook", "webhook+h2c", "on")
 _FUNCTION = re.compile(r"[\w.]+")

@@ -27,30 +27,28 @@ no answer in time                         the push or the sink        dead, as i
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
+from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.lanes.errors import BadInput
+from pushlane.dispatcher.sinks.http_client import (
+    Timeouts,
+    client_builder,
+    close_client,
+    drain,
+    lost,
+    retry_after_s,
+)
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
 from pushlane.lanes.urls import require_http_url
 
-MAX_RETRY_AFTER_S = 3600.0
-_MAX_ANSWER_BYTES = 64 * 1024
-_MAX_CONNECT_S = 10.0
-_THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
-_NOT_CONNECTED = "client error (Connect)"
+_JSON = {"Content-Type": "application/json"}
 _BUSY = frozenset({429, 503})
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({425, 429})
@@ -130,16 +128,18 @@ class WebhookSink:
         require_http_url(url, "the webhook's URL is not one like https://example.com/push")
         self._url = url
         self._now = now
-        self._timed_out = _timed_out(timeout_s, retry_timeouts)
+        self._timeouts = Timeouts(timeout_s, is_final=not retry_timeouts)
         self._encode = msgspec.json.Encoder().encode
-        self._client = _client(slots, timeout_s, only_http2, headers or {})
+        builder = client_builder(slots, self._timeouts, {**_JSON, **(headers or {})})
+        self._client = (
+            builder.http2_prior_knowledge() if only_http2 else builder.http2(True)
+        ).build()
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self._post(delivery) for delivery in batch]
 
     async def close(self) -> None:
-        await self._client.close()
-        await asyncio.sleep(_THREADS_END_S)
+        await close_client(self._client)
 
     async def _post(self, delivery: Delivery) -> Outcome:
         push = delivery.push
@@ -155,10 +155,10 @@ class WebhookSink:
         try:
             async with request.build_streamed() as response:
                 outcome = self._outcome(response)
-                await _drain(response)
+                await drain(response)
                 return outcome
         except PyreqwestError as error:
-            return self._failed(error)
+            return lost(error, self._timeouts, "the webhook")
 
     def _outcome(self, response: Response) -> Outcome:
         status = response.status
@@ -166,27 +166,12 @@ class WebhookSink:
             return DELIVERED
         return outcome_of(status, response.get_header("Retry-After"), self._now())
 
-    def _failed(self, error: PyreqwestError) -> Outcome:
-        """No answer came. Its cause, not its class, tells a failed connect from a lost answer."""
-        causes = getattr(error, "details", {}).get("causes") or ()
-        if any(cause["message"] == _NOT_CONNECTED for cause in causes):
-            return Outcome.throttled("no connection to the webhook")
-        if isinstance(error, RequestTimeoutError):
-            return self._timed_out
-        return Outcome.retry("the webhook's connection broke", arrival=Arrival.UNKNOWN)
-
-
-async def _drain(response: Response) -> None:
-    """Read the rest of the answer, within bounds, so that its connection can be used again."""
-    with suppress(PyreqwestError):  # the status is known, and all that counts
-        await response.body_reader.read(_MAX_ANSWER_BYTES)
-
 
 def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     """What a status other than 2xx means for the push."""
     reason = f"HTTP {status}"
     if status >= 500 or status in _RETRY:
-        after_s = _retry_after_s(retry_after, now_s)
+        after_s = retry_after_s(retry_after, now_s)
         arrival = Arrival.REFUSED if status in _NOT_TAKEN else Arrival.FAILED
         if status in _BUSY:
             return Outcome.throttled(reason, after_s, arrival=arrival)
@@ -196,27 +181,6 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     if 300 <= status < 400:
         reason = f"{reason}: redirects are not followed; give the final URL"
     return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
-
-
-def _retry_after_s(header: str | None, now_s: float) -> float | None:
-    """Seconds from a Retry-After (RFC 9110, 10.2.3), from 0 to an hour; None if unreadable."""
-    if header is None:
-        return None
-    header = header.strip()
-    if header.isascii() and header.isdigit():
-        return min(float(header), MAX_RETRY_AFTER_S)
-    try:
-        wait_s = parsedate_to_datetime(header).timestamp() - now_s
-    except (ValueError, OverflowError):
-        return None
-    return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
-
-
-def _timed_out(timeout_s: float, retry_timeouts: bool) -> Outcome:
-    reason = f"timed out after {timeout_s:g} s"
-    if retry_timeouts:
-        return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
-    return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
 
 
 def _message(delivery: Delivery) -> _Message:
@@ -240,26 +204,3 @@ def _message(delivery: Delivery) -> _Message:
 def _trace_header(trace_id: str) -> str:
     """Tracers read the first; what a push may have as its trace id a header can hold."""
     return "traceparent" if _TRACEPARENT.fullmatch(trace_id) else "X-Trace-Id"
-
-
-def _client(slots: int, timeout_s: float, only_http2: bool, headers: Mapping[str, str]) -> Client:
-    try:
-        builder = (
-            ClientBuilder()
-            .user_agent("pushlane")
-            .default_headers({"Content-Type": "application/json", **headers})
-            .timeout(timedelta(seconds=timeout_s))
-            .connect_timeout(timedelta(seconds=min(_MAX_CONNECT_S, timeout_s / 2)))
-            .pool_max_idle_per_host(slots)
-            .follow_redirects(False)
-            .referer(False)
-            .gzip(False)
-            .brotli(False)
-            .zstd(False)
-            .deflate(False)
-        )
-        return (builder.http2_prior_knowledge() if only_http2 else builder.http2(True)).build()
-    except (PyreqwestError, ValueError):
-        raise BadInput(
-            "a header of the webhook cannot be sent; check its name and value"
-        ) from None  # the error holds the value

@@ -8,7 +8,8 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from pushlane.dispatcher.sinks import open_sink
-from pushlane.dispatcher.sinks.webhook import MAX_RETRY_AFTER_S, WebhookSink, outcome_of
+from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S
+from pushlane.dispatcher.sinks.webhook import WebhookSink, outcome_of
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope

@@ -1,0 +1,153 @@
+"""What sinks that speak HTTP have in common: how they connect, and what a lost answer means.
+
+No client follows a redirect or keeps what a server answers. What a status means is the sink's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+
+import msgspec
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
+from pyreqwest.response import Response
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.push import Arrival, Outcome
+
+MAX_RETRY_AFTER_S = 3600.0
+MAX_ANSWER_BYTES = 64 * 1024
+_MAX_CONNECT_S = 10.0
+_THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
+_NOT_CONNECTED = "client error (Connect)"
+_REFUSED_STREAM = "refused stream before processing"
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Seconds until a connection stands, an answer begins, and all of it is there.
+
+    `is_final`: a push whose answer did not come in time is dead, as it may have arrived.
+    """
+
+    total_s: float
+    connect_s: float = 0.0
+    first_byte_s: float = 0.0
+    is_final: bool = True
+
+    def outcome(self) -> Outcome:
+        """Return what becomes of a push whose answer did not come in time."""
+        reason = f"timed out after {self.total_s:g} s"
+        if self.is_final:
+            return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
+        return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
+
+
+def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -> ClientBuilder:
+    """Return the builder of a client for `slots` requests at a time, with our rules.
+
+    Raises:
+        BadInput: a header cannot be sent.
+    """
+    connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, timeouts.total_s / 2)
+    first_byte_s = timeouts.first_byte_s or timeouts.total_s
+    try:
+        return (
+            ClientBuilder()
+            .user_agent("pushlane")
+            .default_headers(dict(headers))
+            .timeout(timedelta(seconds=timeouts.total_s))
+            .read_timeout(timedelta(seconds=first_byte_s))
+            .connect_timeout(timedelta(seconds=connect_s))
+            .pool_max_idle_per_host(slots)
+            .follow_redirects(False)
+            .referer(False)
+            .gzip(False)
+            .brotli(False)
+            .zstd(False)
+            .deflate(False)
+        )
+    except (PyreqwestError, ValueError):
+        raise BadInput(
+            "a header of the sink cannot be sent; check its name and value"
+        ) from None  # the error holds the value
+
+
+def http2_builder(url: str, timeouts: Timeouts, headers: Mapping[str, str]) -> ClientBuilder:
+    """Return the builder of a client that keeps one HTTP/2 connection to the host of a URL."""
+    builder = client_builder(1, timeouts, headers)
+    if url.startswith("http://"):
+        return builder.http2_prior_knowledge()
+    return builder.http2(True)
+
+
+def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
+    """Return what it means that no answer came; `who` names the sink.
+
+    The cause of an error, not its class, tells a failed connect from a lost answer.
+    """
+    causes = causes_of(error)
+    if any(_NOT_CONNECTED in cause for cause in causes):
+        return Outcome.throttled(f"no connection to {who}")
+    if is_unprocessed(error):
+        return Outcome.throttled(f"{who} refused the stream")
+    if isinstance(error, RequestTimeoutError):
+        return timeouts.outcome()
+    return Outcome.retry(f"{who}'s connection broke", arrival=Arrival.UNKNOWN)
+
+
+def causes_of(error: PyreqwestError) -> list[str]:
+    """Return what led to an error, from the outside in. Not to be shown: it may have the URL."""
+    return [cause["message"] for cause in getattr(error, "details", {}).get("causes") or ()]
+
+
+def is_unprocessed(error: PyreqwestError) -> bool:
+    """Tell whether the server said that it has not looked at the request (RFC 9113, 8.7)."""
+    return any(_REFUSED_STREAM in cause for cause in causes_of(error))
+
+
+async def drain(response: Response) -> None:
+    """Read the rest of the answer, within bounds, so that its connection can be used again."""
+    with suppress(PyreqwestError):  # the status is known, and all that counts
+        await response.body_reader.read(MAX_ANSWER_BYTES)
+
+
+async def read_answer(response: Response) -> bytes:
+    """Return what a provider says of a push, within bounds; empty when it broke off."""
+    try:
+        body = await response.body_reader.read(MAX_ANSWER_BYTES)
+    except PyreqwestError:
+        return b""
+    return b"" if body is None else bytes(body)
+
+
+async def close_client(client: Client) -> None:
+    await client.close()
+    await asyncio.sleep(_THREADS_END_S)
+
+
+def retry_after_s(header: str | None, now_s: float) -> float | None:
+    """Seconds from a Retry-After (RFC 9110, 10.2.3), from 0 to an hour; None if unreadable."""
+    if header is None:
+        return None
+    header = header.strip()
+    if header.isascii() and header.isdigit():
+        return min(float(header), MAX_RETRY_AFTER_S)
+    try:
+        wait_s = parsedate_to_datetime(header).timestamp() - now_s
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+
+
+def clock_off_s(date: str | None, now_s: float) -> float | None:
+    """Return by how many seconds our clock is ahead of a server's `Date`; None if unreadable."""
+    if date is None:
+        return None
+    try:
+        return now_s - parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,35 @@
+"""The tables of docs/sinks.md on what a provider's answers mean, for a test of each row."""
+
+from pathlib import Path
+
+from pushlane.lanes.push import Kind, Outcome, Scope
+
+_PAGE = Path(__file__).parents[1] / "docs" / "sinks.md"
+
+
+def documented(kind):
+    """What becomes of a push by answer, from the table under the heading `### KIND: answers`."""
+    _, _, rest = _PAGE.read_text().partition(f"\n### {kind}: answers\n")
+    assert rest, f"docs/sinks.md has no heading '### {kind}: answers'"
+    table = rest.partition("\n#")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    return {row[0].strip(): row[1].strip() for row in rows[2:]}
+
+
+def in_words(outcome: Outcome):
+    """What becomes of a push, in the words of the tables."""
+    if outcome.kind is Kind.DELIVERED:
+        return "delivered"
+    if outcome.kind is Kind.RETRY:
+        if outcome.scope is None:
+            return "goes again, an attempt"
+        if outcome.holds:
+            return "goes again, no attempt; the sink is held"
+        rests = {Scope.SINK: "the sink rests", Scope.RECIPIENT: "its address rests"}[outcome.scope]
+        return f"goes again, no attempt; {rests}"
+    assert outcome.kind is Kind.DEAD
+    return {
+        Scope.PUSH: "dead",
+        Scope.RECIPIENT: "dead, and so is its address",
+        None: "dead; nearly all so, and the sink rests",
+    }[outcome.scope]

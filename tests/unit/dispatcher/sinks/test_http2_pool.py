@@ -1,0 +1,138 @@
+"""Connections to one host: how many, how full, and what replaces one that broke."""
+
+import asyncio
+
+import pytest
+from h2.errors import ErrorCodes
+from pyreqwest.exceptions import PyreqwestError
+
+from pushlane.dispatcher.sinks.http2_pool import Http2Pool
+from pushlane.dispatcher.sinks.http_client import Timeouts, drain, http2_builder, lost
+from pushlane.lanes.push import Arrival, Kind, Outcome, Scope
+from tests.emulators.http2_server import Answer, GoAway, Http2Server, Reset, Silence
+
+TIMEOUTS = Timeouts(5.0)
+
+
+async def post_all(server, pool, count):
+    async def post():
+        try:
+            async with pool.client() as client:
+                request = client.post(server.url).body_bytes(b"x").streamed_read_buffer_limit(0)
+                async with request.build_streamed() as response:
+                    await drain(response)
+                    return response.status
+        except PyreqwestError as error:
+            return lost(error, TIMEOUTS, "the provider")
+
+    return await asyncio.gather(*(post() for _ in range(count)))
+
+
+def pool_to(server, streams=100, requests=100, timeouts=TIMEOUTS):
+    return Http2Pool(lambda: http2_builder(server.url, timeouts, {}).build(), streams, requests)
+
+
+def run(test, react, **options):
+    async def main():
+        async with Http2Server(react, **options).running() as server:
+            await test(server)
+
+    asyncio.run(main())
+
+
+def test_as_many_connections_as_the_requests_take_and_no_more_streams_on_one():
+    async def test(server):
+        pool = pool_to(server, streams=10, requests=40)
+        assert await post_all(server, pool, 400) == [200] * 400
+        assert pool.size == len(server.connections) == 4
+        assert server.peak_streams <= 10
+        await pool.close()
+
+    run(test, lambda request: Answer(after_s=0.005))
+
+
+def test_a_new_connection_carries_one_request_until_it_is_answered():
+    async def test(server):
+        pool = pool_to(server, streams=100, requests=300)
+        assert await post_all(server, pool, 300) == [200] * 300
+        assert (server.peak_early, server.refused) == (1, 0)
+        await pool.close()
+
+    run(test, lambda request: Answer(after_s=0.005), most_streams=100)
+
+
+def test_the_peers_settings_bound_the_streams():
+    async def test(server):
+        pool = pool_to(server, streams=100, requests=100)
+        assert await post_all(server, pool, 100) == [200] * 100
+        assert (server.peak_streams, server.refused) == (3, 0)
+        await pool.close()
+
+    run(test, lambda request: Answer(after_s=0.001), most_streams=3)
+
+
+@pytest.mark.parametrize(
+    ("reaction", "expected"),
+    [
+        (
+            Reset(ErrorCodes.REFUSED_STREAM),
+            Outcome.throttled("the provider refused the stream"),
+        ),
+        (
+            Reset(ErrorCodes.INTERNAL_ERROR),
+            Outcome.retry("the provider's connection broke", arrival=Arrival.UNKNOWN),
+        ),
+        (
+            GoAway(ErrorCodes.ENHANCE_YOUR_CALM),
+            Outcome.retry("the provider's connection broke", arrival=Arrival.UNKNOWN),
+        ),
+    ],
+)
+def test_a_stream_or_connection_that_is_ended(reaction, expected):
+    async def test(server):
+        pool = pool_to(server)
+        assert await post_all(server, pool, 1) == [expected]
+        server.react = lambda request: Answer()
+        assert await post_all(server, pool, 5) == [200] * 5
+        await pool.close()
+
+    run(test, lambda request: reaction)
+
+
+def test_what_nobody_answers_ends_in_time_and_frees_its_place():
+    async def test(server):
+        timeouts = Timeouts(0.05)
+        pool = pool_to(server, streams=1, requests=1, timeouts=timeouts)
+        [outcome] = await post_all(server, pool, 1)
+        assert (outcome.kind, outcome.arrival) == (Kind.DEAD, Arrival.UNKNOWN)
+        server.react = lambda request: Answer()
+        assert await post_all(server, pool, 3) == [200] * 3
+        await pool.close()
+
+    run(test, lambda request: Silence())
+
+
+def test_nobody_there_is_about_the_sink():
+    async def test(server):
+        server.url = "http://127.0.0.1:9"
+        pool = pool_to(server)
+        [outcome] = await post_all(server, pool, 1)
+        assert (outcome.kind, outcome.scope) == (Kind.RETRY, Scope.SINK)
+        await pool.close()
+
+    run(test, lambda request: Answer())
+
+
+def test_one_that_waits_and_is_cancelled_takes_no_place():
+    async def test(server):
+        pool = pool_to(server, streams=1, requests=1)
+        first = asyncio.create_task(post_all(server, pool, 1))
+        waiting = asyncio.create_task(post_all(server, pool, 1))
+        while not server.requests:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        assert await first == [200]
+        assert await post_all(server, pool, 2) == [200, 200]
+        await pool.close()
+
+    run(test, lambda request: Answer(after_s=0.01))
