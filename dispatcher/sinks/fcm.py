@@ -22,8 +22,8 @@ from pushlane.dispatcher.sinks.google_credentials import read_credentials
 from pushlane.dispatcher.sinks.google_token import AccessToken
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import (
+    MAX_ANSWER_BYTES,
     Timeouts,
-    drain,
     http2_builder,
     lost,
     read_answer,
@@ -134,10 +134,11 @@ class FcmSink:
         try:
             async with self._pool.client() as client:
                 request = client.post(self._url).header("Authorization", header).body_bytes(body)
-                async with request.streamed_read_buffer_limit(0).build_streamed() as response:
+                # An answer that fits is there as a whole, so that nothing is left to be drained.
+                buffered = request.streamed_read_buffer_limit(MAX_ANSWER_BYTES)
+                async with buffered.build_streamed() as response:
                     if response.status == 200:
                         self._has_delivered = True
-                        await drain(response)
                         return DELIVERED
                     return await self._refusal(response)
         except PyreqwestError as error:
