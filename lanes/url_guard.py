@@ -127,7 +127,7 @@ class UrlGuard:
         if scheme != "https" and not is_open:
             raise _refused(NOT_HTTPS, host, "allow")
         if port not in self._ports and not (self._opens_ports and is_open):
-            raise _refused(OTHER_PORT, host, "ports")
+            raise _refused(OTHER_PORT, host, "allow" if self._opens_ports else "ports")
 
     async def _answer(self, host: str) -> _Answer:
         known = self._answers.get(host)
@@ -238,5 +238,5 @@ def _parse(url: str) -> tuple[Url, str]:
 
 
 def _refused(reason: str, host: str, option: str) -> RefusedUrl:
-    told = reason.replace("its URL", f"the URL at host {host}", 1)
-    return RefusedUrl(reason, f"{told}; if it is meant, add it to the option `{option}`")
+    told = reason.replace("its URL", f"the URL of host {host}", 1)
+    return RefusedUrl(reason, f"{told}; if it is meant, open it with `{option}`")
