@@ -32,7 +32,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}") 
 
 
 class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
-    """The body that a webhook receives when its push has no payload; what is empty is left out."""
+    """The JSON of a push that has no payload for the sink; what is empty is left out."""
 
     push_id: str
     task_id: str
@@ -46,6 +46,7 @@ class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
     address: str = ""
     expires_at_ms: int = 0
     collapse: str = ""
+    trace_id: str = ""
 
 
 class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,8 +129,11 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
 
 
-def message_of(delivery: Delivery) -> PostedPush:
-    """Return what a receiver gets of a push that has no payload of its own."""
+def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
+    """Return what a receiver gets of a push that has no payload of its own.
+
+    `trace_id` is in it where no header of the request can have it.
+    """
     push = delivery.push
     return PostedPush(
         push.push_id,
@@ -144,6 +148,7 @@ def message_of(delivery: Delivery) -> PostedPush:
         "" if delivery.address == push.recipient else delivery.address,
         push.expires_at_ms,
         push.collapse,
+        trace_id,
     )
 
 
