@@ -24,7 +24,10 @@ from pushlane.lanes.urls import MASK, masked
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
-_AS_GIVEN = frozenset({"path", "function", "module", "only_http2"})
+_AS_GIVEN = frozenset(
+    {"path", "function", "module", "only_http2", "connect_timeout_s", "first_byte_timeout_s"}
+    | {"batch_size", "platform", "topic"}
+)
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
