@@ -24,7 +24,10 @@ from pushlane.lanes.urls import MASK, masked
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
-_AS_GIVEN = frozenset({"path", "function", "module", "only_http2"})
+_AS_GIVEN = frozenset(
+    {"path", "function", "module", "only_http2"}
+    | {"subject", "hosts", "allow", "ttl_s", "streams"}  # of Web Push
+)
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
