@@ -40,9 +40,10 @@ class Timeouts(msgspec.Struct, frozen=True):
     is_final: bool = True
 
     def outcome(self, has_begun: bool = False) -> Outcome:
-        """Return what becomes of a push whose answer did not come, or not end, in time."""
-        after_s = self.total_s if has_begun else self.first_byte_s or self.total_s
-        reason = f"timed out after {after_s:g} s"
+        """Return what becomes of a push whose answer did not begin, or not go on, in time."""
+        reason = f"timed out after {self.first_byte_s or self.total_s:g} s"
+        if has_begun:
+            reason = "timed out in the middle of the answer"
         if self.is_final:
             return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
         return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
