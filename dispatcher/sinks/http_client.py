@@ -92,8 +92,7 @@ def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
 
     The cause of an error, not its class, tells a failed connect from a lost answer.
     """
-    causes = causes_of(error)
-    if any(_NOT_CONNECTED in cause for cause in causes):
+    if is_unconnected(error):
         return Outcome.throttled(f"no connection to {who}")
     if is_unprocessed(error):
         return Outcome.throttled(f"{who} refused the stream")
@@ -105,6 +104,11 @@ def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
 def causes_of(error: PyreqwestError) -> list[str]:
     """Return what led to an error, from the outside in. Not to be shown: it may have the URL."""
     return [cause["message"] for cause in getattr(error, "details", {}).get("causes") or ()]
+
+
+def is_unconnected(error: PyreqwestError) -> bool:
+    """Tell whether no connection stood, of TCP or of TLS, that could have carried the request."""
+    return any(_NOT_CONNECTED in cause for cause in causes_of(error))
 
 
 def is_unprocessed(error: PyreqwestError) -> bool:
