@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.dispatcher.sinks.http_client import clock_note
+from pushlane.dispatcher.sinks.http_client import clock_note, clock_off_s
 from pushlane.lanes.push import Arrival, Outcome, Scope
 
 EXPIRED_TOKEN = "ExpiredProviderToken"  # noqa: S105 - a code of Apple's
@@ -105,7 +105,7 @@ def outcome_of(answer: ApnsAnswer, now_s: float) -> Outcome:
     code = answer.code or _BY_STATUS.get(answer.status, "")
     reason = answer.code or f"HTTP {answer.status}"
     if hint := _HELD.get(code):
-        return Outcome.refused(f"{reason}: {clock_note(answer.date, now_s) or hint}")
+        return Outcome.refused(f"{reason}: {clock_note(clock_off_s(answer.date, now_s)) or hint}")
     if code in _GONE:
         return Outcome.gone(reason, answer.gone_at_ms)
     if code in _OF_THE_PUSH:
