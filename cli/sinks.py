@@ -71,7 +71,9 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what the settings say of a sink; the values of its options are masked."""
-    shown = _described(flags.settings(), name)
+    settings = flags.settings()
+    shown = _described(settings, name)
+    _warn(settings, name)
     if as_json:
         print_json(shown)
     else:
@@ -94,6 +96,7 @@ def try_sink(
     """
     settings = flags.settings()
     outcome = asyncio.run(_tried(settings, name, to))
+    _warn(settings, name)
     if outcome is None:
         note(f"sink {name} can be opened; --to ADDRESS sends one push")
     elif outcome.kind is Kind.DELIVERED:
@@ -106,6 +109,13 @@ def try_sink(
         raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+def _warn(settings: Settings, name: str) -> None:
+    """Say which files of its options others can read."""
+    if name != DEFAULT_SINK:
+        for said in find_sink(settings, name).files_open_to_others():
+            note(f"warning: {said}")
 
 
 def _is_silent(outcome: Outcome, kind: str) -> bool:
