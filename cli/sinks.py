@@ -12,6 +12,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
 from pushlane.lanes.backend import Backend
@@ -131,7 +132,8 @@ async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | Non
         if to is None:
             return None
         push = Push(new_task_id(), 1, to, "pushlane", "This is a test of a sink.")
-        [outcome] = await sink.deliver([Delivery(push, Level.HIGH, to)])
+        batch = [Delivery(push, Level.HIGH, to)]
+        [outcome] = without_values(await sink.deliver(batch), batch)
         return outcome
     finally:
         await sink.close()
