@@ -7,7 +7,7 @@ fault stays done, and the same call does the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,8 +67,23 @@ async def change_suppressed(
         BadInput: the file cannot be read, or has no such column.
         Unreachable: a service does not answer; some of the values may be done.
     """
-    hasher = await kept_hasher(backend.documents)
     change = backend.suppressions.add if adds else backend.suppressions.remove
+    return await change_hashes(backend, values, lambda hashes: change(scope, hashes), tell)
+
+
+async def change_hashes(
+    backend: Backend,
+    values: Values,
+    change: Callable[[list[int]], Awaitable[int]],
+    tell: OnProgress,
+) -> ChangedSuppressions:
+    """Give the hashes of all values to `change`, some at a time; it returns how many it changed.
+
+    Raises:
+        BadInput: the file cannot be read, or has no such column.
+        Unreachable: a service does not answer; some of the values may be done.
+    """
+    hasher = await kept_hasher(backend.documents)
     request = SubmitRequest(source=values.file, format=values.format, level=Level.LOW)
     given = changed = left_out = 0
     first = ""
@@ -77,7 +92,7 @@ async def change_suppressed(
         _require_column(source, values.column)
         async with prefetched(_chunks(source, values.column, hasher)) as chunks:
             async for chunk in chunks:
-                changed += await change(scope, chunk.hashes)
+                changed += await change(chunk.hashes)
                 given += len(chunk.hashes)
                 left_out += chunk.left_out
                 first = first or chunk.first_left_out
@@ -91,8 +106,7 @@ async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:
     Raises:
         BadInput: no push can have such a value.
     """
-    if not (usable := _usable(value)):
-        raise BadInput("this is no value that a push can have; give a text that is not empty")
+    usable = usable_value(value)
     hasher = await kept_hasher(backend.documents)
     hashes = hasher.hashes([usable])
     scopes = await backend.suppressions.counts()
@@ -115,7 +129,7 @@ def _chunks(source: RowSource, column: str, hasher: Hasher) -> Generator[_Chunk,
     values: dict[str, None] = {}
     left_out, first = 0, ""
     for number, row in source.rows(Wanted((column,))):
-        value = "" if isinstance(row, BadRow) else _usable(row[0])
+        value = "" if isinstance(row, BadRow) else usable_text(row[0])
         if value:
             values[value] = None
         else:
@@ -127,8 +141,19 @@ def _chunks(source: RowSource, column: str, hasher: Hasher) -> Generator[_Chunk,
         yield _Chunk(hasher.hashes(list(values)), left_out, first)
 
 
-def _usable(value: object) -> str:
-    """Return a value as pushes have it, empty for one that no push can have."""
+def usable_value(value: str) -> str:
+    """Return a value as pushes have it.
+
+    Raises:
+        BadInput: no push can have such a value.
+    """
+    if not (usable := usable_text(value)):
+        raise BadInput("this is no value that a push can have; give a text that is not empty")
+    return usable
+
+
+def usable_text(value: object) -> str:
+    """Return a value as pushes have it; empty for one that no push can have."""
     text = (value if isinstance(value, str) else recipient_text(value)).strip()
     return text if text.isascii() or _is_encodable(text) else ""
 
