@@ -147,7 +147,7 @@ class _Reader:
 
     def __init__(self, settings: Settings, *, reveal: bool) -> None:
         self.reveals = reveal
-        self._unkept = self._unopened = 0
+        self._shown = self._unkept = self._unopened = 0
         if not reveal:
             return
         if settings.address_key is None:
@@ -170,6 +170,7 @@ class _Reader:
 
     def address(self, one: DeadAddress) -> str | None:
         address = self._seal.opened(one.sealed) if one.sealed else None
+        self._shown += address is not None
         self._unkept += not one.sealed
         self._unopened += bool(one.sealed) and address is None
         return address
@@ -180,8 +181,9 @@ class _Reader:
         Raises:
             UserError: addresses were sealed with another key.
         """
-        if self.reveals:
-            note("addresses are shown in the clear: keep this where you keep the tokens themselves")
+        if self._shown:
+            shown = "1 address is" if self._shown == 1 else f"{self._shown:,} addresses are"
+            note(f"{shown} shown in the clear: keep this where you keep the tokens themselves")
         if self._unkept:
             note(f"{_count(self._unkept)} cannot be shown: no address_key was set at the time")
         if self._unopened:

@@ -24,7 +24,7 @@ from pushlane.lanes.settings import Settings
 log = logging.getLogger("pushlane.dead_addresses")
 
 _MOST_WAITING = 10_000
-_AT_ONCE = 200  # to encrypt so many takes some milliseconds
+_AT_ONCE = 100  # to encrypt so many takes 5 ms
 _LONGEST_SEALED = 4_096
 _MOST_REASONS = 20
 _OTHER = "other"
