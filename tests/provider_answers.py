@@ -13,7 +13,7 @@ def documented(kind):
     assert rest, f"docs/sinks.md has no heading '### {kind}: answers'"
     table = rest.partition("\n#")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    return {row[0].strip(): row[1].strip() for row in rows[2:]}
+    return {row[0].strip(): row[1].strip() for row in rows[1:]}
 
 
 def in_words(outcome: Outcome):
