@@ -151,7 +151,7 @@ def tell_left_out(done: ChangedSuppressions) -> None:
         are = "is" if done.left_out == 1 else "are"
         note(
             f"{rows_text(done.left_out)} {are} left out, the first in {done.first_left_out}: no "
-            "text or whole number is there"
+            "value that a push could have is there"
         )
 
 

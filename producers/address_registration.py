@@ -15,6 +15,7 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.suppression import scope_of
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.producers.addresses import address_text
 from pushlane.producers.input import OnProgress
 from pushlane.producers.suppress import (
     ChangedSuppressions,
@@ -41,7 +42,7 @@ async def register_file(
     async def register(hashes: list[int]) -> int:
         return await backend.dead_addresses.register(sink, hashes, now_ms())
 
-    return await change_hashes(backend, values, register, tell)
+    return await change_hashes(backend, values, address_text, register, tell)
 
 
 async def register_lines(

@@ -221,6 +221,17 @@ def test_what_a_file_registers_lives(command: Command) -> None:
     assert is_suppressed(command, "token-2")
 
 
+def test_a_subscription_of_a_browser_is_an_address_too(command: Command) -> None:
+    subscription = '{"endpoint":"https://push.example/1","keys":{"auth":"x"}}'
+    die(subscription)
+    path = command.file("new.jsonl", f'{{"subscription": {subscription}}}\n{{"subscription": 1.5}}')
+
+    ran = command("tokens", "register", path, "--sink", "fcm", "--column", "subscription")
+
+    assert "1 registered, of which 1 had been dead or suppressed" in ran.stderr
+    assert "1 row is left out, the first in line 2" in ran.stderr
+
+
 def test_what_died_before_it_was_registered_does_not_die_again(command: Command) -> None:
     path = command.file("new.jsonl", '{"id": "token-1"}\n')
     command("tokens", "register", path, "--sink", "fcm", "--column", "id")
