@@ -40,6 +40,8 @@ def expected(kind: Any) -> str:
             return "true or false"
         case inspect.DictType():
             return "a table of names and texts"
+        case inspect.VarTupleType() | inspect.ListType():
+            return "a list of texts"
     return "a text"
 
 

@@ -1,35 +1,17 @@
 """Posts each push as JSON to one URL, and reads the outcome off the status.
 
 A push that has a payload for this sink is posted as that, without a word of ours.
-The Idempotency-Key is the push id, the same for every attempt. A push's trace id goes along as the
-header `traceparent` when it is one (W3C Trace Context), else as `X-Trace-Id`. It never follows a
-redirect, and never keeps or logs what the server answers.
-
-========================================  ==========================  ==========================
-what came back                            what it is about            what becomes of the push
-========================================  ==========================  ==========================
-2xx                                       the push                    delivered
-no connection: refused, no route, DNS,    the sink                    goes again, no attempt
-TLS, not connected in time
-429, 503, with or without Retry-After     the sink                    goes again, no attempt
-408, 425, 500, 502, 504, any other 5xx    the push or the sink        goes again, an attempt
-a connection that broke                   the push or the sink        goes again, an attempt
-no answer in time                         the push or the sink        dead, as it may have
-                                                                      arrived, or an attempt
-                                                                      (`--retry-timeouts`)
-3xx, 400, 404, any other 4xx              the push, or a sink that    dead
-                                          is being deployed
-410                                       the push                    dead
-401, 403                                  our credentials             goes again, no attempt; the
-                                                                      sink is held
-========================================  ==========================  ==========================
+The Idempotency-Key is the push id, the same for every attempt. With keys each request is signed,
+with that id in it. A push's trace id goes along as the header `traceparent` when it is one (W3C
+Trace Context), else as `X-Trace-Id`. It never follows a redirect, and never keeps or logs what the
+server answers. A table in docs/sinks.md says what each answer means; a test holds its every row.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -38,17 +20,15 @@ from pyreqwest.response import Response
 
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
-    client_builder,
-    close_client,
+    clock_note,
+    clock_off_s,
     drain,
-    lost,
     retry_after_s,
 )
+from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.lanes.urls import require_http_url
 
-_JSON = {"Content-Type": "application/json"}
 _BUSY = frozenset({429, 503})
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({425, 429})
@@ -57,8 +37,8 @@ _REFUSED = frozenset({401, 403})
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
 
-class _Message(msgspec.Struct, gc=False, omit_defaults=True):
-    """The body that a webhook receives when its push has no payload; what is empty is left out."""
+class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
+    """The JSON of a push that has no payload for the sink; what is empty is left out."""
 
     push_id: str
     task_id: str
@@ -72,41 +52,24 @@ class _Message(msgspec.Struct, gc=False, omit_defaults=True):
     address: str = ""
     expires_at_ms: int = 0
     collapse: str = ""
+    trace_id: str = ""
 
 
-class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a webhook: `authorization` is sent as the header of that name.
+class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a webhook: those of what posts, and `secrets`, one or two keys that sign."""
 
-    `only_http2` speaks HTTP/2 at once, as a server without TLS needs.
-    """
-
-    url: str
-    authorization: str = ""
-    headers: dict[str, str] = {}
-    only_http2: bool = False
+    secrets: str | list[str] = ""
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebhookSink:
-        """Return the sink. Raises BadInput when the URL or a header cannot be."""
-        headers = dict(self.headers)
-        if self.authorization:
-            headers["Authorization"] = self.authorization
-        return WebhookSink(
-            self.url,
-            slots,
-            timeout_s,
-            retry_timeouts,
-            only_http2=self.only_http2,
-            headers=headers,
-        )
+        """Return the sink. Raises BadInput when an option cannot be."""
+        return WebhookSink(self, slots, self.timeouts(timeout_s, retry_timeouts))
 
 
 class WebhookSink:
-    """One connection pool for all deliveries; HTTP/2 where a TLS server offers it.
-
-    `only_http2` speaks HTTP/2 at once, as a server without TLS needs.
+    """Posts each push for itself.
 
     Raises:
-        BadInput: the URL is not an http(s) URL.
+        BadInput: an option cannot be.
     """
 
     name = "webhook"
@@ -116,55 +79,44 @@ class WebhookSink:
 
     def __init__(
         self,
-        url: str,
+        options: WebhookOptions,
         slots: int,
-        timeout_s: float,
-        retry_timeouts: bool = False,
-        *,
-        only_http2: bool = False,
-        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts,
         now: Callable[[], float] = time.time,
     ) -> None:
-        require_http_url(url, "the webhook's URL is not one like https://example.com/push")
-        self._url = url
         self._now = now
-        self._timeouts = Timeouts(timeout_s, is_final=not retry_timeouts)
         self._encode = msgspec.json.Encoder().encode
-        builder = client_builder(slots, self._timeouts, {**_JSON, **(headers or {})})
-        self._client = (
-            builder.http2_prior_knowledge() if only_http2 else builder.http2(True)
-        ).build()
+        secrets = options.secrets
+        self._poster = Poster(options, timeouts, slots, "the webhook", secrets=secrets, now=now)
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self._post(delivery) for delivery in batch]
 
     async def close(self) -> None:
-        await close_client(self._client)
+        await self._poster.close()
 
     async def _post(self, delivery: Delivery) -> Outcome:
         push = delivery.push
-        content = _message(delivery) if delivery.payload is None else delivery.payload
-        request = (
-            self._client.post(self._url)
-            .header("Idempotency-Key", push.push_id)
-            .body_bytes(self._encode(content))
-            .streamed_read_buffer_limit(0)
-        )
-        if trace_id := push.trace_id:
-            request = request.header(_trace_header(trace_id), trace_id)
+        content = message_of(delivery) if delivery.payload is None else delivery.payload
+        traced = {_trace_header(push.trace_id): push.trace_id} if push.trace_id else None
+        request = self._poster.request(push.push_id, self._encode(content), traced)
         try:
-            async with request.build_streamed() as response:
-                outcome = self._outcome(response)
+            async with request as response:
+                outcome = outcome_of_answer(response, self._now())
                 await drain(response)
                 return outcome
         except PyreqwestError as error:
-            return lost(error, self._timeouts, "the webhook")
+            return self._poster.lost(error)
 
-    def _outcome(self, response: Response) -> Outcome:
-        status = response.status
-        if 200 <= status < 300:
-            return DELIVERED
-        return outcome_of(status, response.get_header("Retry-After"), self._now())
+
+def outcome_of_answer(response: Response, now_s: float) -> Outcome:
+    """Return what the status and the headers of an answer mean for the push."""
+    if 200 <= response.status < 300:
+        return DELIVERED
+    outcome = outcome_of(response.status, response.get_header("Retry-After"), now_s)
+    if outcome.holds and (off := clock_note(clock_off_s(response.get_header("Date"), now_s))):
+        return Outcome.refused(f"{outcome.reason}; {off}")
+    return outcome
 
 
 def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
@@ -183,9 +135,13 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
 
 
-def _message(delivery: Delivery) -> _Message:
+def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
+    """Return what a receiver gets of a push that has no payload of its own.
+
+    `trace_id` is in it where no header of the request can have it.
+    """
     push = delivery.push
-    return _Message(
+    return PostedPush(
         push.push_id,
         push.task_id,
         push.seq,
@@ -198,6 +154,7 @@ def _message(delivery: Delivery) -> _Message:
         "" if delivery.address == push.recipient else delivery.address,
         push.expires_at_ms,
         push.collapse,
+        trace_id,
     )
 
 
