@@ -9,6 +9,7 @@ all that are in use rest, it is the sink that rests.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -22,16 +23,17 @@ log = logging.getLogger("pushlane.push_services")
 
 KNOWN_HOSTS = (
     "fcm.googleapis.com",
-    "android.googleapis.com",
     "updates.push.services.mozilla.com",
-    "*.push.services.mozilla.com",
-    "web.push.apple.com",
     "*.push.apple.com",
     "*.notify.windows.com",
 )
-"""Chrome and most browsers that stand on it, Firefox, Safari, Edge."""
+"""Chrome and those that stand on it, Firefox, Safari, Edge. Sources: Chromium's
+components/push_messaging/push_messaging_constants.cc, https://mozilla-services.github.io/autopush-rs,
+https://developer.apple.com/documentation/usernotifications/sending-web-push-notifications-in-web-apps-and-browsers,
+https://learn.microsoft.com/en-us/windows/apps/develop/notifications/push-notifications/wns-overview.
+"""
 
-_NO_ATTEMPT_EVER_S = float("inf")  # the sink's own breaker ends the patience
+_PATIENCE_S = math.inf  # the breaker of the sink loses it
 
 
 class PushService:
@@ -39,8 +41,8 @@ class PushService:
 
     def __init__(self, name: str, slots: int) -> None:
         self.name = name
-        self.breaker = Breaker(slots, _NO_ATTEMPT_EVER_S, scope=Scope.HOST, quotes=True)
-        self.rested = False
+        self.breaker = Breaker(slots, _PATIENCE_S, scope=Scope.HOST, quotes=True)
+        self.is_known_to_rest = False
 
 
 class PushServices:
@@ -113,10 +115,12 @@ class PushServices:
         return all(one.breaker.rests for one in self._services.values() if one is not service)
 
     def _note(self, service: PushService) -> None:
-        if service.breaker.rests == service.rested:
+        """Say when a service begins to rest while others go on, and when it goes on."""
+        rests = service.breaker.rests
+        if rests == service.is_known_to_rest or (rests and self._is_alone(service)):
             return
-        service.rested = service.breaker.rests
-        if service.rested:
+        service.is_known_to_rest = rests
+        if rests:
             why = service.breaker.view().reason
             extra = {"action": "push_service_rests"}
             log.warning("push service %s rests: %s", service.name, why, extra=extra)

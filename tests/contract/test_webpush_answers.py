@@ -4,6 +4,7 @@ import pytest
 from h2.errors import ErrorCodes
 
 from pushlane.dispatcher.sinks.webpush import WebPushOptions
+from pushlane.lanes import url_guard
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Level
@@ -51,6 +52,7 @@ UNANSWERED = {
     "no answer in time, with `retry_timeouts`": ATTEMPT,
     "none: the endpoint is of no service in `hosts`": "dead",
     "none: the endpoint leads to an address that is not public": HELD,
+    "none: the host of the endpoint is not found": ATTEMPT,
     "none: the endpoint is plain HTTP, or at another port": "dead",
     "none: the subscription cannot be used": "dead",
     "none: over 3,993 bytes": "dead",
@@ -103,6 +105,18 @@ async def test_no_connection():
         pass
 
     assert await words_of(emulator) == UNANSWERED["no connection"]
+
+
+async def test_a_host_that_is_not_found(monkeypatch):
+    async def resolve(host):
+        raise OSError("no such host")
+
+    monkeypatch.setattr(url_guard, "resolve_host", resolve)
+    emulator, address = WebPushEmulator(), Browser().subscription("https://push.example.com")
+
+    words = await words_of(emulator, address, hosts=("push.example.com",))
+
+    assert words == UNANSWERED["none: the host of the endpoint is not found"]
 
 
 @pytest.mark.parametrize(

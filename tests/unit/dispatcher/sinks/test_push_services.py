@@ -190,3 +190,12 @@ def test_a_push_that_did_not_go_is_given_back():
         services.give_back(service, services.admit(service))
 
     assert services.refusal(service) is None
+
+
+def test_a_service_that_is_alone_in_use_rests_as_the_sink_and_is_not_named(caplog):
+    services = Services()
+
+    for _ in range(100):
+        services.ask(A, BUSY)
+
+    assert caplog.records == []
