@@ -26,7 +26,7 @@ _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
 _AS_GIVEN = frozenset(
     {"path", "function", "module", "only_http2", "connect_timeout_s", "first_byte_timeout_s"}
-    | {"batch_size", "platform", "topic"}
+    | {"batch_size", "platform", "topic", "to_address", "ports"}
 )
 
 
