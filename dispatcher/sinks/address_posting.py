@@ -8,14 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
-from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, of_host, refusal
 from pushlane.dispatcher.sinks.host_rests import HostRests
 from pushlane.dispatcher.sinks.http_client import Timeouts, lost
+from pushlane.dispatcher.sinks.posting import post_request
 from pushlane.dispatcher.sinks.webhook_signature import Signer
 from pushlane.lanes.errors import RefusedUrl, UnknownHost
 from pushlane.lanes.push import Outcome, Scope
@@ -76,7 +75,7 @@ class AddressPoster:
         try:
             async with (
                 self._clients.at(checked) as client,
-                _request(client, checked.url, body, headers) as response,
+                post_request(client, checked.url, body, headers) as response,
             ):
                 outcome = await read(response)
                 if response.status == GONE:
@@ -84,10 +83,3 @@ class AddressPoster:
                 return outcome
         except PyreqwestError as error:
             return lost(error, self._timeouts, "the host of its URL")
-
-
-def _request(client: Client, url: str, body: bytes, headers: Mapping[str, str]) -> StreamRequest:
-    request = client.post(url).body_bytes(body).streamed_read_buffer_limit(0)
-    for name, value in headers.items():
-        request = request.header(name, value)
-    return request.build_streamed()
