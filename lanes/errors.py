@@ -116,8 +116,12 @@ class StorageFull(Unreachable):
 
 
 class UnknownHost(Unreachable):
-    """The name of a host has no address now. `reason` is a fixed phrase."""
+    """The name of a host has no address now. `reason` is a fixed phrase.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `may_pass` when the resolver gave no answer: the name may well be good.
+    """
+
+    def __init__(self, reason: str, message: str, *, may_pass: bool = False) -> None:
         self.reason = reason
+        self.may_pass = may_pass
         super().__init__(message)

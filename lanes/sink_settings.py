@@ -25,8 +25,9 @@ from pushlane.lanes.urls import MASK, masked
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
 _AS_GIVEN = frozenset(
-    {"path", "function", "module", "only_http2"}
-    | {"subject", "hosts", "allow", "ttl_s", "streams"}  # of Web Push
+    {"path", "function", "module", "only_http2", "connect_timeout_s", "first_byte_timeout_s"}
+    | {"batch_size", "platform", "topic", "to_address", "ports"}
+    | {"subject", "hosts", "allow", "ttl_s", "streams"}
 )
 
 

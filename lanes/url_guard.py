@@ -29,6 +29,7 @@ OTHER_PORT = "its URL has a port that is not open"
 OTHER_HOST = "its URL has a host that is not on the list"
 NOT_PUBLIC = "its URL leads to an address that is not public"
 NO_ADDRESS = "the host of its URL is not found"
+NO_ANSWER = "the host of its URL cannot be resolved now"
 
 _HTTPS_PORT = 443
 _FORM = re.compile(r"https?://([^\s\\/?#]+)([/?#][^\s\\]*)?", re.IGNORECASE)
@@ -36,6 +37,7 @@ _NAME = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _MOST_HOSTS = 1_000
 _RESOLVE_S = 5.0
 _FAILED_S = 5.0
+_NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 Resolve = Callable[[str], Awaitable[Collection[str]]]
 
@@ -61,10 +63,11 @@ class CheckedUrl(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """The addresses of a host, none if it was not found, and whether they were all opened."""
+    """The addresses of a host, none if `failure` says why, and whether they were all opened."""
 
     at_s: float
     ips: tuple[str, ...] = ()
+    failure: str = NO_ADDRESS
     is_open: bool = False
     is_public: bool = False
 
@@ -117,7 +120,7 @@ class UrlGuard:
         is_name = parsed.domain is not None  # an address is asked as it stands, whoever resolves it
         answer = await self._answer(host) if is_name else self._judged(host, 0.0, [host])
         if not answer.ips:
-            raise UnknownHost(NO_ADDRESS, f"the host {host} is not found: check its name")
+            raise _unknown(answer.failure, host)
         if not answer.is_public:
             raise _refused(NOT_PUBLIC, host, "allow")
         self._require_way_in(scheme, host, port, answer.is_open)
@@ -148,8 +151,8 @@ class UrlGuard:
             async with asyncio.timeout(_RESOLVE_S):
                 found = await self._resolve(host)
             answer = self._judged(host, asked_at_s, found)
-        except (OSError, TimeoutError, ValueError):
-            answer = _Answer(asked_at_s)
+        except (OSError, TimeoutError, ValueError) as error:
+            answer = _Answer(asked_at_s, failure=_failure(error))
         self._answers.pop(host, None)
         self._answers[host] = answer
         if len(self._answers) > _MOST_HOSTS:
@@ -161,7 +164,7 @@ class UrlGuard:
         ips = tuple(dict.fromkeys(text.partition("%")[0] for text in found))
         is_open = self._allow.has_host(host) or all(map(self._allow.has_address, addresses))
         all_public = all(self._allow.has_address(one) or is_public(one) for one in addresses)
-        return _Answer(at_s, ips, is_open, is_open or all_public)
+        return _Answer(at_s, ips, NO_ADDRESS, is_open, is_open or all_public)
 
 
 class HostList:
@@ -235,6 +238,18 @@ def _parse(url: str) -> tuple[Url, str]:
     if not host or not parsed.port_or_known_default or "@" in parsed.authority:
         raise RefusedUrl(NOT_A_URL)
     return parsed, host
+
+
+def _failure(error: Exception) -> str:
+    """Tell a name that there is not from a resolver that does not answer."""
+    if isinstance(error, ValueError) or getattr(error, "errno", None) in _NO_SUCH_NAME:
+        return NO_ADDRESS
+    return NO_ANSWER
+
+
+def _unknown(reason: str, host: str) -> UnknownHost:
+    told = reason.replace("the host of its URL", f"the host {host}")
+    return UnknownHost(reason, f"{told}: check its name", may_pass=reason == NO_ANSWER)
 
 
 def _refused(reason: str, host: str, option: str) -> RefusedUrl:

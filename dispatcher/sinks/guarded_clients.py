@@ -18,7 +18,7 @@ from pyreqwest.exceptions import PyreqwestError
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, is_unconnected
 from pushlane.lanes.errors import RefusedUrl, UnknownHost
-from pushlane.lanes.push import Kind, Outcome, Scope
+from pushlane.lanes.push import Arrival, Kind, Outcome, Scope
 from pushlane.lanes.url_guard import CheckedUrl, UrlGuard
 
 _MOST_HOSTS = 250
@@ -84,7 +84,13 @@ class GuardedClients:
             RefusedUrl: it must not be asked.
             UnknownHost: its host has no address now.
         """
-        host = self._host(await self._guard.check(url))
+        async with self.at(await self._guard.check(url)) as client:
+            yield client
+
+    @asynccontextmanager
+    async def at(self, checked: CheckedUrl) -> AsyncIterator[Client]:
+        """Take the client for one request to a URL that was checked just now."""
+        host = self._host(checked)
         host.in_use += 1
         try:
             async with host.pool.client() as client:
@@ -164,16 +170,17 @@ def refusal(error: RefusedUrl | UnknownHost) -> Outcome:
     """Return what becomes of a push to a URL that must not, or cannot, be asked."""
     if isinstance(error, RefusedUrl):
         return Outcome.dead(error.reason)
-    return Outcome.retry(error.reason)
+    if error.may_pass:
+        return Outcome.throttled(error.reason, scope=Scope.HOST)
+    return Outcome(Kind.RETRY, error.reason, arrival=Arrival.REFUSED, scope=Scope.PUSH)
 
 
 def of_host(outcome: Outcome) -> Outcome:
-    """Narrow an outcome that is about a whole sink to the host that was asked; others may be well.
+    """Narrow an outcome to the host that was asked: it says nothing of others, nor of the sink.
 
-    Credentials that one host refuses do not hold the sink: the push loses an attempt.
+    What costs an attempt goes on costing one. So do credentials that a host refuses.
     """
-    if outcome.holds:
-        return Outcome.retry(outcome.reason, outcome.after_s, arrival=outcome.arrival)
-    if outcome.kind is Kind.RETRY and outcome.scope is Scope.SINK:
-        return replace(outcome, scope=Scope.HOST)
-    return outcome
+    if outcome.kind not in (Kind.RETRY, Kind.DEAD) or outcome.scope not in (Scope.SINK, None):
+        return outcome
+    costs = outcome.kind is Kind.RETRY and (outcome.holds or outcome.scope is None)
+    return replace(outcome, scope=Scope.PUSH if costs else Scope.HOST, holds=False)

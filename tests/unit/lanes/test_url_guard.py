@@ -1,6 +1,7 @@
 """Which URLs of others are let through, however they are written, and what is refused."""
 
 import asyncio
+import socket
 from urllib.parse import urlsplit
 
 import pytest
@@ -322,15 +323,26 @@ async def test_many_that_ask_at_once_ask_once_though_the_first_goes_away():
     assert names.asked == ["a.example"]
 
 
-@pytest.mark.parametrize("failure", [OSError("no"), [], ["no address"], UnicodeError("no")])
-async def test_a_host_that_is_not_found_is_asked_for_again_soon(failure):
+@pytest.mark.parametrize(
+    ("failure", "reason", "may_pass"),
+    [
+        ([], url_guard.NO_ADDRESS, False),
+        (["no address"], url_guard.NO_ADDRESS, False),
+        (UnicodeError("no"), url_guard.NO_ADDRESS, False),
+        (socket.gaierror(socket.EAI_NONAME, "no"), url_guard.NO_ADDRESS, False),
+        (socket.gaierror(socket.EAI_AGAIN, "no"), url_guard.NO_ANSWER, True),
+        (TimeoutError(), url_guard.NO_ANSWER, True),
+    ],
+)
+async def test_a_host_that_is_not_found_is_asked_for_again_soon(failure, reason, may_pass):
     at_s = [0.0]
     names = Names(a_example=failure)
     checked = guard(names, now=lambda: at_s[0])
     for at_s[0], asked in ((0.0, 1), (4.9, 1), (5.0, 2)):
-        with pytest.raises(UnknownHost, match=r"a\.example is not found") as unknown:
+        with pytest.raises(UnknownHost, match=r"the host a\.example .*: check its name") as unknown:
             await checked.check("https://a.example/secret")
-        assert (unknown.value.reason, len(names.asked)) == (url_guard.NO_ADDRESS, asked)
+        assert (unknown.value.reason, unknown.value.may_pass) == (reason, may_pass)
+        assert len(names.asked) == asked
 
 
 async def test_a_bounded_number_of_hosts_is_known():

@@ -220,9 +220,7 @@ def test_a_payload_of_json_survives_the_way_to_a_lane(settings: Settings) -> Non
 async def test_what_a_provider_does_not_allow_is_a_bad_row(settings: Settings) -> None:
     limited = settings.but(sinks={"ios": {"kind": "apns"}})
     row = {"recipient": "ann", "text": "x" * 4097}
-    with pytest.raises(
-        OversizedPush, match="makes 4,097 bytes for the sink ios, over the 4"
-    ):
+    with pytest.raises(OversizedPush, match="makes 4,097 bytes for the sink ios, over the 4"):
         await submitted(limited, [row], None, body="{text}", sink=("ios",))
 
 

@@ -1,15 +1,23 @@
 """Clients for URLs of others: they connect where the guard has looked, and nowhere else."""
 
 import asyncio
+import ssl
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from pyreqwest.exceptions import PyreqwestError
 
+from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, of_host, refusal
 from pushlane.dispatcher.sinks.http_client import Timeouts, drain
 from pushlane.lanes.errors import BadInput, RefusedUrl, UnknownHost
-from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome
 from pushlane.lanes.url_guard import UrlGuard
 from tests.emulators.http2_server import Answer, Http2Server
 from tests.web_server import Server
@@ -204,11 +212,70 @@ def test_what_becomes_of_pushes_that_are_not_sent():
     assert refusal(RefusedUrl("its URL is not https", "shown")) == Outcome.dead(
         "its URL is not https"
     )
-    assert refusal(UnknownHost("not found", "shown")) == Outcome.retry("not found")
+    for may_pass, sign in ((True, Sign.ELSEWHERE), (False, Sign.OWN)):
+        outcome = refusal(UnknownHost("not found", "shown", may_pass=may_pass))
+        assert (outcome.reason, outcome.arrival) == ("not found", Arrival.REFUSED)
+        assert sign_of(outcome) is sign
 
 
-def test_what_is_about_a_sink_is_about_the_host_that_was_asked():
-    assert of_host(Outcome.throttled("busy", 3.0)) == Outcome.throttled("busy", 3.0, Scope.HOST)
-    assert of_host(Outcome.refused("no")) == Outcome.retry("no", arrival=Arrival.REFUSED)
-    for other in (DELIVERED, Outcome.dead("x", scope=None), Outcome.retry("x")):
-        assert of_host(other) is other
+@pytest.mark.parametrize(
+    ("outcome", "sign", "kind"),
+    [
+        (DELIVERED, Sign.SUCCESS, Kind.DELIVERED),
+        (Outcome.throttled("busy"), Sign.ELSEWHERE, Kind.RETRY),
+        (Outcome.refused("no"), Sign.OWN, Kind.RETRY),
+        (Outcome.retry("HTTP 500"), Sign.OWN, Kind.RETRY),
+        (Outcome.dead("HTTP 404", scope=None), Sign.OWN, Kind.DEAD),
+        (Outcome.dead("late", arrival=Arrival.UNKNOWN, scope=None), Sign.OWN, Kind.DEAD),
+        (Outcome.gone("HTTP 410"), Sign.OWN, Kind.DEAD),
+    ],
+)
+def test_what_one_host_answers_says_nothing_of_the_sink(outcome, sign, kind):
+    narrowed = of_host(outcome)
+    assert (sign_of(narrowed), narrowed.kind, narrowed.holds) == (sign, kind, False)
+    assert (narrowed.reason, narrowed.arrival) == (outcome.reason, outcome.arrival)
+
+
+@pytest.mark.parametrize(
+    "outcome", [DELIVERED, EXPIRED, Outcome.dropped("capped"), Outcome.dead("about it alone")]
+)
+def test_what_is_not_about_a_sink_stays_as_it_is(outcome):
+    assert of_host(outcome) is outcome
+
+
+def certificate(folder, name):
+    """A certificate of this name that only who is told of it trusts, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(who, who, key.public_key(), 1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=9))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, SHA256())
+    )
+    (folder / "cert.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+async def test_the_certificate_has_to_be_of_the_name_that_was_resolved(tmp_path, monkeypatch):
+    trusted, key = certificate(tmp_path, "hooks.example")
+    monkeypatch.setenv("SSL_CERT_FILE", trusted)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(trusted, key)
+    asked = []
+    tls.sni_callback = lambda socket, name, context: asked.append(name)
+    served = Server(keep=True)
+    server = await asyncio.start_server(served._serve, "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    async with server, clients_of(Names("127.0.0.1")) as clients:
+        assert await post(clients, f"https://hooks.example:{port}/") == 200
+        with pytest.raises(PyreqwestError):
+            await post(clients, f"https://other.example:{port}/")
+    assert asked == ["hooks.example", "other.example"]
+    assert len(served.bodies) == 1
