@@ -1,9 +1,9 @@
 """Knows the push services that a Web Push may go to, and lets each rest by itself.
 
 Browsers choose the endpoint, so that a row could name any URL: only those of services in the
-operator's list are called. A service that fails, throttles us or refuses our key says nothing of
-another one: each has a breaker of its own, and its pushes wait at no cost while others go on. Once
-all that are in use rest, it is the sink that rests.
+operator's list are called. They are few, and known: each has a breaker of its own, as it says
+nothing of another one that it fails, throttles us or refuses our key. Its pushes wait at no cost
+while others go on. Once all that are in use rest, it is the sink that rests.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class PushServices:
         if outcome.kind is Kind.DELIVERED or outcome.scope in (Scope.PUSH, Scope.RECIPIENT):
             return outcome
         if self._is_alone(service):
-            return outcome
+            return replace(outcome, scope=Scope.SINK) if outcome.scope is Scope.HOST else outcome
         if wait_s is not None:
             return replace(outcome, kind=Kind.RETRY, scope=Scope.HOST, holds=False)
-        if outcome.scope is Scope.SINK:
+        if outcome.scope in (Scope.SINK, Scope.HOST):
             return Outcome.retry(outcome.reason, outcome.after_s, arrival=outcome.arrival)
         return outcome
 

@@ -21,7 +21,7 @@ from pyreqwest.response import Response
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, refusal
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
-    clock_off_s,
+    clock_note,
     drain,
     lost,
     read_answer,
@@ -55,7 +55,6 @@ _BUSY = frozenset({406, 429, 503})  # the first is of Windows
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({406, 425, 429})
 _TOO_LARGE = 413
-_CLOCK_OFF_S = 60.0
 
 _NOT_PUBLIC = "leads to an address that is not public; if it is meant, add it to `allow`"
 _UNKNOWN_SERVICE = Outcome.dead("its endpoint is not of a push service that `hosts` lists")
@@ -212,7 +211,7 @@ class WebPushSink:
             status,
             await read_answer(response),
             retry_after_s(response.get_header("Retry-After"), now_s),
-            clock_off_s(response.get_header("Date"), now_s),
+            clock_note(response.get_header("Date"), now_s),
         )
 
 
@@ -221,15 +220,13 @@ def topic(collapse: str) -> str:
     return sha256(collapse.encode()).hexdigest()[:_TOPIC_CHARACTERS]
 
 
-def outcome_of(
-    status: int, answer: bytes, after_s: float | None, off_s: float | None = None
-) -> Outcome:
-    """Return what a status other than 2xx means; `off_s` is how far our clock is ahead."""
+def outcome_of(status: int, answer: bytes, after_s: float | None, clock: str = "") -> Outcome:
+    """Return what a status other than 2xx means; `clock` says so if ours is off."""
     reason = f"HTTP {status}"
     if status in _GONE:
         return Outcome.gone(f"{reason}: the subscription has ended")
     if status in _REFUSED or _OTHER_KEY in answer:
-        return Outcome.refused(f"{reason}: {_why_refused(answer, off_s)}")
+        return Outcome.refused(f"{reason}: {_why_refused(answer, clock)}")
     if status >= 500 or status in _RETRY:
         arrival = Arrival.REFUSED if status in _NOT_TAKEN else Arrival.FAILED
         if status in _BUSY:
@@ -242,14 +239,11 @@ def outcome_of(
     return Outcome.dead(reason, scope=None)
 
 
-def _why_refused(answer: bytes, off_s: float | None) -> str:
+def _why_refused(answer: bytes, clock: str) -> str:
     why = "check subject, and that browsers subscribed with this vapid_key"
     if _OTHER_KEY in answer:
         why = "browsers subscribed with another vapid_key"
-    if off_s is not None and abs(off_s) > _CLOCK_OFF_S:
-        which = "ahead of" if off_s > 0 else "behind"
-        why = f"{why}; our clock is {abs(off_s) / 60:.0f} min {which} the push service's"
-    return why
+    return f"{why}; {clock}" if clock else why
 
 
 def _content(delivery: Delivery) -> Any:

@@ -1,5 +1,7 @@
 """Each answer of a push service, from an emulator, means what docs/sinks.md says that it means."""
 
+import socket
+
 import pytest
 from h2.errors import ErrorCodes
 
@@ -53,6 +55,7 @@ UNANSWERED = {
     "none: the endpoint is of no service in `hosts`": "dead",
     "none: the endpoint leads to an address that is not public": HELD,
     "none: the host of the endpoint is not found": ATTEMPT,
+    "none: the host of the endpoint cannot be resolved now": RESTS,
     "none: the endpoint is plain HTTP, or at another port": "dead",
     "none: the subscription cannot be used": "dead",
     "none: over 3,993 bytes": "dead",
@@ -107,16 +110,24 @@ async def test_no_connection():
     assert await words_of(emulator) == UNANSWERED["no connection"]
 
 
-async def test_a_host_that_is_not_found(monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (socket.EAI_NONAME, "none: the host of the endpoint is not found"),
+        (socket.EAI_AGAIN, "none: the host of the endpoint cannot be resolved now"),
+    ],
+    ids=["unknown", "no answer"],
+)
+async def test_a_host_without_an_address(monkeypatch, code, name):
     async def resolve(host):
-        raise OSError("no such host")
+        raise socket.gaierror(code, "no address")
 
     monkeypatch.setattr(url_guard, "resolve_host", resolve)
     emulator, address = WebPushEmulator(), Browser().subscription("https://push.example.com")
 
     words = await words_of(emulator, address, hosts=("push.example.com",))
 
-    assert words == UNANSWERED["none: the host of the endpoint is not found"]
+    assert words == UNANSWERED[name]
 
 
 @pytest.mark.parametrize(

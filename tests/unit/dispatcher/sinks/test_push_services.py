@@ -199,3 +199,9 @@ def test_a_service_that_is_alone_in_use_rests_as_the_sink_and_is_not_named(caplo
         services.ask(A, BUSY)
 
     assert caplog.records == []
+
+
+def test_a_host_that_rests_alone_in_use_is_the_sink():
+    unresolved = Outcome.throttled("its host cannot be resolved now", scope=Scope.HOST)
+
+    assert Services([A]).ask(A, unresolved).scope is Scope.SINK
