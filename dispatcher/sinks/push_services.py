@@ -54,8 +54,9 @@ class PushServices:
     def __init__(self, hosts: Sequence[str], slots: int, clock_s: Callable[[], float]) -> None:
         self._slots = slots
         self._clock_s = clock_s
-        self._hosts = frozenset(host for host in hosts if not host.startswith("*."))
-        self._endings = tuple(host[1:] for host in hosts if host.startswith("*."))
+        names = [host.strip().lower() for host in hosts]
+        self._hosts = frozenset(name for name in names if not name.startswith("*."))
+        self._endings = tuple(name[1:] for name in names if name.startswith("*."))
         self._services: dict[str, PushService] = {}
 
     def of(self, host: str) -> PushService | None:

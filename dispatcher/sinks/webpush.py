@@ -79,7 +79,7 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     vapid_key: str
     subject: str
-    hosts: tuple[str, ...] = KNOWN_HOSTS
+    hosts: Annotated[tuple[str, ...], Meta(min_length=1)] = KNOWN_HOSTS
     allow: tuple[str, ...] = ()
     ttl_s: Annotated[int, Meta(ge=0, le=MAX_TTL_S)] = 86_400
     streams: Annotated[int, Meta(ge=1, le=1_000)] = 100

@@ -78,6 +78,11 @@ def test_hosts_of_one_entry_are_one_service():
     assert services.of("a.example.com") is services.of("b.example.com")
 
 
+@pytest.mark.parametrize("host", [A, B])
+def test_an_entry_may_be_in_capitals(host):
+    assert PushServices(["A.Example.com", "*.EXAMPLE.com"], 10, Clock()).of(host) is not None
+
+
 @pytest.mark.parametrize("outcome", [DELIVERED, BUSY, BROKEN, REFUSED, NOT_FOUND, GONE])
 def test_of_one_service_alone_the_sink_hears_as_it_is(outcome):
     services = Services([A])
