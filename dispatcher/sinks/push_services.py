@@ -37,11 +37,15 @@ _PATIENCE_S = math.inf  # the breaker of the sink loses it
 
 
 class PushService:
-    """One entry of the list of hosts, with the breaker of all that it stands for."""
+    """One entry of the list of hosts, with the breaker of all that it stands for.
+
+    `has_delivered` shows that our key is good: what it refuses then is not about the key.
+    """
 
     def __init__(self, name: str, slots: int) -> None:
         self.name = name
         self.breaker = Breaker(slots, _PATIENCE_S, scope=Scope.HOST, quotes=True)
+        self.has_delivered = False
         self.is_known_to_rest = False
 
 
@@ -94,8 +98,10 @@ class PushServices:
         It is about the service alone as long as another one is in use and does not rest.
         """
         now_s, breaker = self._clock_s(), service.breaker
-        if outcome is DELIVERED and breaker.landed_well(now_s, leave, 1):
-            return outcome
+        if outcome is DELIVERED:
+            service.has_delivered = True
+            if breaker.landed_well(now_s, leave, 1):
+                return outcome
         wait_s = breaker.landed(now_s, leave, _flight(delivery), outcome)
         self._note(service)
         if outcome.kind is Kind.DELIVERED or outcome.scope in (Scope.PUSH, Scope.RECIPIENT):

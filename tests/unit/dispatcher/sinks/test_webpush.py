@@ -18,6 +18,7 @@ from tests.emulators.http2_server import Answer
 from tests.emulators.webpush import WebPushEmulator
 
 TIMEOUT_S = 60.0
+OTHER_KEY = "the browser subscribed with another vapid_key"
 OVERHEAD = len(b'{"title":"","body":""}')
 
 
@@ -147,9 +148,22 @@ async def test_a_key_that_browsers_did_not_subscribe_with_holds_the_sink():
     async with emulator.running():
         outcome = await deliver(emulator, vapid_key=other.vapid_pem)
 
-    assert outcome == Outcome.refused(
-        "HTTP 403: check subject, and that browsers subscribed with this vapid_key"
-    )
+    assert outcome == Outcome.refused(f"HTTP 403: {OTHER_KEY}")
+
+
+async def test_once_a_service_took_our_key_it_is_the_subscription_that_is_of_another_one():
+    emulator = WebPushEmulator()
+    async with emulator.running():
+        sink = sink_to(emulator)
+        delivery = Delivery(Push("t", 1, "r"), Level.HIGH, emulator.subscriptions[0])
+        assert await sink.deliver([delivery]) == [DELIVERED]
+        emulator.always = Answer(401, b'{"errno":109,"message":"VAPID public key mismatch"}')
+        assert await sink.deliver([delivery]) == [Outcome.dead(f"HTTP 401: {OTHER_KEY}")]
+        emulator.always = Answer(401)
+        [outcome] = await sink.deliver([delivery])
+        await sink.close()
+
+    assert outcome.holds
 
 
 async def test_a_clock_that_is_ahead_of_the_push_services_is_told():
@@ -242,7 +256,7 @@ async def test_one_that_is_cancelled_is_counted_off():
         (
             400,
             b'{"reason":"VapidPkHashMismatch"}',
-            Outcome.refused("HTTP 400: browsers subscribed with another vapid_key"),
+            Outcome.refused(f"HTTP 400: {OTHER_KEY}"),
         ),
     ],
 )
@@ -254,7 +268,7 @@ def test_a_clock_that_is_off_is_told_where_a_token_is_refused():
     outcome = outcome_of(401, b"", None, "our clock is off")
 
     assert outcome.holds
-    assert outcome.reason.endswith("with this vapid_key; our clock is off")
+    assert outcome.reason.endswith("check subject and vapid_key; our clock is off")
 
 
 def test_a_dead_subscription_is_about_its_recipient_alone():
