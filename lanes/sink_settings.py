@@ -9,6 +9,8 @@ in the settings. No message shows an option's value.
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,15 +22,18 @@ from msgspec.structs import fields
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.expected import unfit
 from pushlane.lanes.naming import DEFAULT_SINK, SINK_NAME
-from pushlane.lanes.urls import MASK, masked
+from pushlane.lanes.urls import MASK, shown_url
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
 _AS_GIVEN = frozenset(
-    {"path", "function", "module", "only_http2", "connect_timeout_s", "first_byte_timeout_s"}
-    | {"batch_size", "platform", "topic", "to_address", "ports"}
-    | {"subject", "hosts", "allow", "ttl_s", "streams"}
+    {"path", "function", "module", "only_http2", "streams", "batch_size", "to_address", "allow"}
+    | {"connect_timeout_s", "first_byte_timeout_s", "ports"}  # of a webhook
+    | {"project", "address", "dry_run"}  # of FCM
+    | {"topic", "environment", "push_type", "platform"}  # of APNs and gorush
+    | {"subject", "hosts", "ttl_s"}  # of Web Push
 )
+_URLS = frozenset({"url", "endpoint"})
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +70,23 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def files(self) -> list[Path]:
         """Return the files that options are read from."""
+        return [Path(path) for _, path in self._files()]
+
+    def files_open_to_others(self) -> list[str]:
+        """Return a sentence for each file of its options that others than its owner can read.
+
+        Links are followed, as Kubernetes mounts a secret as one.
+        """
         return [
-            Path(str(value)) for name, value in self.options.items() if name.endswith(_FROM_FILE)
+            f"{name} {path} can be read by others than its owner; mend it with "
+            f"chmod 600 {shlex.quote(path)}"
+            for name, path in self._files()
+            if _is_open(Path(path))
         ]
+
+    def _files(self) -> list[tuple[str, str]]:
+        """Return the options that files are named by, and their paths."""
+        return [(name, str(at)) for name, at in self.options.items() if name.endswith(_FROM_FILE)]
 
     def resolved(self, sink: str) -> dict[str, Any]:
         """Return the options with what files and the environment hold.
@@ -147,10 +166,17 @@ def _refuse_twice(where: str, options: Mapping[str, Any]) -> None:
 
 
 def _shown(option: str, value: Any) -> Any:
-    if option == "url":
-        return masked(str(value)).partition("?")[0]
+    if option in _URLS:
+        return shown_url(str(value))
     is_open = option in _AS_GIVEN or option.endswith((_FROM_FILE, _FROM_ENVIRONMENT))
     return value if is_open else MASK
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    except OSError:  # whoever opens the sink says what is wrong with it
+        return False
 
 
 def _file_text(sink: str, option: str, path: str) -> str:
