@@ -14,6 +14,7 @@ from pushlane.dispatcher.guards.guard import Guard, Guards, admitted, concluded
 from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.outage import Outage, again
+from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.shares import HeldSlots, Shares
@@ -231,7 +232,7 @@ class DeliveryPool:
         if fault:
             log.error(fault, extra={"action": "sink_misanswered"})
             return [_unheard(fault)] * len(batch)
-        return outcomes
+        return without_values(outcomes, batch)
 
 
 def _costs_no_attempt(outcome: Outcome, wait_s: float | None) -> bool:

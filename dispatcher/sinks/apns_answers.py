@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.dispatcher.sinks.http_client import clock_off_s
+from pushlane.dispatcher.sinks.http_client import clock_note, clock_off_s
 from pushlane.lanes.push import Arrival, Outcome, Scope
 
 EXPIRED_TOKEN = "ExpiredProviderToken"  # noqa: S105 - a code of Apple's
@@ -59,7 +59,6 @@ _BY_STATUS = {
 
 _AGAIN_AFTER_ERROR_S = 900.0  # Apple: 5xx after 15 minutes
 _MOST_MS = 2**53
-_CLOCK_OFF_S = 60.0
 
 
 class ApnsAnswer(msgspec.Struct, frozen=True):
@@ -106,7 +105,7 @@ def outcome_of(answer: ApnsAnswer, now_s: float) -> Outcome:
     code = answer.code or _BY_STATUS.get(answer.status, "")
     reason = answer.code or f"HTTP {answer.status}"
     if hint := _HELD.get(code):
-        return Outcome.refused(f"{reason}: {_clock_hint(answer.date, now_s) or hint}")
+        return Outcome.refused(f"{reason}: {clock_note(clock_off_s(answer.date, now_s)) or hint}")
     if code in _GONE:
         return Outcome.gone(reason, answer.gone_at_ms)
     if code in _OF_THE_PUSH:
@@ -122,14 +121,6 @@ def outcome_of(answer: ApnsAnswer, now_s: float) -> Outcome:
     if answer.status >= 500:
         return Outcome.retry(reason, _AGAIN_AFTER_ERROR_S)
     return Outcome.dead(reason, scope=None)
-
-
-def _clock_hint(date: str | None, now_s: float) -> str:
-    off_s = clock_off_s(date, now_s)
-    if off_s is None or abs(off_s) <= _CLOCK_OFF_S:
-        return ""
-    side = "ahead of" if off_s > 0 else "behind"
-    return f"our clock is {abs(off_s) / 60:.0f} min {side} the provider's"
 
 
 class DoubtedAddresses:

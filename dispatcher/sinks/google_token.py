@@ -20,7 +20,7 @@ from google.auth.transport import Request, Response
 from pyreqwest.client import SyncClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
-from pushlane.dispatcher.sinks.http_client import clock_off_s
+from pushlane.dispatcher.sinks.http_client import clock_note, clock_off_s
 from pushlane.lanes.push import Outcome
 
 log = logging.getLogger("pushlane.sinks")
@@ -29,7 +29,6 @@ RENEW_AHEAD_S = 300.0
 TRY_AGAIN_S = 10.0
 _TIMEOUT_S = 10.0
 _OK = 200
-_CLOCK_MAY_BE_OFF_S = 60.0
 _LIFETIME_S = 3600.0  # where the server does not say
 
 # google-auth raises all of these over an answer that it cannot read.
@@ -200,8 +199,8 @@ class _TokenServer(Request):
         code = said.error if said.error in _CODES else f"HTTP {last.status}"
         description = said.error_description.lower()
         why = next((means for part, means in _MEANINGS if part in description), "check them")
-        off = _clock(clock_off_s(last.headers.get("date"), now_s))
-        return f"Google refuses the credentials ({code}): {why}{off}"
+        off = clock_note(clock_off_s(last.headers.get("date"), now_s), "theirs")
+        return f"Google refuses the credentials ({code}): {why}{off and f'; {off}'}"
 
     def close(self) -> None:
         self._client.close()
@@ -209,11 +208,3 @@ class _TokenServer(Request):
 
 def _not_there() -> TransportError:
     return TransportError()  # type: ignore[no-untyped-call]
-
-
-def _clock(off_s: float | None) -> str:
-    if off_s is None or abs(off_s) <= _CLOCK_MAY_BE_OFF_S:
-        return ""
-    return (
-        f"; our clock is {abs(off_s) / 60:.0f} min {'ahead of' if off_s > 0 else 'behind'} theirs"
-    )

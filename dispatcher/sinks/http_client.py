@@ -40,9 +40,10 @@ class Timeouts(msgspec.Struct, frozen=True):
     is_final: bool = True
 
     def outcome(self, has_begun: bool = False) -> Outcome:
-        """Return what becomes of a push whose answer did not come, or not end, in time."""
-        after_s = self.total_s if has_begun else self.first_byte_s or self.total_s
-        reason = f"timed out after {after_s:g} s"
+        """Return what becomes of a push whose answer did not begin, or not go on, in time."""
+        reason = f"timed out after {self.first_byte_s or self.total_s:g} s"
+        if has_begun:
+            reason = "timed out in the middle of the answer"
         if self.is_final:
             return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
         return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
@@ -159,13 +160,12 @@ def clock_off_s(date: str | None, now_s: float) -> float | None:
         return None
 
 
-def clock_note(date: str | None, now_s: float) -> str:
-    """Say how far our clock is off from a server's `Date`; empty when it is within a minute.
+def clock_note(off_s: float | None, whose: str = "the provider's") -> str:
+    """Say how far our clock is off; empty when it is within a minute.
 
     A signature or token with a time in it is refused by a server whose clock is another.
     """
-    off_s = clock_off_s(date, now_s)
-    if off_s is None or abs(off_s) < _CLOCK_MAY_BE_OFF_S:
+    if off_s is None or abs(off_s) <= _CLOCK_MAY_BE_OFF_S:
         return ""
     side = "ahead of" if off_s > 0 else "behind"
-    return f"our clock is {abs(off_s) / 60:.0f} min {side} the provider's"
+    return f"our clock is {abs(off_s) / 60:.0f} min {side} {whose}"

@@ -72,11 +72,10 @@ class Poster:
         who: str,
         *,
         secrets: str | Sequence[str] = (),
-        path: str = "",
         now: Callable[[], float] = time.time,
     ) -> None:
         require_http_url(options.url, f"{who}'s URL is not one like https://example.com/push")
-        self._url = options.url.rstrip("/") + path if path else options.url
+        self._url = options.url
         self._who = who
         self._now = now
         self._timeouts = timeouts

@@ -18,7 +18,13 @@ import msgspec
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
-from pushlane.dispatcher.sinks.http_client import Timeouts, clock_note, drain, retry_after_s
+from pushlane.dispatcher.sinks.http_client import (
+    Timeouts,
+    clock_note,
+    clock_off_s,
+    drain,
+    retry_after_s,
+)
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
@@ -108,7 +114,7 @@ def outcome_of_answer(response: Response, now_s: float) -> Outcome:
     if 200 <= response.status < 300:
         return DELIVERED
     outcome = outcome_of(response.status, response.get_header("Retry-After"), now_s)
-    if outcome.holds and (off := clock_note(response.get_header("Date"), now_s)):
+    if outcome.holds and (off := clock_note(clock_off_s(response.get_header("Date"), now_s))):
         return Outcome.refused(f"{outcome.reason}; {off}")
     return outcome
 

@@ -21,6 +21,7 @@ from pyreqwest.response import Response
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, refusal
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
+    clock_note,
     clock_off_s,
     drain,
     lost,
@@ -55,7 +56,6 @@ _BUSY = frozenset({406, 429, 503})  # the first is of Windows
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({406, 425, 429})
 _TOO_LARGE = 413
-_CLOCK_OFF_S = 60.0
 
 _NOT_PUBLIC = "leads to an address that is not public; if it is meant, add it to `allow`"
 _UNKNOWN_SERVICE = Outcome.dead("its endpoint is not of a push service that `hosts` lists")
@@ -246,9 +246,8 @@ def _why_refused(answer: bytes, off_s: float | None) -> str:
     why = "check subject, and that browsers subscribed with this vapid_key"
     if _OTHER_KEY in answer:
         why = "browsers subscribed with another vapid_key"
-    if off_s is not None and abs(off_s) > _CLOCK_OFF_S:
-        which = "ahead of" if off_s > 0 else "behind"
-        why = f"{why}; our clock is {abs(off_s) / 60:.0f} min {which} the push service's"
+    if off := clock_note(off_s, "the push service's"):
+        why = f"{why}; {off}"
     return why
 
 

@@ -23,7 +23,7 @@ class Http1Server:
     def __init__(self, react: Callable[[Request], Reaction]) -> None:
         self.react = react
         self.requests: list[Request] = []
-        self.connections = 0
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @asynccontextmanager
     async def running(self, port: int = 0) -> AsyncIterator[Http1Server]:
@@ -35,9 +35,15 @@ class Http1Server:
         finally:
             self._ends.set()
             server.close()
+            for writer in self._serving.values():
+                writer.transport.abort()
+            await asyncio.gather(*self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = writer
+        task.add_done_callback(self._serving.pop)
         try:
             while not self._ends.is_set():
                 request = await _read(reader)
