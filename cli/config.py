@@ -12,7 +12,7 @@ from pushlane.cli.flags import Flags, JsonFlag, add_commands
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.sink_settings import SinkSettings
-from pushlane.lanes.urls import MASK, masked
+from pushlane.lanes.urls import MASK, masked, shown_url
 
 _COLUMNS: tuple[Column[tuple[str, Any, str]], ...] = (
     Column("SETTING", lambda row: row[0]),
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def config(flags: Flags, as_json: JsonFlag = False) -> None:
     """Show each setting, its value, and where it came from."""
     origins = flags.origins()
-    values = {name: _shown(value) for name, value in flags.settings().items()}
+    values = {name: _shown(name, value) for name, value in flags.settings().items()}
     if as_json:
         print_json(
             {name: {"value": value, "from": origins[name]} for name, value in values.items()}
@@ -44,9 +44,11 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _shown(value: Any) -> Any:
+def _shown(name: str, value: Any) -> Any:
     if isinstance(value, Secret):
         return MASK
+    if name == "sink":
+        return shown_url(value)
     if isinstance(value, dict):
         return {name: _shown_sink(sink) for name, sink in value.items()}
     return masked(value) if isinstance(value, str) else value

@@ -1,20 +1,20 @@
 """Reports errors to the person at the terminal: one line on stderr, and an exit code.
 
 1 an error in the request, 2 wrong usage (typer's own), 3 a service does not answer, 130 Ctrl-C.
-Tracebacks are shown only with --debug.
+Tracebacks are shown only with --debug, without the texts of errors that are not ours.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
 from pushlane.lanes.errors import BadInput, PushlaneError, UserError
+from pushlane.lanes.tracebacks import traceback_of
 
 INTERRUPTED = 130
 
@@ -32,10 +32,11 @@ def errors_told(debug: bool) -> Iterator[None]:
     except BrokenPipeError:  # who reads our output has gone, as `| head` does
         raise
     except PushlaneError as error:
-        _tell(str(error), debug)
+        _tell(error, str(error), debug)
         raise typer.Exit(error.exit_code) from error
     except Exception as error:
         _tell(
+            error,
             f"unexpected {type(error).__name__}: this is a defect in pushlane; "
             "please report it with the output of the same command with --debug",
             debug,
@@ -79,7 +80,7 @@ def pipeline_extra() -> Iterator[None]:
         ) from error
 
 
-def _tell(message: str, debug: bool) -> None:
+def _tell(error: Exception, message: str, debug: bool) -> None:
     if debug or os.environ.get("PUSHLANE_DEBUG"):
-        traceback.print_exc()
+        note(traceback_of(error))
     note(f"error: {message}")

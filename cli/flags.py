@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, TypeVar,
 import typer
 
 from pushlane.cli.errors import errors_told
+from pushlane.cli.logs import keep_values_out
 from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
 
@@ -97,6 +98,7 @@ def with_flags(command: Callable[Concatenate[Flags, ...], None]) -> Callable[...
         flags = Flags({name: given.pop(name) for name in _BACKEND})
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        keep_values_out()
         with errors_told(debug):
             command(flags, **given)
 

@@ -1,21 +1,27 @@
 """Sets up log lines on stderr: text for people, JSON for machines.
 
-Each carries an `action`, a stable word to search for, beside its message.
+Each carries an `action`, a stable word to search for, beside its message. No line has the text of
+an error that is not ours, nor what asyncio knows of a task that failed: both may hold a push.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import time
-from typing import Literal
+from typing import Any, Literal
+
+from pushlane.lanes.tracebacks import traceback_of
+
+_TEXT = "{asctime} {levelname:<7} [{process}] {action}: {message}"
+_VALUES = re.compile(r"[\n<(]")  # what asyncio says before them is fixed
 
 
 def set_up_logs(form: Literal["text", "json"]) -> None:
     """Show what pushlane logs from INFO up, and other libraries' warnings."""
-    lines = _JsonLines if form == "json" else logging.Formatter
-    text = "{asctime} {levelname:<7} [{process}] {action}: {message}"
-    formatter = lines(text, style="{", defaults={"action": "-"})
+    lines = _JsonLines if form == "json" else _Lines
+    formatter = lines(_TEXT, style="{", defaults={"action": "-"})
     formatter.converter = time.gmtime
     formatter.default_time_format = "%Y-%m-%dT%H:%M:%S"
     formatter.default_msec_format = "%s.%03dZ"
@@ -27,7 +33,22 @@ def set_up_logs(form: Literal["text", "json"]) -> None:
     logging.getLogger("pushlane").setLevel(logging.INFO)
 
 
-class _JsonLines(logging.Formatter):
+def keep_values_out() -> None:
+    """Have warnings of a command that sets up no logs keep to the same rule."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Lines("{message}", style="{"))
+
+
+class _Lines(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _message(record)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return traceback_of(ei[1]) if ei[1] is not None else ""
+
+
+class _JsonLines(_Lines):
     def format(self, record: logging.LogRecord) -> str:
         fields = {
             "time": self.formatTime(record),
@@ -35,8 +56,13 @@ class _JsonLines(logging.Formatter):
             "logger": record.name,
             "pid": record.process,
             "action": getattr(record, "action", "-"),
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
+
+
+def _message(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    return _VALUES.split(message, maxsplit=1)[0].strip() if record.name == "asyncio" else message

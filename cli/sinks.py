@@ -12,6 +12,7 @@ from pushlane.cli.errors import note
 from pushlane.cli.flags import Flags, JsonFlag, on_backend, with_flags
 from pushlane.cli.processes import resting_text
 from pushlane.cli.render import Column, print_fields, print_json, print_table
+from pushlane.dispatcher.reasons import without_values
 from pushlane.dispatcher.sinks import OVER_HTTP, require_options
 from pushlane.dispatcher.sinks.named import find_sink, open_sinks, require_sink
 from pushlane.lanes.backend import Backend
@@ -71,7 +72,9 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what the settings say of a sink; the values of its options are masked."""
-    shown = _described(flags.settings(), name)
+    settings = flags.settings()
+    shown = _described(settings, name)
+    _warn(settings, name)
     if as_json:
         print_json(shown)
     else:
@@ -94,6 +97,7 @@ def try_sink(
     """
     settings = flags.settings()
     outcome = asyncio.run(_tried(settings, name, to))
+    _warn(settings, name)
     if outcome is None:
         note(f"sink {name} can be opened; --to ADDRESS sends one push")
     elif outcome.kind is Kind.DELIVERED:
@@ -106,6 +110,13 @@ def try_sink(
         raise Unreachable(f"sink {name} did not answer: {outcome.reason}")
     else:
         raise BadInput(f"sink {name} did not deliver the push: {outcome.kind}, {outcome.reason}")
+
+
+def _warn(settings: Settings, name: str) -> None:
+    """Say which files of its options others can read."""
+    if name != DEFAULT_SINK:
+        for said in find_sink(settings, name).files_open_to_others():
+            note(f"warning: {said}")
 
 
 def _is_silent(outcome: Outcome, kind: str) -> bool:
@@ -121,7 +132,8 @@ async def _tried(settings: Settings, name: str, to: str | None) -> Outcome | Non
         if to is None:
             return None
         push = Push(new_task_id(), 1, to, "pushlane", "This is a test of a sink.")
-        [outcome] = await sink.deliver([Delivery(push, Level.HIGH, to)])
+        batch = [Delivery(push, Level.HIGH, to)]
+        [outcome] = without_values(await sink.deliver(batch), batch)
         return outcome
     finally:
         await sink.close()

@@ -38,6 +38,12 @@ class Hasher:
             add(state.digest())
         return array("q", b"".join(digests)).tolist()
 
+    def digest(self, value: bytes) -> bytes:
+        """Return the eight bytes of one hash."""
+        state = self._start.copy()
+        state.update(value)
+        return state.digest()
+
 
 async def kept_hasher(documents: DocumentStore) -> Hasher:
     """Return the hasher for what is kept of recipients; its key is made once for all processes."""

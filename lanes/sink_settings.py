@@ -9,6 +9,8 @@ in the settings. No message shows an option's value.
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +22,7 @@ from msgspec.structs import fields
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.expected import unfit
 from pushlane.lanes.naming import DEFAULT_SINK, SINK_NAME
-from pushlane.lanes.urls import MASK, masked
+from pushlane.lanes.urls import MASK, shown_url
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
@@ -68,9 +70,23 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def files(self) -> list[Path]:
         """Return the files that options are read from."""
+        return [Path(path) for _, path in self._files()]
+
+    def files_open_to_others(self) -> list[str]:
+        """Return a sentence for each file of its options that others than its owner can read.
+
+        Links are followed, as Kubernetes mounts a secret as one.
+        """
         return [
-            Path(str(value)) for name, value in self.options.items() if name.endswith(_FROM_FILE)
+            f"{name} {path} can be read by others than its owner; mend it with "
+            f"chmod 600 {shlex.quote(path)}"
+            for name, path in self._files()
+            if _is_open(Path(path))
         ]
+
+    def _files(self) -> list[tuple[str, str]]:
+        """Return the options that files are named by, and their paths."""
+        return [(name, str(at)) for name, at in self.options.items() if name.endswith(_FROM_FILE)]
 
     def resolved(self, sink: str) -> dict[str, Any]:
         """Return the options with what files and the environment hold.
@@ -151,9 +167,16 @@ def _refuse_twice(where: str, options: Mapping[str, Any]) -> None:
 
 def _shown(option: str, value: Any) -> Any:
     if option in _URLS:
-        return masked(str(value)).partition("?")[0]
+        return shown_url(str(value))
     is_open = option in _AS_GIVEN or option.endswith((_FROM_FILE, _FROM_ENVIRONMENT))
     return value if is_open else MASK
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    except OSError:  # whoever opens the sink says what is wrong with it
+        return False
 
 
 def _file_text(sink: str, option: str, path: str) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pushlane.lanes.errors import BadInput
 
 MASK = "***"
+_TOKEN = re.compile(r"^(?=.*[0-9A-Z]).{16,}$")
 
 
 def masked(text: str) -> str:
@@ -15,6 +16,15 @@ def masked(text: str) -> str:
     text = re.sub(r"://([^/@:]*):[^/]*@", rf"://\1:{MASK}@", text)
     text = re.sub(r"://[^/@:]+@", f"://{MASK}@", text)
     return re.sub(r"([?&][^=&\s]+=)[^&\s]+", rf"\1{MASK}", text)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its password, its query, and the parts of its path that may be tokens:
+    of 16 characters or more, with a digit or a capital letter.
+    """
+    scheme, separator, rest = masked(re.split(r"[?#]", url)[0]).partition("://")
+    host, *path = rest.split("/")
+    return scheme + separator + "/".join([host, *(re.sub(_TOKEN, MASK, part) for part in path)])
 
 
 def require_http_url(url: str, refusal: str) -> None:

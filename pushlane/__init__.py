@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from pushlane.lanes.limits import Limit, Subject
+    from pushlane.lanes.masks import FieldType, Masks, Sensitivity
     from pushlane.lanes.ports import Delivery, Sink
     from pushlane.lanes.presence import Process, Resting
     from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
@@ -53,6 +54,7 @@ _PLACES = {
     "lanes.errors": "BadInput BufferFull InvalidChange OversizedPush PushlaneError StorageFull "
     "TaskConflict UnknownFormat UnknownTask Unreachable UserError",
     "lanes.limits": "Limit Subject",
+    "lanes.masks": "FieldType Masks Sensitivity",
     "lanes.ports": "Delivery Sink",
     "lanes.presence": "Process Resting",
     "lanes.push": "Arrival Kind Outcome Push Scope",
@@ -80,10 +82,12 @@ __all__ = [
     "DeliveryMode",
     "Dispatcher",
     "Event",
+    "FieldType",
     "InvalidChange",
     "Kind",
     "Level",
     "Limit",
+    "Masks",
     "OnUnknown",
     "Outcome",
     "OversizedPush",
@@ -97,6 +101,7 @@ __all__ = [
     "PushlaneError",
     "Resting",
     "Scope",
+    "Sensitivity",
     "Settings",
     "Sink",
     "State",

@@ -49,7 +49,6 @@ log = logging.getLogger("pushlane.receipts")
 MOST_A_BODY = 500
 MOST_BYTES = 1024 * 1024
 REASON_LONGEST = 200
-_MASKED = "***"
 
 
 class Receipt(msgspec.Struct, gc=False):
@@ -158,7 +157,7 @@ class Receipts:
             **self._of_tasks([job.task for job in jobs]),
             seq=[push.seq for push in pushes],
             outcome=[receipt.outcome for receipt in receipts],
-            reason=[receipt.reason and _reason(receipt) for receipt in receipts],
+            reason=[receipt.reason[:REASON_LONGEST] for receipt in receipts],
             attempt=[push.attempt for push in pushes],
             recipient=masked_recipients(recipients),
             recipient_hash=hasher.hashes(recipients),
@@ -209,15 +208,6 @@ def eligible_ms(task: Task, push: Push) -> int:
     if task.not_before_ms or push.not_before_ms or task.quiet:
         return due_ms(task, push, at_ms)
     return at_ms
-
-
-def _reason(receipt: Receipt) -> str:
-    """Mask recipient and addresses in a reason that a sink wrote, and cut it to a report's room."""
-    push, reason = receipt.job.push, receipt.reason
-    for value in (push.recipient, *(push.addresses or {}).values()):
-        if value and value in reason:
-            reason = reason.replace(value, _MASKED)
-    return reason[:REASON_LONGEST]
 
 
 def _column(values: list[T]) -> list[T]:

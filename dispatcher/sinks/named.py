@@ -35,6 +35,7 @@ class NamedSink:
         self._own = own
         self._settings = settings
         self._closing: set[asyncio.Task[None]] = set()
+        self._said: set[str] = set()
         self._seen = _versions(own.files())
         self._open = self._opened()
         self.batch_size = self._open.batch_size
@@ -49,8 +50,12 @@ class NamedSink:
         await self._open.close()
 
     async def watch(self, reopened: Callable[[str], None]) -> None:
-        """Open it anew whenever a file of its options changes, and tell its name, for ever."""
+        """Open it anew whenever a file of its options changes, and tell its name, for ever.
+
+        Say once of each of these files that others can read it.
+        """
         while True:
+            self._say_open_files()
             await asyncio.sleep(_LOOK_EVERY_S)
             if self.look():
                 reopened(self.name)
@@ -81,6 +86,12 @@ class NamedSink:
         closing.add_done_callback(self._closing.discard)
         log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
         return True
+
+    def _say_open_files(self) -> None:
+        for said in self._own.files_open_to_others():
+            if said not in self._said:
+                self._said.add(said)
+                log.warning("sink %s: %s", self.name, said, extra={"action": "file_open"})
 
     def _opened(self) -> Sink:
         own, settings = self._own, self._settings

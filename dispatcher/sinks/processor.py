@@ -12,6 +12,7 @@ import asyncio
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,5 +182,11 @@ def import_module(name: str) -> Any:
         ) from error
     except Exception as error:
         raise BadInput(
-            f"processor module {name!r} raised {type(error).__name__} on import: {error}"
+            f"processor module {name!r} raised {type(error).__name__} on import{_place_of(error)}"
         ) from error
+
+
+def _place_of(error: Exception) -> str:
+    """Return where it was raised; its text is not shown, as it may hold a secret."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

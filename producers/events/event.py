@@ -42,7 +42,7 @@ class PushEvent:
         task_id, _, seq = self.push_id.rpartition("-")
         is_number = seq.isascii() and seq.isdigit() and len(seq) <= len(str(MAX_SEQ))
         if not (task_id and is_number and 1 <= int(seq) <= MAX_SEQ):
-            raise BadInput(f"{self.push_id[:80]!r} is no push; give its id, TASK-SEQ")
+            raise BadInput("push_id is no id of a push; give TASK-SEQ, as its sink was given it")
         known = [event.value for event in Event]
         if self.event not in known:
             word = str(self.event)[:40]

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pushlane.lanes.errors import PushlaneError, TaskConflict, UnknownFormat
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.tracebacks import traceback_of
 from pushlane.producers.outbox.buffer import Buffer
 from pushlane.producers.outbox.folder import SpoolFolder
 from pushlane.producers.outbox.options import ProducerOptions
@@ -126,13 +127,8 @@ class OutboxThread:
                 self._folder.close()
 
     def _fail(self, error: BaseException) -> None:
-        unexpected = None if isinstance(error, PushlaneError) else error
-        log.error(
-            "the producer has failed: %s",
-            error,
-            exc_info=unexpected,
-            extra={"action": "producer_failed"},
-        )
+        told = str(error) if isinstance(error, PushlaneError) else traceback_of(error)
+        log.error("the producer has failed: %s", told, extra={"action": "producer_failed"})
         self._failure = error
         self.buffer.refuse(_told(error))
         self._move()
@@ -203,4 +199,4 @@ class OutboxThread:
 def _told(error: BaseException) -> PushlaneError:
     if isinstance(error, PushlaneError):
         return error
-    return PushlaneError(f"the producer's thread has died of {type(error).__name__}: {error}")
+    return PushlaneError(f"the producer's thread has died of {type(error).__name__}")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TextIO
 from uuid import UUID
 
 import jwt
@@ -29,7 +31,18 @@ from tests.emulators.http2_server import Answer, Http2Server, Reaction, Request
 KEY_ID = "ABC123DEFG"
 TEAM_ID = "DEF123GHIJ"
 TOPIC = "com.example.shop"
-TYPES = {"alert", "background", "voip", "liveactivity", "complication", "location", "pushtotalk"}
+ENDINGS = {
+    "alert": "",
+    "background": "",
+    "complication": ".complication",
+    "controls": ".push-type.controls",
+    "fileprovider": ".pushkit.fileprovider",
+    "liveactivity": ".push-type.liveactivity",
+    "location": ".location-query",
+    "pushtotalk": ".voip-ptt",
+    "voip": ".voip",
+    "widgets": ".push-type.widgets",
+}
 _PATH = re.compile(r"/3/device/((?:[0-9a-f]{2})+)", re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _STREAMS = 1000
@@ -49,7 +62,7 @@ class Apns:
         *,
         topic: str = TOPIC,
         latency_s: float = 0.0,
-        log: Path | None = None,
+        log: TextIO | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.key = generate_private_key(SECP256R1())
@@ -79,8 +92,11 @@ class Apns:
         self.delivered.append(request)
         if self.log is not None:
             body = json.loads(request.body)
-            with self.log.open("a") as file:
-                file.write(json.dumps({"task": body.get("task"), "seq": body.get("seq")}) + "\n")
+            print(
+                json.dumps({"task": body.get("task"), "seq": body.get("seq")}),
+                file=self.log,
+                flush=True,
+            )
         headers = {"apns-id": request.headers["apns-id"]}
         return Answer(200, headers=headers, after_s=self.latency_s, most_streams=_STREAMS)
 
@@ -131,12 +147,11 @@ class Apns:
 
     def _bad_header(self, headers: dict[str, str]) -> str:
         push_type, priority = headers.get("apns-push-type"), headers.get("apns-priority", "10")
-        endings = {"voip": ".voip", "location": ".location-query", "pushtotalk": ".voip-ptt"}
         if "apns-topic" not in headers:
             return "MissingTopic"
-        if push_type not in TYPES:
+        if push_type not in ENDINGS:
             return "InvalidPushType"
-        if headers["apns-topic"] != self.topic + endings.get(push_type, ""):
+        if headers["apns-topic"] != self.topic + ENDINGS[push_type]:
             return "TopicDisallowed"
         allowed = {"5", "1"} if push_type == "background" else {"10", "5", "1"}
         if priority not in allowed:
@@ -162,9 +177,11 @@ def refused(status: int, reason: str, at_ms: int | None = None) -> Answer:
     return Answer(status, json.dumps(body).encode())
 
 
-async def _serve(given: argparse.Namespace) -> None:
-    log = Path(given.log) if given.log else None
+async def _serve(given: argparse.Namespace, log: TextIO) -> None:
     apns = Apns(latency_s=given.latency_ms / 1000, log=log)
+    if given.answer:
+        status, _, reason = given.answer.partition(":")
+        apns.says = lambda request: refused(int(status), reason)
     async with apns.server.running(given.port) as server:
         if given.keys:
             _write_settings(apns, server.url, Path(given.keys))
@@ -187,9 +204,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency-ms", type=float, default=0)
+    parser.add_argument("--answer", help="what every valid request gets, like 400:BadDeviceToken")
     parser.add_argument("--keys", help="a folder for the key and the settings of a sink")
     parser.add_argument("--log", help="a file that gets a line a delivered push")
-    asyncio.run(_serve(parser.parse_args()))
+    given = parser.parse_args()
+    with Path(given.log or os.devnull).open("a") as log:
+        asyncio.run(_serve(given, log))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import logging
 
 import pytest
 
-from pushlane.cli.logs import set_up_logs
+from pushlane.cli.logs import keep_values_out, set_up_logs
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +40,70 @@ def test_text_lines_carry_the_action(capsys: pytest.CaptureFixture[str]) -> None
 
     assert line.endswith("opened: 3 lanes\n")
     assert " INFO " in line
+
+
+HELD = "+49 151 23456789"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_error_is_logged_with_its_place_and_without_its_text(
+    form, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up_logs(form)
+    try:
+        raise ValueError(HELD)
+    except ValueError:
+        logging.getLogger("theirs").exception("it broke")
+
+    said = capsys.readouterr().err
+    assert "it broke" in said
+    assert "ValueError" in said
+    assert "test_logs.py" in said
+    assert HELD not in said
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_asyncio_says_of_a_task_that_failed_has_no_value(
+    form, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its message has the repr of a task, and so of its error; of a callback it has arguments."""
+
+    def call_back(value: str) -> None:
+        raise ValueError(value)
+
+    async def fail(value: str) -> None:
+        raise ValueError(value)
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(call_back, HELD)
+        lost = asyncio.create_task(fail(HELD))
+        await asyncio.wait([lost])
+        del lost
+        gc.collect()
+
+    set_up_logs(form)
+    asyncio.run(main())
+
+    said = capsys.readouterr().err
+    assert "Task exception was never retrieved" in said
+    assert "Exception in callback" in said
+    assert said.count("ValueError (its text is left out") == 2
+    assert HELD not in said
+
+
+def test_a_command_without_logs_of_its_own_says_no_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    last_resort = logging.lastResort
+    before = last_resort.formatter
+    try:
+        keep_values_out()
+        logging.getLogger("theirs").warning("a warning", exc_info=ValueError(HELD))
+    finally:
+        last_resort.setFormatter(before)
+
+    said = capsys.readouterr().err
+    assert said.startswith("a warning\n")
+    assert "ValueError" in said
+    assert HELD not in said

@@ -189,6 +189,25 @@ def test_a_sink_that_is_away_is_a_service_that_does_not_answer(command: Command)
     assert SECRET not in ran.stderr
 
 
+@pytest.mark.parametrize("verb", ["show", "test"])
+def test_a_key_file_that_others_can_read_is_named_and_used(command: Command, verb: str) -> None:
+    key = command.file("key", SECRET)
+    command.file(
+        "pushlane.toml",
+        f'[sinks.sms]\nkind = "webhook"\nurl = "http://h/p"\nauthorization_file = "{key}"\n',
+    )
+    key.chmod(0o604)
+    warned = command("sinks", verb, "sms")
+    key.chmod(0o600)
+    mended = command("sinks", verb, "sms")
+
+    assert (warned.exit_code, mended.exit_code) == (0, 0)
+    told = f"warning: authorization_file {key} can be read by others than its owner; mend it with "
+    assert f"{told}chmod 600 {key}\n" in warned.stderr
+    assert "warning" not in mended.stderr
+    assert SECRET not in warned.stdout + warned.stderr
+
+
 @contextmanager
 def webhook_that_answers(status: int) -> Iterator[str]:
     """Its URL. A status of 0 breaks the connection."""

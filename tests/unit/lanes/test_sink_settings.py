@@ -184,3 +184,53 @@ def test_options_are_shown_without_what_may_be_a_secret() -> None:
         "only_http2": True,
     }
     assert SECRET not in repr(own)
+
+
+@pytest.mark.parametrize(("mode", "is_open"), [(0o600, False), (0o400, False), (0o640, True)])
+def test_a_file_that_others_can_read_is_named_with_what_mends_it(
+    place: Path, mode: int, is_open: bool
+) -> None:
+    key = place / "a key"
+    key.touch(mode)
+    key.chmod(mode)
+    own = sink(authorization_file=str(key), url="http://h/p")
+
+    assert own.files_open_to_others() == [
+        f"authorization_file {key} can be read by others than its owner; mend it with "
+        f"chmod 600 '{key}'"
+    ] * int(is_open)
+
+
+def test_a_mounted_secret_is_judged_by_what_its_links_lead_to(place: Path) -> None:
+    """As Kubernetes mounts one: token -> ..data/token, ..data -> ..2026_11_23."""
+    (place / "..2026_11_23").mkdir()
+    token = place / "..2026_11_23" / "token"
+    token.write_text(SECRET)
+    (place / "..data").symlink_to("..2026_11_23")
+    (place / "token").symlink_to("..data/token")
+    own = sink(authorization_file=str(place / "token"))
+
+    token.chmod(0o644)
+    [told] = own.files_open_to_others()
+    assert f"chmod 600 {place}/token" in told
+    token.chmod(0o400)
+    assert own.files_open_to_others() == []
+
+
+def test_of_a_file_that_is_not_there_nobody_says_who_can_read_it(place: Path) -> None:
+    assert sink(authorization_file=str(place / "none")).files_open_to_others() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://h.example/services/T0/XkdsJ8sdf78sdfjjsd", "https://h.example/services/T0/***"),
+        ("https://h.example/bot12345:AAHdqTcvCH1vG/send", "https://h.example/***/send"),
+        ("https://me:pass@h.example/p?key=1#tail", "https://me:***@h.example/p"),
+        ("https://h.example/notifications-for-all", "https://h.example/notifications-for-all"),
+        ("https://h.example", "https://h.example"),
+        ("no URL", "no URL"),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_a_token(url: str, shown: str) -> None:
+    assert sink(url=url).shown_options() == {"url": shown}

@@ -123,9 +123,12 @@ def test_a_time_is_iso_or_unix_seconds_or_milliseconds(at: object, at_ms: int) -
     ("line", "said"),
     [
         ("clicked", "not one JSON object"),
-        ('{"push_id": "t1", "event": "clicked", "at": 2000000000}', "'t1' is no push"),
-        ('{"push_id": "t1-0", "event": "clicked", "at": 2000000000}', "'t1-0' is no push"),
-        (f'{{"push_id": "t1-{"1" * 5000}", "event": "clicked", "at": 2000000000}}', "is no push"),
+        ('{"push_id": "t1", "event": "clicked", "at": 2000000000}', "push_id is no id"),
+        ('{"push_id": "t1-0", "event": "clicked", "at": 2000000000}', "push_id is no id"),
+        (
+            f'{{"push_id": "t1-{"1" * 5000}", "event": "clicked", "at": 2000000000}}',
+            "push_id is no id",
+        ),
         ('{"event": "clicked", "at": 2000000000}', "no push_id, nor task_id and seq"),
         ('{"push_id": "t1-1", "event": "clicke", "at": 2000000000}', "did you mean 'clicked'"),
         ('{"push_id": "t1-1", "event": "clicked"}', "no time in 'at'"),

@@ -12,7 +12,7 @@ from pushlane.dispatcher.sinks.apns import ApnsOptions
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.push import DELIVERED, Outcome, Push
 from pushlane.lanes.task import Level
-from tests.emulators.apns import KEY_ID, TEAM_ID, TOPIC, Apns
+from tests.emulators.apns import ENDINGS, KEY_ID, TEAM_ID, TOPIC, Apns
 from tests.unit.dispatcher.sinks.apns_support import DEVICE, NOW_S, delivery, push, send, sink_to
 
 
@@ -76,9 +76,16 @@ async def test_a_background_push_wakes_the_app_and_shows_nothing():
     assert json.loads(request.body) == {"aps": {"content-available": 1}, "sync": "mail"}
 
 
-@pytest.mark.parametrize("topic", [TOPIC, f"{TOPIC}.voip"])
-async def test_a_topic_gets_the_ending_of_its_push_type_once(topic):
-    request = await sent(delivery(), push_type="voip", topic=topic)
+@pytest.mark.parametrize("push_type", ENDINGS)
+async def test_a_topic_gets_the_ending_of_its_push_type(push_type):
+    request = await sent(delivery(), push_type=push_type)
+
+    assert request.headers["apns-push-type"] == push_type
+    assert request.headers["apns-topic"] == TOPIC + ENDINGS[push_type]
+
+
+async def test_a_topic_that_has_the_ending_stays():
+    request = await sent(delivery(), push_type="voip", topic=f"{TOPIC}.voip")
 
     assert request.headers["apns-topic"] == f"{TOPIC}.voip"
 

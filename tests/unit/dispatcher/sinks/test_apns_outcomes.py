@@ -120,11 +120,11 @@ async def test_one_bad_address_alone_comes_to_an_end_by_its_attempts():
 
 async def test_a_delivery_shows_that_environment_and_topic_are_right():
     apns = Apns(now=lambda: NOW_S)
-    devices = [f"{number:064x}" for number in range(100)]
+    devices = [f"{number:064x}" for number in range(209)]
     apns.bad = dict.fromkeys(devices, "DeviceTokenNotForTopic")
     bad = [delivery(address=each) for each in devices]
 
-    outcomes = await send(apns, *bad[:10], delivery(), *bad[:99], delivery(), *bad)
+    outcomes = await send(apns, *bad[:10], delivery(), *bad[10:109], delivery(), *bad[109:])
 
     assert outcomes[9].holds
     assert outcomes[10] == DELIVERED

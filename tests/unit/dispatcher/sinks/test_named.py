@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,31 @@ async def test_a_file_that_no_header_can_hold_is_said_without_its_text_and_mende
 
     assert "goes on as it was" in caplog.text
     assert SECRET not in caplog.text
+
+
+async def test_a_file_that_others_can_read_is_said_once_and_read_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    token.chmod(0o644)
+    looks = asyncio.Semaphore(3)
+
+    async def next_look(_: float) -> None:
+        await looks.acquire()
+        if looks.locked():
+            raise asyncio.CancelledError
+
+    named = settings(sms=webhook(url="http://127.0.0.1:9/", authorization_file=str(token)))
+    sink = open_sinks(named)["sms"]
+    assert isinstance(sink, NamedSink)
+    monkeypatch.setattr("asyncio.sleep", next_look)
+    with pytest.raises(asyncio.CancelledError):
+        await sink.watch(lambda name: None)
+    monkeypatch.undo()
+    await sink.close()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        f"sink sms: authorization_file {token} can be read by others than its owner; mend it with "
+        f"chmod 600 {token}"
+    ]

@@ -382,15 +382,19 @@ def test_it_does_not_go_through_a_fork(make, monkeypatch) -> None:
             producer.push("user")
 
 
-def test_a_thread_that_dies_is_told_at_the_next_push(make, monkeypatch) -> None:
+def test_a_thread_that_dies_is_told_at_the_next_push(make, monkeypatch, caplog) -> None:
+    held = "+49 151 23456789"
+
     def broken(settings: Settings) -> None:
-        raise RuntimeError("broken")
+        raise RuntimeError(held)
 
     monkeypatch.setattr("pushlane.producers.outbox.sender.connect", broken)
     producer = make().open()
 
-    with pytest.raises(PushlaneError, match="RuntimeError: broken"):
+    with pytest.raises(PushlaneError, match=r"has died of RuntimeError$"):
         until(lambda: not producer.push("user"))
+    assert "in broken" in caplog.text
+    assert held not in caplog.text
 
 
 @pytest.mark.parametrize(

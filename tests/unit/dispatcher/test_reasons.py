@@ -1,0 +1,65 @@
+"""Reasons of sinks without what the pushes hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from pushlane.dispatcher.reasons import without_values
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome, Push, Scope
+from pushlane.lanes.task import Level
+
+PUSH = Push(
+    "task",
+    1,
+    "+49 151/234",
+    "Your code",
+    'It is "7731 9902"',
+    {"order": {"ids": ["ord-55310", 8_812_345]}, "type": "paid"},
+    addresses={"mail": "ann@example.com", "sms": ""},
+    payloads={"": {"token": "tok-aabbcc"}},
+)
+OTHER = Push("task", 2, "7")
+
+
+def reason_of(reason: str, *pushes: Push) -> str:
+    batch = [Delivery(push, Level.HIGH, push.recipient) for push in pushes or (PUSH,)]
+    [outcome, *_] = without_values([Outcome.dead(reason)] * len(batch), batch)
+    return outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "clean"),
+    [
+        ("no such number +49 151/234", "no such number ***"),
+        ("GET /v1/%2B49%20151%2F234 failed", "GET /v1/*** failed"),
+        ("<ann@example.com>: unknown", "<***>: unknown"),
+        ('refused {"body": "It is \\"7731 9902\\""}', 'refused {"body": "***"}'),
+        ("Your code is too long", "*** is too long"),
+        ("order ord-55310 of 8812345", "order *** of ***"),
+        ("bad token tok-aabbcc", "bad token ***"),
+        ("HTTP 410", "HTTP 410"),
+        ("the type paid is not known", "the type paid is not known"),
+        ("", ""),
+    ],
+)
+def test_a_reason_names_nothing_that_its_push_holds(reason: str, clean: str) -> None:
+    assert reason_of(reason) == clean
+
+
+def test_one_reason_for_a_batch_names_none_of_its_pushes() -> None:
+    assert reason_of("+49 151/234 is blocked", OTHER, PUSH) == "*** is blocked"
+
+
+def test_a_short_recipient_is_no_part_of_a_number() -> None:
+    assert reason_of("HTTP 477: no user 7", OTHER) == "HTTP 477: no user ***"
+
+
+def test_the_rest_of_an_outcome_stays() -> None:
+    batch = [Delivery(PUSH, Level.HIGH), Delivery(OTHER, Level.HIGH)]
+    throttled = Outcome.throttled("busy with +49 151/234", 3.0, Scope.RECIPIENT)
+
+    first, second = without_values([throttled, DELIVERED], batch)
+
+    assert first == Outcome.throttled("busy with ***", 3.0, Scope.RECIPIENT)
+    assert second is DELIVERED

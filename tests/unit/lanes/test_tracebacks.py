@@ -1,0 +1,75 @@
+"""Tracebacks without the texts of errors that are not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.tracebacks import traceback_of
+
+HELD = "+49 151 23456789"
+
+
+def told(failing: Callable[[], object]) -> str:
+    try:
+        failing()
+    except Exception as error:  # noqa: BLE001 - whatever a test raises
+        return traceback_of(error)
+    raise AssertionError("it did not fail")
+
+
+def value_error() -> None:
+    raise ValueError(HELD)
+
+
+def caused() -> None:
+    try:
+        value_error()
+    except ValueError as error:
+        raise BadInput("row 3 has no number") from error
+
+
+def on_the_way() -> None:
+    try:
+        value_error()
+    finally:
+        {}[HELD]
+
+
+def hidden() -> None:
+    try:
+        value_error()
+    except ValueError:
+        raise KeyError(HELD) from None
+
+
+def grouped() -> None:
+    raise ExceptionGroup(HELD, [ValueError(HELD), BadInput("row 4 is too long")])
+
+
+@pytest.mark.parametrize(
+    ("failing", "names"),
+    [
+        (value_error, ["ValueError ("]),
+        (caused, ["ValueError (", "BadInput: row 3 has no number"]),
+        (on_the_way, ["ValueError (", "KeyError ("]),
+        (hidden, ["KeyError ("]),
+        (grouped, ["ValueError (", "BadInput: row 4 is too long", "ExceptionGroup ("]),
+    ],
+)
+def test_each_error_of_a_chain_is_named_with_its_place_and_no_value(failing, names) -> None:
+    text = told(failing)
+
+    assert HELD not in text
+    assert [line for line in text.splitlines() if line.startswith(tuple(names))]
+    assert text.count("Traceback (most recent call last):") == len(names)
+    assert f"in {failing.__name__}" in text
+
+
+def test_errors_that_lead_to_each_other_end() -> None:
+    one, other = ValueError(HELD), KeyError(HELD)
+    one.__cause__, other.__cause__ = other, one
+
+    assert traceback_of(one).count("Traceback") == 2
