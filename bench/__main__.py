@@ -27,6 +27,7 @@ MEASURED = (
     "modes",
     "peers",
     "pick",
+    "providers",
     "quota-change",
     "receipts",
     "scale",

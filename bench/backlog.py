@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
@@ -19,8 +19,18 @@ _TASKS_AT_ONCE = 24
 _BODY = "x" * 150
 
 
+def push_of(task_id: str, seq: int) -> Push:
+    return Push(task_id, seq, f"r{seq}", "title", _BODY)
+
+
 async def write_task(
-    backend: Backend, level: Level, pushes: int, quota: int = 1, app: str = "default"
+    backend: Backend,
+    level: Level,
+    pushes: int,
+    quota: int = 1,
+    app: str = "default",
+    sinks: tuple[str, ...] = (),
+    make: Callable[[str, int], Push] = push_of,
 ) -> str:
     """A sealed task on a lane of its own, a low one too: in the pool, tasks would share turns."""
     task_id = new_task_id()
@@ -30,6 +40,7 @@ async def write_task(
         level=level,
         lane=lane,
         app=app,
+        sinks=sinks,
         quota=quota,
         bundle=BUNDLE,
         created_at_ms=task_transitions.now_ms(),
@@ -39,16 +50,12 @@ async def write_task(
     await backend.registry.change(task_id, task_transitions.start)
     for first in range(1, pushes + 1, _PUBLISH_AT_ONCE):
         last = min(first + _PUBLISH_AT_ONCE, pushes + 1)
-        bodies = [encode(push_of(task_id, seq)) for seq in range(first, last)]
+        bodies = [encode(make(task_id, seq)) for seq in range(first, last)]
         bundles = list(packed(bodies, BUNDLE))
         source = Source(f"submit-{task_id}", [bundle.last_seq for bundle in bundles])
         await backend.broker.publish(lane, [one.message for one in bundles], source=source)
     await backend.registry.change(task_id, task_transitions.seal(pushes))
     return task_id
-
-
-def push_of(task_id: str, seq: int) -> Push:
-    return Push(task_id, seq, f"r{seq}", "title", _BODY)
 
 
 async def write_tasks(

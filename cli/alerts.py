@@ -159,6 +159,13 @@ def run(
     flags: Flags,
     every: Annotated[str, typer.Option(metavar="30s", help="How often to look.")] = "30s",
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="Webhooks in your own network, or without https: a host, *.host or CIDR.",
+        ),
+    ] = None,
 ) -> None:
     """Look after all alerts until Ctrl-C or SIGTERM, and tell their webhooks.
 
@@ -169,8 +176,11 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
+        from pushlane.lanes.url_guard import UrlGuard
         from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
+
+    guard = UrlGuard(allow or ())
 
     async def work(backend: Backend) -> int:
         stop = asyncio.Event()
@@ -180,7 +190,7 @@ def run(
             left="the next look tells what this one has not",
         )
         root = store_root(settings)
-        return await serve(backend, root, None if once else every_s, stop, _say, note)
+        return await serve(backend, root, guard, None if once else every_s, stop, _say, note)
 
     problems = on_backend(settings, work)
     if once and problems:

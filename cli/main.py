@@ -29,6 +29,7 @@ _COMMANDS = {
     "forget": ("forget",),
     "pool": ("pool",),
     "suppress": ("suppress",),
+    "tokens": ("tokens",),
     "replay": ("replay", "clone"),
     "dead": ("dead",),
     "spool": ("spool",),

@@ -23,6 +23,7 @@ _LABELS = {
     SubmitStage.PUBLISHING: "publishing",
     SubmitStage.SEALING: "sealing",
     SubmitStage.SUPPRESSING: "values",
+    SubmitStage.LISTING: "addresses",
 }
 
 

@@ -67,8 +67,8 @@ def add(
     scope = where.scope()
     done = _change(flags, Values(file, column, kind), scope, adds=True)
     note(f"{done.changed:,} suppressed now, {done.given - done.changed:,} had been before")
-    _tell_left_out(done)
-    _tell_unknown(flags, scope)
+    tell_left_out(done)
+    tell_unknown(flags, scope)
 
 
 def remove(
@@ -81,7 +81,7 @@ def remove(
     """Suppress the values of a file no longer."""
     done = _change(flags, Values(file, column, kind), where.scope(), adds=False)
     note(f"{done.changed:,} not suppressed any more, {done.given - done.changed:,} had not been")
-    _tell_left_out(done)
+    tell_left_out(done)
 
 
 def count(flags: Flags, as_json: JsonFlag = False) -> None:
@@ -143,18 +143,19 @@ def _change(
         return on_backend(flags.settings(), change)
 
 
-def _tell_left_out(done: ChangedSuppressions) -> None:
+def tell_left_out(done: ChangedSuppressions) -> None:
+    """Say how many rows of a file had no value."""
     if not done.given and not done.left_out:
         note("the file has no rows: nothing is changed")
     if done.left_out:
         are = "is" if done.left_out == 1 else "are"
         note(
             f"{rows_text(done.left_out)} {are} left out, the first in {done.first_left_out}: no "
-            "text or whole number is there"
+            "value that a push could have is there"
         )
 
 
-def _tell_unknown(flags: Flags, scope: SuppressionScope) -> None:
+def tell_unknown(flags: Flags, scope: SuppressionScope) -> None:
     """Say that a scope has no task yet, since its name may be misspelt."""
     if scope == EVERYWHERE:
         return

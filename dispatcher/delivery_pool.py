@@ -15,6 +15,7 @@ from pushlane.dispatcher.job import Job
 from pushlane.dispatcher.lane import OpenLane
 from pushlane.dispatcher.outage import Outage, again
 from pushlane.dispatcher.reasons import without_values
+from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.settlement.outcomes import Outcomes
 from pushlane.dispatcher.shares import HeldSlots, Shares
 from pushlane.dispatcher.stats import Stats
@@ -42,6 +43,7 @@ class DeliveryPool:
         slots: int,
         guards: Guards,
         outcomes: Outcomes,
+        dead_addresses: DeadAddressRecorder,
         outage: Outage,
         gate: BudgetGate,
         shares: Shares[OpenLane],
@@ -57,6 +59,7 @@ class DeliveryPool:
         self._free = slots
         self._guards = guards
         self._outcomes = outcomes
+        self._dead_addresses = dead_addresses
         self._outage = outage
         self._gate = gate
         self._shares = shares
@@ -168,6 +171,7 @@ class DeliveryPool:
         """Settle what landed. Guards see a wait as a retry; one that they forbid is settled."""
         final: Sequence[Outcome | None] = outcomes
         if waits_s:
+            self._dead_addresses.hear(jobs, outcomes)
             passed_on = self._outcomes.passed_on
             final = [
                 passed_on(job, outcome) if wait_s is None else again(outcome)

@@ -41,6 +41,7 @@ from pushlane.dispatcher.reader_opener import ReaderOpener
 from pushlane.dispatcher.registry_follower import TaskLookups
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.dispatcher.settlement.completion import Completion
+from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.settlement.outcomes import Outcomes, PauseRequests, backoff
 from pushlane.dispatcher.settlement.receipts import Receipts
 from pushlane.dispatcher.settlement.settler import Settler
@@ -130,6 +131,14 @@ class Line:
         self.outcomes = Outcomes(
             self.name, self.settler, self.receipts, self.stats, shared.pauses, wait_s
         )
+        self.dead_addresses = DeadAddressRecorder(
+            backend,
+            self.name,
+            settings,
+            self.stats,
+            clock_ms,
+            hosts_code=self._sink.hosts_code,
+        )
         self.intake = Intake(backend.registry, self.settler, tasks.find, ring.resume, self.stats)
         self.opener = ReaderOpener(backend.broker, tasks, ring, self.intake.fill)
         self.manager = LaneManager(
@@ -189,6 +198,7 @@ class Line:
             settings.slots,
             self.guards,
             self.outcomes,
+            self.dead_addresses,
             self.outage,
             self.gate,
             self.shares,
@@ -211,6 +221,7 @@ class Line:
             backend, self.name, *common, shared.clocks.now_ms
         )
         shared.limits.add_listener(contact_guard)
+        self.dead_addresses.add_listener(contact_guard.on_dead_address)
         guards: list[Guard] = [
             RecipientGuard(backend.recipient_windows, *common),
             contact_guard,
@@ -266,6 +277,7 @@ class Line:
         yield "settle", self.settler.run_ends(self.key_order.settled)
         yield "key order", self.key_order.run()
         yield "delay limit", self.delay_limit.run()
+        yield "dead addresses", self.dead_addresses.run()
 
     async def settle_all(self) -> None:
         """Let what is in flight land and its outcomes become durable, as far as time allows."""
@@ -288,6 +300,7 @@ class Line:
                 self.settler.unsettled,
                 extra={"action": "drain_unsettled"},
             )
+        await self.dead_addresses.drain(_SETTLE_S)
 
     async def close_guards(self) -> None:
         """Say that this process ends well."""

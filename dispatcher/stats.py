@@ -96,6 +96,7 @@ class Stats:
         self.receipts_written = 0
         self.out_of_order = 0
         self.dropped = dict.fromkeys((DUPLICATE, SUPERSEDED, SUPPRESSED, CAPPED), 0)
+        self.dead_addresses: dict[str, int] = {}
         self.probes = 0
         self.spared = 0
         self.limited = dict.fromkeys(KINDS, 0)
@@ -205,6 +206,13 @@ class LineMetrics:
         )
         for reason, count in stats.dropped.items():
             dropped.add_metric([reason], count)
+        dead_addresses = CounterMetricFamily(
+            "pushlane_dead_addresses",
+            "Addresses that were recorded as dead, by what the sink said",
+            labels=["reason"],
+        )
+        for reason, count in stats.dead_addresses.items():
+            dead_addresses.add_metric([reason], count)
         limited = CounterMetricFamily(
             "pushlane_limited", "How often a push had to wait for a limit", labels=["scope"]
         )
@@ -214,7 +222,7 @@ class LineMetrics:
         receipts.add_metric([], stats.receipts_written)
         moved = (forwarded, malformed, unknown_format, deferred)
         yield from (picked, outcomes, *moved, repeats)
-        yield from (out_of_order, dropped, limited, receipts)
+        yield from (out_of_order, dropped, dead_addresses, limited, receipts)
 
     def _ledger_counters(self) -> Iterable[Metric]:
         claims = CounterMetricFamily(

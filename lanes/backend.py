@@ -30,6 +30,7 @@ from pushlane.lanes.naming import (
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import (
     Broker,
+    DeadAddresses,
     DocumentStore,
     Fence,
     Lease,
@@ -63,6 +64,7 @@ class Backend:
     presence: Presence
     limiter: Limiter
     suppressions: Suppressions
+    dead_addresses: DeadAddresses
 
     async def add(self, task: Task, settings: Settings) -> Task:
         """Keep a new task, as `Registry.add` does, with the size of its bundles.

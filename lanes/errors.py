@@ -6,7 +6,8 @@
     │   ├── TaskConflict       the same key with other content, or a submit already under way
     │   ├── InvalidChange      the task cannot make this change now (finished, pooled, quota < 1)
     │   ├── BadInput           a file, row, column, template or option that cannot be used
-    │   └── OversizedPush      a push over the size limit
+    │   ├── OversizedPush      a push over the size limit
+    │   └── RefusedUrl         a URL that leads, or may lead, to where it must not
     ├── BufferFull             a producer takes no more for now: its buffer, and its spool, are full
     ├── MalformedPush          bytes on a lane that are no push (buried, never raised to a user)
     ├── UnknownFormat          something stored in a newer format (left to who can read it)
@@ -15,7 +16,8 @@
     ├── Superseded             a leader's change that came after another had taken over
     ├── UnknownLane            a lane that was never opened, or is dropped (its task has ended)
     └── Unreachable            exit 3: a service did not answer (names the URL and what to do)
-        └── StorageFull        the embedded database cannot grow
+        ├── StorageFull        the embedded database cannot grow
+        └── UnknownHost        the name of a host has no address now
 
 Vendor exceptions are translated into these at the edge of each adapter.
 """
@@ -51,6 +53,17 @@ class BadInput(UserError):
 
 class OversizedPush(BadInput):
     """A push is over the size limit."""
+
+
+class RefusedUrl(BadInput):
+    """A URL leads, or may lead, to where it must not.
+
+    `reason` says why in one of a few fixed phrases; only the message may name the host.
+    """
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        self.reason = reason
+        super().__init__(message or reason)
 
 
 class BufferFull(PushlaneError):
@@ -100,3 +113,15 @@ class Unreachable(PushlaneError):
 
 class StorageFull(Unreachable):
     """The disk that holds the embedded database is full."""
+
+
+class UnknownHost(Unreachable):
+    """The name of a host has no address now. `reason` is a fixed phrase.
+
+    `may_pass` when the resolver gave no answer: the name may well be good.
+    """
+
+    def __init__(self, reason: str, message: str, *, may_pass: bool = False) -> None:
+        self.reason = reason
+        self.may_pass = may_pass
+        super().__init__(message)

@@ -33,7 +33,7 @@ CONFIG_VARIABLE = "PUSHLANE_CONFIG"
 
 _TASKS_KEPT_S = 7_776_000.0
 _NEED_THEIR_TASK = ("retention_s", "dead_retention_s", "ledger_window_s")
-_MAY_BE_SECRET = ("pulsar_token", "receipts_key", "sink")
+_MAY_BE_SECRET = ("pulsar_token", "receipts_key", "address_key", "sink")
 
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNone = Annotated[float, Meta(ge=0)]
@@ -110,6 +110,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long receipts are kept that the pipeline has taken over."""
     receipts_key: Secret | None = None
     """Key of the hashes of recipients in receipts, instead of a random one."""
+    address_key: Secret | None = None
+    """Key that encrypts dead addresses at rest: 32 bytes in base64; older keys behind a comma."""
+    dead_addresses_days: Annotated[int, Meta(ge=1, le=3_650)] = 30
+    """Days that dead addresses are listed and registrations known; they stay suppressed."""
     ledger_away: Literal["wait", "degrade"] = "wait"
     """Without a ledger: wait for it, or deliver at least once."""
     order_timeout_s: Seconds = 3_600.0

@@ -26,7 +26,15 @@ from pushlane.lanes.urls import MASK, shown_url
 
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
-_AS_GIVEN = frozenset({"path", "function", "module", "only_http2"})
+_AS_GIVEN = frozenset(
+    {"path", "function", "module", "only_http2", "streams", "batch_size", "to_address"}
+    | {"allow", "ports"}  # of sinks whose pushes have URLs as addresses
+    | {"connect_timeout_s", "first_byte_timeout_s"}  # of a webhook
+    | {"project", "address", "dry_run"}  # of FCM
+    | {"topic", "environment", "push_type", "platform"}  # of APNs and gorush
+    | {"subject", "hosts", "ttl_s"}  # of Web Push
+)
+_URLS = frozenset({"url", "endpoint"})
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +167,7 @@ def _refuse_twice(where: str, options: Mapping[str, Any]) -> None:
 
 
 def _shown(option: str, value: Any) -> Any:
-    if option == "url":
+    if option in _URLS:
         return shown_url(str(value))
     is_open = option in _AS_GIVEN or option.endswith((_FROM_FILE, _FROM_ENVIRONMENT))
     return value if is_open else MASK

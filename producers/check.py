@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.payload_limits import PayloadLimits, payload_limits
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
 from pushlane.producers.encoder import Encoder, EncodeRow, shown_columns
@@ -45,13 +46,14 @@ class CheckedRows:
     signature: tuple[int, int, int]
     source: RowSource
     encoder: Encoder
+    limits: PayloadLimits
     accepted: int
     rejected: int
     rejects: Path | None
 
     def chunks(self, task: Task, size: int) -> Generator[list[bytes], None, None]:
         """Yield the pushes for the task again. Raises BadInput when the file cannot be read."""
-        encode_row = self.encoder.for_task(task)
+        encode_row = self.encoder.for_task(task, self.limits)
         return _chunks(self.source, self.encoder.wanted, encode_row, size, lambda *_: None)
 
     def refuse_changed(self, read: int, advice: str = "") -> None:
@@ -73,14 +75,20 @@ async def checked_rows(
     """
     async with as_file(request, tell) as (path, kind, name):
         source = await asyncio.to_thread(open_source, path, kind, name)
-        rows = await _checked(request, path, source, task, tell)
+        limits = payload_limits(settings, task.chain)
+        rows = await _checked(request, path, source, task, limits, tell)
         if request.key:
             task = replace(task, fingerprint=await _fingerprint(request, settings, path))
         yield task, rows
 
 
 async def _checked(
-    request: SubmitRequest, path: Path, source: RowSource, task: Task, tell: OnProgress
+    request: SubmitRequest,
+    path: Path,
+    source: RowSource,
+    task: Task,
+    limits: PayloadLimits,
+    tell: OnProgress,
 ) -> CheckedRows:
     signature = _signature(path)
     encoder = Encoder(request, source)
@@ -88,7 +96,8 @@ async def _checked(
     on_bad = rejects.add if request.bad_rows == "skip" else _stop(source)
     accepted = 0
     try:
-        passes = _chunks(source, encoder.wanted, encoder.for_task(task), chunk_size(1), on_bad)
+        encode_row = encoder.for_task(task, limits)
+        passes = _chunks(source, encoder.wanted, encode_row, chunk_size(1), on_bad)
         async with prefetched(passes) as checked:
             async for chunk in checked:
                 accepted += len(chunk)
@@ -98,7 +107,7 @@ async def _checked(
     listed = rejects.path if rejects.count else None
     if accepted == 0:
         raise _nothing_left(source, listed)
-    return CheckedRows(path, signature, source, encoder, accepted, rejects.count, listed)
+    return CheckedRows(path, signature, source, encoder, limits, accepted, rejects.count, listed)
 
 
 def _chunks(

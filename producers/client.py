@@ -18,6 +18,7 @@ from pushlane.lanes.presence import Process
 from pushlane.lanes.search import listed
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.task import Level, Progress, State, Task, Weights, settled
+from pushlane.producers.address_registration import register_address
 from pushlane.producers.events.event import PushEvent
 from pushlane.producers.events.record import record_events
 from pushlane.producers.input import OnProgress
@@ -162,6 +163,17 @@ class Client:
             BadInput: an event's task has no such push, or receipts are off.
         """
         return await record_events(self._open, self._settings, events)
+
+    async def register_address(self, sink: str, address: str) -> bool:
+        """Let an address that an app has registered anew be sent to at this sink again.
+
+        Call it when a device tells its token: an answer about an earlier life of the token, which
+        may come late, then changes nothing. Returns whether it was dead or suppressed there.
+
+        Raises:
+            BadInput: the sink has no name, or no push can have such an address.
+        """
+        return await register_address(self._open, sink, address)
 
     @property
     def _open(self) -> Backend:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pushlane.lanes.errors import BadInput, MalformedPush, OversizedPush
+from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, decode, encode
 from pushlane.lanes.task import Task
 from pushlane.lanes.task_transitions import now_ms
@@ -32,7 +33,7 @@ class Content(NamedTuple):
     payload: Mapping[str, Any] | None = None
 
 
-def encoder(task: Task, content: Content) -> Encode:
+def encoder(task: Task, limits: PayloadLimits, content: Content) -> Encode:
     """Return a function from the seq to the bytes; it raises BadInput for what cannot travel.
 
     An expiry of 0 ms means never.
@@ -40,6 +41,8 @@ def encoder(task: Task, content: Content) -> Encode:
     Raises:
         BadInput: there is no recipient, data that is no mapping, labels out of bounds, or an
             address or payload for no sink of the task.
+
+    The push must also be within the `limits` of the sinks that the task goes to.
     """
     if not isinstance(content.recipient, str) or not content.recipient.strip():
         raise BadInput("a push has no recipient; give a text that is not empty")
@@ -53,6 +56,7 @@ def encoder(task: Task, content: Content) -> Encode:
 
     def encode_push(seq: int) -> bytes:
         return _encoded(
+            limits,
             Push(
                 task.id,
                 seq,
@@ -66,13 +70,13 @@ def encoder(task: Task, content: Content) -> Encode:
                 trace_id=content.trace_id,
                 addresses=addresses,
                 payloads=payloads,
-            )
+            ),
         )
 
     return encode_push
 
 
-def _encoded(push: Push) -> bytes:
+def _encoded(limits: PayloadLimits, push: Push) -> bytes:
     try:
         body = encode(push)
     except (TypeError, ValueError, OverflowError) as error:
@@ -84,6 +88,8 @@ def _encoded(push: Push) -> bytes:
             f"a push has {len(body):,} bytes, over the limit of {MAX_PUSH_BYTES:,}; shorten its "
             "body, data or payload"
         )
+    if excess := limits.excess(push, len(body)):
+        raise OversizedPush(f"a push has {excess}; shorten its body, data or payload")
     try:
         decode(body)
     except MalformedPush as error:

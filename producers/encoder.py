@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from pushlane.lanes.errors import BadInput, OversizedPush
+from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.push import MAX_PUSH_BYTES, Push, encode
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import Task
@@ -56,7 +57,7 @@ class Encoder:
         self.wanted = Wanted(required, optional)
         self._require(source)
 
-    def for_task(self, task: Task) -> EncodeRow:
+    def for_task(self, task: Task, limits: PayloadLimits) -> EncodeRow:
         """Return a function from seq and values to the push's bytes, or to why there are none."""
         names, options = self.wanted.names, self._options
         title, body, collapse = (template.compile(names) for template in self._templates)
@@ -65,6 +66,7 @@ class Encoder:
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last, no_recipient = Predecessors(), _no_recipient(options.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
+        has_limits = bool(limits.sinks)
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
             if not (recipient := recipient_text(values[0])):
@@ -102,6 +104,8 @@ class Encoder:
                 return _NOT_ENCODABLE
             if len(packed) > MAX_PUSH_BYTES:
                 return _oversized(len(packed))
+            if has_limits and (excess := limits.excess(push, len(packed))):
+                return _over_limit(excess)
             if key:
                 last.add(key, seq)
             return packed
@@ -165,6 +169,10 @@ def _oversized(size: int) -> BadRow:
         "or payload",
         OversizedPush,
     )
+
+
+def _over_limit(excess: str) -> BadRow:
+    return BadRow(f"makes {excess}; shorten its body, data or payload", OversizedPush)
 
 
 def recipient_text(value: Any) -> str:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from prometheus_client.registry import Collector
 
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
+from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task
@@ -72,6 +73,7 @@ class Producer:
             sink=sink_names(sink) if isinstance(sink, str) else tuple(sink),
         )
         self._new_task()  # refuses a bad option at once
+        self._limits = payload_limits(self._settings, self._task_options.chain)
         self._folder: SpoolFolder | None = None
         self._store: BatchStore | None = None
         self._background: OutboxThread | None = None
@@ -123,7 +125,7 @@ class Producer:
         content = Content(
             recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
         )
-        return self._put(encoder(self._task, content), self._options.max_block_s)
+        return self._put(encoder(self._task, self._limits, content), self._options.max_block_s)
 
     async def apush(
         self,
@@ -142,7 +144,7 @@ class Producer:
         content = Content(
             recipient, title, body, data, expires_at_ms, attributes, trace_id, address, payload
         )
-        encode = encoder(self._task, content)
+        encode = encoder(self._task, self._limits, content)
         if self._running.buffer.is_full:
             return await asyncio.to_thread(self._put, encode, self._options.max_block_s)
         return self._put(encode, 0.0)

@@ -61,7 +61,7 @@ def _name_of(source: RowsInput) -> str:
 class SubmitStage(StrEnum):
     """A stage of a submit, or of a fan-out, which freezes its rows before it publishes them.
 
-    A list of suppressions is read in the same way.
+    A list of suppressions is read in the same way, and one of dead addresses is written so.
     """
 
     READING = "reading"
@@ -70,6 +70,7 @@ class SubmitStage(StrEnum):
     PUBLISHING = "publishing"
     SEALING = "sealing"
     SUPPRESSING = "suppressing"
+    LISTING = "listing"
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ fault stays done, and the same call does the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import BadInput
@@ -17,6 +17,7 @@ from pushlane.lanes.recipient_hash import Hasher, kept_hasher
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.lanes.suppression import SuppressionScope
 from pushlane.lanes.task import Level
+from pushlane.producers.addresses import address_text
 from pushlane.producers.encoder import recipient_text, shown_columns
 from pushlane.producers.input import OnProgress, as_file
 from pushlane.producers.prefetch import prefetched
@@ -25,6 +26,8 @@ from pushlane.producers.rows import BadRow, RowSource, Wanted
 from pushlane.producers.sources import open_source
 
 _AT_ONCE = 5_000
+
+ReadValue = Callable[[Any], str | None]
 
 
 class Values(NamedTuple):
@@ -67,17 +70,36 @@ async def change_suppressed(
         BadInput: the file cannot be read, or has no such column.
         Unreachable: a service does not answer; some of the values may be done.
     """
-    hasher = await kept_hasher(backend.documents)
     change = backend.suppressions.add if adds else backend.suppressions.remove
+    read = address_text if scope.kind == "sink" else recipient_text
+    return await change_hashes(backend, values, read, lambda hashes: change(scope, hashes), tell)
+
+
+async def change_hashes(
+    backend: Backend,
+    values: Values,
+    read: ReadValue,
+    change: Callable[[list[int]], Awaitable[int]],
+    tell: OnProgress,
+) -> ChangedSuppressions:
+    """Give the hashes of all values to `change`, some at a time; it returns how many it changed.
+
+    `read` makes of a value the text that a push has, with nothing for one that no push can have.
+
+    Raises:
+        BadInput: the file cannot be read, or has no such column.
+        Unreachable: a service does not answer; some of the values may be done.
+    """
+    hasher = await kept_hasher(backend.documents)
     request = SubmitRequest(source=values.file, format=values.format, level=Level.LOW)
     given = changed = left_out = 0
     first = ""
     async with as_file(request, tell) as file:
         source = await asyncio.to_thread(open_source, *file)
         _require_column(source, values.column)
-        async with prefetched(_chunks(source, values.column, hasher)) as chunks:
+        async with prefetched(_chunks(source, values.column, read, hasher)) as chunks:
             async for chunk in chunks:
-                changed += await change(scope, chunk.hashes)
+                changed += await change(chunk.hashes)
                 given += len(chunk.hashes)
                 left_out += chunk.left_out
                 first = first or chunk.first_left_out
@@ -91,8 +113,7 @@ async def suppressed_in(backend: Backend, value: str) -> list[SuppressionScope]:
     Raises:
         BadInput: no push can have such a value.
     """
-    if not (usable := _usable(value)):
-        raise BadInput("this is no value that a push can have; give a text that is not empty")
+    usable = usable_value(value)
     hasher = await kept_hasher(backend.documents)
     hashes = hasher.hashes([usable])
     scopes = await backend.suppressions.counts()
@@ -110,12 +131,14 @@ def _require_column(source: RowSource, column: str) -> None:
         raise BadInput(f"{source.name} has more than one column {column!r}; rename one")
 
 
-def _chunks(source: RowSource, column: str, hasher: Hasher) -> Generator[_Chunk, None, None]:
+def _chunks(
+    source: RowSource, column: str, read: ReadValue, hasher: Hasher
+) -> Generator[_Chunk, None, None]:
     """Yield the hashes of the values, each once in its chunk."""
     values: dict[str, None] = {}
     left_out, first = 0, ""
     for number, row in source.rows(Wanted((column,))):
-        value = "" if isinstance(row, BadRow) else _usable(row[0])
+        value = "" if isinstance(row, BadRow) else usable_text(read(row[0]))
         if value:
             values[value] = None
         else:
@@ -127,9 +150,20 @@ def _chunks(source: RowSource, column: str, hasher: Hasher) -> Generator[_Chunk,
         yield _Chunk(hasher.hashes(list(values)), left_out, first)
 
 
-def _usable(value: object) -> str:
-    """Return a value as pushes have it, empty for one that no push can have."""
-    text = (value if isinstance(value, str) else recipient_text(value)).strip()
+def usable_value(value: str) -> str:
+    """Return a value as pushes have it.
+
+    Raises:
+        BadInput: no push can have such a value.
+    """
+    if not (usable := usable_text(value)):
+        raise BadInput("this is no value that a push can have; give a text that is not empty")
+    return usable
+
+
+def usable_text(value: str | None) -> str:
+    """Return a text as pushes have it; empty for one that no push can have."""
+    text = (value or "").strip()
     return text if text.isascii() or _is_encodable(text) else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pushlane.lanes.naming import own_lane, pool_lane
+from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.quiet import parse_quiet
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import DeliveryMode, Level, OnUnknown, Task, new_task_id
@@ -77,6 +78,8 @@ def describe(options: TaskOptions, settings: Settings) -> bytes:
     labels = [options.attributes, options.trace_id]  # without any, as it was before there were any
     later = {"sink": options.sinks, "address": options.address, "payload": options.payload}
     given = {name: value for name, value in later.items() if value}
+    if limits := payload_limits(settings, options.chain).sinks:
+        given["limits"] = limits  # they decide which rows are bad
     return msgspec.json.encode(
         [
             options.level,

@@ -69,6 +69,12 @@ class ContactGuard(StoreGuard):
         self._told.set()
         self._look()
 
+    def on_dead_address(self) -> None:
+        """Ask about this sink's addresses from now on, not only from the next look on."""
+        if self._scopes is not None and self._sink_scope not in self._scopes:
+            self._scopes = {**self._scopes, self._sink_scope: 1}
+            self._look()
+
     def applies(self, job: Job) -> bool:
         if self._is_idle:
             return False

@@ -1,4 +1,4 @@
-"""Forgets what ended long ago: tasks with all that is kept of them, and old dead pushes.
+"""Forgets what ended long ago: tasks with all of them, old dead pushes, old dead addresses.
 
 Run by whoever leads. The registry is asked for what is due, so that nobody has to remember what
 ended: a look costs as much as there is to forget.
@@ -28,6 +28,7 @@ _MEND_EVERY_MS = 3_600_000
 _TASKS_EVERY_MS = 60_000
 _AGAIN_MS = 2_000
 _DEAD_EVERY_MS = 3_600_000
+_ADDRESSES_A_STEP = 1_000
 _PAGE = 256
 _AT_ONCE = 8
 _BUSY_S = 30.0
@@ -47,9 +48,11 @@ class Forgetting:
         self._leader = leader
         self._tasks_ms = round(settings.task_retention_s * 1000)
         self._dead_ms = round(settings.dead_retention_s * 1000)
+        self._addresses_ms = settings.dead_addresses_days * 86_400_000
         self._clock_ms = clock_ms
         self._tasks_at_ms = 0
         self._dead_at_ms = 0
+        self._addresses_at_ms = 0
         self._mend_at_ms = 0
         self._left = 0
 
@@ -57,7 +60,7 @@ class Forgetting:
     def has_more(self) -> bool:
         """True while the next step goes on where the last one stopped."""
         now = self._clock_ms()
-        return now >= self._tasks_at_ms or now >= self._dead_at_ms
+        return now >= min(self._tasks_at_ms, self._dead_at_ms, self._addresses_at_ms)
 
     async def step(self) -> None:
         """Some of what is due: no more than a page of each, so that others have their turn."""
@@ -74,6 +77,11 @@ class Forgetting:
             self._dead_at_ms = now + _TASKS_EVERY_MS
             is_over = await self._purge_dead(now)
             self._dead_at_ms = now + _DEAD_EVERY_MS if is_over else now
+        if now >= self._addresses_at_ms:
+            self._addresses_at_ms = now + _TASKS_EVERY_MS
+            before = now - self._addresses_ms
+            forgotten = await self._backend.dead_addresses.forget(before, _ADDRESSES_A_STEP)
+            self._addresses_at_ms = now if forgotten else now + _DEAD_EVERY_MS
 
     async def _forget_tasks(self, now: int) -> bool:
         """Forget a page of them; true when it was the last.

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
+from pyreqwest.exceptions import PyreqwestError, ReadTimeoutError, RequestTimeoutError
 from pyreqwest.response import Response
 
 from pushlane.lanes.errors import BadInput
@@ -22,6 +22,7 @@ from pushlane.lanes.push import Arrival, Outcome
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
 _MAX_CONNECT_S = 10.0
+_CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
 _NOT_CONNECTED = "client error (Connect)"
 _REFUSED_STREAM = "refused stream before processing"
@@ -38,9 +39,11 @@ class Timeouts(msgspec.Struct, frozen=True):
     first_byte_s: float = 0.0
     is_final: bool = True
 
-    def outcome(self) -> Outcome:
-        """Return what becomes of a push whose answer did not come in time."""
-        reason = f"timed out after {self.total_s:g} s"
+    def outcome(self, has_begun: bool = False) -> Outcome:
+        """Return what becomes of a push whose answer did not begin, or not go on, in time."""
+        reason = f"timed out after {self.first_byte_s or self.total_s:g} s"
+        if has_begun:
+            reason = "timed out in the middle of the answer"
         if self.is_final:
             return Outcome.dead(reason, arrival=Arrival.UNKNOWN, scope=None)
         return Outcome.retry(reason, arrival=Arrival.UNKNOWN)
@@ -52,8 +55,8 @@ def client_builder(slots: int, timeouts: Timeouts, headers: Mapping[str, str]) -
     Raises:
         BadInput: a header cannot be sent.
     """
-    connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, timeouts.total_s / 2)
-    first_byte_s = timeouts.first_byte_s or timeouts.total_s
+    first_byte_s = timeouts.first_byte_s or timeouts.total_s  # from the request on, as it counts
+    connect_s = timeouts.connect_s or min(_MAX_CONNECT_S, first_byte_s / 2)
     try:
         return (
             ClientBuilder()
@@ -89,19 +92,23 @@ def lost(error: PyreqwestError, timeouts: Timeouts, who: str) -> Outcome:
 
     The cause of an error, not its class, tells a failed connect from a lost answer.
     """
-    causes = causes_of(error)
-    if any(_NOT_CONNECTED in cause for cause in causes):
+    if is_unconnected(error):
         return Outcome.throttled(f"no connection to {who}")
     if is_unprocessed(error):
         return Outcome.throttled(f"{who} refused the stream")
     if isinstance(error, RequestTimeoutError):
-        return timeouts.outcome()
+        return timeouts.outcome(has_begun=isinstance(error, ReadTimeoutError))
     return Outcome.retry(f"{who}'s connection broke", arrival=Arrival.UNKNOWN)
 
 
 def causes_of(error: PyreqwestError) -> list[str]:
     """Return what led to an error, from the outside in. Not to be shown: it may have the URL."""
     return [cause["message"] for cause in getattr(error, "details", {}).get("causes") or ()]
+
+
+def is_unconnected(error: PyreqwestError) -> bool:
+    """Tell whether no connection stood, of TCP or of TLS, that could have carried the request."""
+    return any(_NOT_CONNECTED in cause for cause in causes_of(error))
 
 
 def is_unprocessed(error: PyreqwestError) -> bool:
@@ -151,3 +158,14 @@ def clock_off_s(date: str | None, now_s: float) -> float | None:
         return now_s - parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def clock_note(off_s: float | None, whose: str = "the provider's") -> str:
+    """Say how far our clock is off; empty when it is within a minute.
+
+    A signature or token with a time in it is refused by a server whose clock is another.
+    """
+    if off_s is None or abs(off_s) <= _CLOCK_MAY_BE_OFF_S:
+        return ""
+    side = "ahead of" if off_s > 0 else "behind"
+    return f"our clock is {abs(off_s) / 60:.0f} min {side} {whose}"

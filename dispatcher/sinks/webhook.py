@@ -1,54 +1,39 @@
-"""Posts each push as JSON to one URL, and reads the outcome off the status.
+"""Posts each push as JSON to one URL, or to its own, and reads the outcome off the status.
 
 A push that has a payload for this sink is posted as that, without a word of ours.
-The Idempotency-Key is the push id, the same for every attempt. A push's trace id goes along as the
-header `traceparent` when it is one (W3C Trace Context), else as `X-Trace-Id`. It never follows a
-redirect, and never keeps or logs what the server answers.
-
-========================================  ==========================  ==========================
-what came back                            what it is about            what becomes of the push
-========================================  ==========================  ==========================
-2xx                                       the push                    delivered
-no connection: refused, no route, DNS,    the sink                    goes again, no attempt
-TLS, not connected in time
-429, 503, with or without Retry-After     the sink                    goes again, no attempt
-408, 425, 500, 502, 504, any other 5xx    the push or the sink        goes again, an attempt
-a connection that broke                   the push or the sink        goes again, an attempt
-no answer in time                         the push or the sink        dead, as it may have
-                                                                      arrived, or an attempt
-                                                                      (`--retry-timeouts`)
-3xx, 400, 404, any other 4xx              the push, or a sink that    dead
-                                          is being deployed
-410                                       the push                    dead
-401, 403                                  our credentials             goes again, no attempt; the
-                                                                      sink is held
-========================================  ==========================  ==========================
+The Idempotency-Key is the push id, the same for every attempt. With keys each request is signed,
+with that id in it. A push's trace id goes along as the header `traceparent` when it is one (W3C
+Trace Context), else as `X-Trace-Id`. It never follows a redirect, and never keeps or logs what the
+server answers. A table in docs/sinks.md says what each answer means; a test holds its every row.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
+from pushlane.dispatcher.sinks.address_posting import AddressPoster
+from pushlane.dispatcher.sinks.guarded_clients import GuardedClients
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
-    client_builder,
-    close_client,
+    clock_note,
+    clock_off_s,
     drain,
-    lost,
     retry_after_s,
 )
+from pushlane.dispatcher.sinks.posting import Poster, PostOptions
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
-from pushlane.lanes.urls import require_http_url
+from pushlane.lanes.url_guard import UrlGuard
 
-_JSON = {"Content-Type": "application/json"}
 _BUSY = frozenset({429, 503})
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({425, 429})
@@ -57,8 +42,8 @@ _REFUSED = frozenset({401, 403})
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C's
 
 
-class _Message(msgspec.Struct, gc=False, omit_defaults=True):
-    """The body that a webhook receives when its push has no payload; what is empty is left out."""
+class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
+    """The JSON of a push that has no payload for the sink; what is empty is left out."""
 
     push_id: str
     task_id: str
@@ -72,41 +57,48 @@ class _Message(msgspec.Struct, gc=False, omit_defaults=True):
     address: str = ""
     expires_at_ms: int = 0
     collapse: str = ""
+    trace_id: str = ""
 
 
-class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a webhook: `authorization` is sent as the header of that name.
+class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a webhook: those of what posts, and `secrets`, one or two keys that sign.
 
-    `only_http2` speaks HTTP/2 at once, as a server without TLS needs.
+    With `to_address` each push goes to the URL that is its address; then `allow` opens hosts and
+    networks of the operator's, and `ports` are those that may be asked.
     """
 
-    url: str
-    authorization: str = ""
-    headers: dict[str, str] = {}
-    only_http2: bool = False
+    url: str = ""
+    secrets: str | list[str] = ""
+    to_address: bool = False
+    allow: tuple[str, ...] = ()
+    ports: tuple[Annotated[int, Meta(ge=1, le=65_535)], ...] = ()
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebhookSink:
-        """Return the sink. Raises BadInput when the URL or a header cannot be."""
-        headers = dict(self.headers)
-        if self.authorization:
-            headers["Authorization"] = self.authorization
-        return WebhookSink(
-            self.url,
-            slots,
-            timeout_s,
-            retry_timeouts,
-            only_http2=self.only_http2,
-            headers=headers,
-        )
+        """Return the sink. Raises BadInput when an option cannot be."""
+        timeouts = self.timeouts(timeout_s, retry_timeouts)
+        self._require_one_place()
+        return WebhookSink(self, slots, timeouts)
+
+    def _require_one_place(self) -> None:
+        """Refuse options that contradict each other, before a secret goes to a host of a row."""
+        if not self.to_address and (self.allow or self.ports):
+            raise BadInput("allow and ports are of to_address = true; its own url is trusted")
+        if not self.to_address and not self.url:
+            raise BadInput("a webhook needs the option url, or to_address = true")
+        if self.to_address and self.url:
+            raise BadInput("url and to_address are both given; leave one of them out")
+        if self.to_address and self.authorization:
+            raise BadInput(
+                "authorization would go to every host that a row names; with to_address sign with "
+                "secrets instead"
+            )
 
 
 class WebhookSink:
-    """One connection pool for all deliveries; HTTP/2 where a TLS server offers it.
-
-    `only_http2` speaks HTTP/2 at once, as a server without TLS needs.
+    """Posts each push for itself.
 
     Raises:
-        BadInput: the URL is not an http(s) URL.
+        BadInput: an option cannot be.
     """
 
     name = "webhook"
@@ -116,55 +108,61 @@ class WebhookSink:
 
     def __init__(
         self,
-        url: str,
+        options: WebhookOptions,
         slots: int,
-        timeout_s: float,
-        retry_timeouts: bool = False,
-        *,
-        only_http2: bool = False,
-        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts,
         now: Callable[[], float] = time.time,
     ) -> None:
-        require_http_url(url, "the webhook's URL is not one like https://example.com/push")
-        self._url = url
         self._now = now
-        self._timeouts = Timeouts(timeout_s, is_final=not retry_timeouts)
         self._encode = msgspec.json.Encoder().encode
-        builder = client_builder(slots, self._timeouts, {**_JSON, **(headers or {})})
-        self._client = (
-            builder.http2_prior_knowledge() if only_http2 else builder.http2(True)
-        ).build()
+        self._poster = _poster(options, slots, timeouts, now)
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self._post(delivery) for delivery in batch]
 
     async def close(self) -> None:
-        await close_client(self._client)
+        await self._poster.close()
 
     async def _post(self, delivery: Delivery) -> Outcome:
         push = delivery.push
-        content = _message(delivery) if delivery.payload is None else delivery.payload
-        request = (
-            self._client.post(self._url)
-            .header("Idempotency-Key", push.push_id)
-            .body_bytes(self._encode(content))
-            .streamed_read_buffer_limit(0)
-        )
-        if trace_id := push.trace_id:
-            request = request.header(_trace_header(trace_id), trace_id)
+        content = message_of(delivery) if delivery.payload is None else delivery.payload
+        traced = {_trace_header(push.trace_id): push.trace_id} if push.trace_id else None
+        body = self._encode(content)
+        poster = self._poster
+        if isinstance(poster, AddressPoster):
+            return await poster.post(delivery.address, push.push_id, body, traced, self._read)
         try:
-            async with request.build_streamed() as response:
-                outcome = self._outcome(response)
-                await drain(response)
-                return outcome
+            async with poster.request(push.push_id, body, traced) as response:
+                return await self._read(response)
         except PyreqwestError as error:
-            return lost(error, self._timeouts, "the webhook")
+            return poster.lost(error)
 
-    def _outcome(self, response: Response) -> Outcome:
-        status = response.status
-        if 200 <= status < 300:
-            return DELIVERED
-        return outcome_of(status, response.get_header("Retry-After"), self._now())
+    async def _read(self, response: Response) -> Outcome:
+        outcome = outcome_of_answer(response, self._now())
+        await drain(response)
+        return outcome
+
+
+def _poster(
+    options: WebhookOptions, slots: int, timeouts: Timeouts, now: Callable[[], float]
+) -> Poster | AddressPoster:
+    secrets = options.secrets
+    if not options.to_address:
+        return Poster(options, timeouts, slots, "the webhook", secrets=secrets, now=now)
+    guard = UrlGuard(options.allow, ports=options.ports)
+    headers, only_http2 = options.all_headers(), options.only_http2
+    clients = GuardedClients(guard, slots, timeouts, headers, only_http2=only_http2)
+    return AddressPoster(guard, clients, timeouts, secrets, now)
+
+
+def outcome_of_answer(response: Response, now_s: float) -> Outcome:
+    """Return what the status and the headers of an answer mean for the push."""
+    if 200 <= response.status < 300:
+        return DELIVERED
+    outcome = outcome_of(response.status, response.get_header("Retry-After"), now_s)
+    if outcome.holds and (off := clock_note(clock_off_s(response.get_header("Date"), now_s))):
+        return Outcome.refused(f"{outcome.reason}; {off}")
+    return outcome
 
 
 def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
@@ -183,9 +181,13 @@ def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
     return Outcome.dead(reason, scope=Scope.PUSH if status == _GONE else None)
 
 
-def _message(delivery: Delivery) -> _Message:
+def message_of(delivery: Delivery, trace_id: str = "") -> PostedPush:
+    """Return what a receiver gets of a push that has no payload of its own.
+
+    `trace_id` is in it where no header of the request can have it.
+    """
     push = delivery.push
-    return _Message(
+    return PostedPush(
         push.push_id,
         push.task_id,
         push.seq,
@@ -198,6 +200,7 @@ def _message(delivery: Delivery) -> _Message:
         "" if delivery.address == push.recipient else delivery.address,
         push.expires_at_ms,
         push.collapse,
+        trace_id,
     )
 
 

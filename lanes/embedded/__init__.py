@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.database import Database
+from pushlane.lanes.embedded.dead_addresses import EmbeddedDeadAddresses
 from pushlane.lanes.embedded.documents import EmbeddedDocuments
 from pushlane.lanes.embedded.lease import EmbeddedLease
 from pushlane.lanes.embedded.ledger import EmbeddedLedger
@@ -46,6 +47,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             EmbeddedPresence(database),
             EmbeddedLimiter(database),
             EmbeddedSuppressions(database),
+            EmbeddedDeadAddresses(database),
         )
     finally:
         try:

@@ -222,6 +222,23 @@ CREATE TABLE IF NOT EXISTS suppressed (
     hash     INTEGER NOT NULL,  -- of a recipient, or of an address at a sink
     PRIMARY KEY (scope_id, hash)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS dead_addresses (
+    n          INTEGER PRIMARY KEY,  -- microseconds since 1970 at which it was recorded, or next
+    sink       TEXT NOT NULL,
+    hash       INTEGER NOT NULL,
+    died_at_ms INTEGER NOT NULL,
+    reason     TEXT NOT NULL,
+    app        TEXT NOT NULL,
+    sealed     TEXT NOT NULL  -- the address, encrypted; empty without a key
+);
+CREATE UNIQUE INDEX IF NOT EXISTS dead_addresses_by_hash ON dead_addresses (hash, sink);
+CREATE TABLE IF NOT EXISTS registered (  -- addresses, so that they die of no older news
+    hash  INTEGER NOT NULL,
+    sink  TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    PRIMARY KEY (hash, sink)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS registered_by_age ON registered (at_ms);
 """
 _UNNOTED = """
 SELECT id, body FROM tasks WHERE state IN (SELECT value FROM json_each(?))
@@ -229,7 +246,7 @@ AND NOT EXISTS (SELECT 1 FROM ended WHERE task_id = tasks.id)
 """
 _ADDED_TABLES = frozenset(
     {"shelf", "presence", "ended", "fading", "forgotten", "beats", "counted", "suppressed"}
-    | {"rates", "places", "tallies"}
+    | {"rates", "places", "tallies", "dead_addresses", "registered"}
 )
 
 

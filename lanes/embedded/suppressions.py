@@ -43,10 +43,10 @@ class EmbeddedSuppressions:
         self._database = database
 
     async def add(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
-        return await self._change(scope, _ADD, hashes, 1)
+        return await self._database.write(lambda on: suppress(on, scope, hashes), durable=True)
 
     async def remove(self, scope: SuppressionScope, hashes: Sequence[int]) -> int:
-        return await self._change(scope, _REMOVE, hashes, -1)
+        return await self._database.write(lambda on: unsuppress(on, scope, hashes), durable=True)
 
     async def clear(self, scope: SuppressionScope) -> None:
         """Remove some thousands at a time, so that others are not kept waiting."""
@@ -75,18 +75,30 @@ class EmbeddedSuppressions:
 
         return await self._database.read(job)
 
-    async def _change(
-        self, scope: SuppressionScope, statement: str, hashes: Sequence[int], sign: int
-    ) -> int:
-        given = json.dumps(list(hashes))
 
-        def job(connection: sqlite3.Connection) -> int:
-            place = _place(connection, scope)
-            changed = connection.execute(statement, (place, given)).rowcount
-            connection.execute(_RESIZE, (sign * changed, place))
-            return changed
+def suppress(connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]) -> int:
+    """Do in a transaction what `Suppressions.add` does."""
+    return _change(connection, scope, _ADD, hashes, 1)
 
-        return await self._database.write(job, durable=True)
+
+def unsuppress(
+    connection: sqlite3.Connection, scope: SuppressionScope, hashes: Sequence[int]
+) -> int:
+    """Do in a transaction what `Suppressions.remove` does."""
+    return _change(connection, scope, _REMOVE, hashes, -1)
+
+
+def _change(
+    connection: sqlite3.Connection,
+    scope: SuppressionScope,
+    statement: str,
+    hashes: Sequence[int],
+    sign: int,
+) -> int:
+    place = _place(connection, scope)
+    changed = connection.execute(statement, (place, json.dumps(list(hashes)))).rowcount
+    connection.execute(_RESIZE, (sign * changed, place))
+    return changed
 
 
 def _place(connection: sqlite3.Connection, scope: SuppressionScope) -> int:

@@ -19,6 +19,7 @@ from pushlane.lanes.ports.broker import (
     Source,
     Taken,
 )
+from pushlane.lanes.ports.dead_addresses import DeadAddresses
 from pushlane.lanes.ports.documents import Document, DocumentStore
 from pushlane.lanes.ports.journal import Journal
 from pushlane.lanes.ports.lease import Fence, Lease
@@ -51,6 +52,7 @@ __all__ = [
     "Broker",
     "Changes",
     "ClaimResult",
+    "DeadAddresses",
     "Delivery",
     "Document",
     "DocumentStore",

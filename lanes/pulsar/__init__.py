@@ -63,6 +63,7 @@ async def connect(settings: Settings) -> AsyncIterator[Backend]:
             redis.presence,
             redis.limiter,
             redis.suppressions,
+            redis.dead_addresses,
         )
 
 

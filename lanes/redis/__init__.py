@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pushlane.lanes.ports import Journal
 from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
 from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
@@ -37,6 +38,7 @@ class RedisPorts(NamedTuple):
     presence: RedisPresence
     limiter: RedisLimiter
     suppressions: RedisSuppressions
+    dead_addresses: RedisDeadAddresses
 
 
 @asynccontextmanager
@@ -71,6 +73,7 @@ async def connect_redis(
             RedisPresence(client, keys),
             RedisLimiter(client, keys),
             RedisSuppressions(client, keys),
+            RedisDeadAddresses(client, keys),
         )
     finally:
         await registry.close()

@@ -26,6 +26,9 @@ class Keys:
         self.suppressions = (
             self._base + "suppressions"
         )  # hash: scope → how many are suppressed in it
+        self.dead_addresses = self._base + "dead-addresses"  # hash: hash:sink → record
+        self.dead_by_age = self._base + "dead-by-age"  # sorted set: hash:sink, scored by its number
+        self.registered = self._base + "registered"  # sorted set: hash:sink, scored by Unix ms
         self.weights = self._base + "weights"
         self.processes = self._base + "processes"  # sorted set: id, scored by the end of its time
         self.rebuilding = self._base + "rebuilding"

@@ -1,7 +1,8 @@
 """Checks all alert rules: measures each, stores the messages to send, then sends them.
 
 A message is stored before it is sent and until it was taken. After a kill at any moment it is at
-most repeated under the same Idempotency-Key, and never lost.
+most repeated under the same Idempotency-Key, and never lost. A webhook is told at an address that
+was checked: whoever may save a rule must not reach what only this process can.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
 from urllib.parse import quote
 
 import msgspec
-from pyreqwest.client import ClientBuilder
+from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.errors import PushlaneError, Unreachable
+from pushlane.lanes.errors import PushlaneError, RefusedUrl, UnknownHost, Unreachable
 from pushlane.lanes.task_transitions import now_ms
+from pushlane.lanes.url_guard import CheckedUrl, UrlGuard
 from pushlane.pipeline.alerts import firing
 from pushlane.pipeline.alerts.alert_rule import AlertRule
 from pushlane.pipeline.alerts.alert_store import AlertStore
@@ -94,6 +95,7 @@ async def _announce(
 async def serve(
     backend: Backend,
     root: Path,
+    guard: UrlGuard,
     every_s: float | None,
     stop: asyncio.Event,
     on_looks: Callable[[list[AlertCheck]], None],
@@ -102,26 +104,26 @@ async def serve(
     """Check all rules every `every_s` seconds until stopped, or once if that is None.
 
     Return how many rules had a problem in the last round. A backend that does not answer is asked
-    again in the next round.
+    again in the next round. `guard` says which webhooks may be told.
 
     Raises:
         Unreachable: it does not answer the only look.
     """
-    async with Webhook() as webhook:
-        store = AlertStore(backend.documents)
-        while True:
-            problems = 0
-            try:
-                lag = await lag_of(backend.receipts, root)
-                looks = await check_all(store, root, webhook.send, lag, now_ms())
-                on_looks(looks)
-                problems = sum(bool(look.problem) for look in looks)
-            except Unreachable as error:
-                if every_s is None:
-                    raise
-                on_problem(str(error))
-            if every_s is None or await _stopped(stop, every_s):
-                return problems
+    webhook = Webhook(guard)
+    store = AlertStore(backend.documents)
+    while True:
+        problems = 0
+        try:
+            lag = await lag_of(backend.receipts, root)
+            looks = await check_all(store, root, webhook.send, lag, now_ms())
+            on_looks(looks)
+            problems = sum(bool(look.problem) for look in looks)
+        except Unreachable as error:
+            if every_s is None:
+                raise
+            on_problem(str(error))
+        if every_s is None or await _stopped(stop, every_s):
+            return problems
 
 
 async def _stopped(stop: asyncio.Event, within_s: float) -> bool:
@@ -138,49 +140,56 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class Webhook:
-    """An HTTP client for alerts, as an async context manager; `sleep` waits between attempts.
+    """An HTTP client for alerts; `sleep` waits between attempts.
 
     The Idempotency-Key is the message's id, the same for each attempt and after a restart.
     """
 
-    def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, guard: UrlGuard, sleep: Sleep = asyncio.sleep) -> None:
+        self._guard = guard
         self._sleep = sleep
-        self._client = (
-            ClientBuilder()
-            .user_agent("pushlane")
-            .default_headers({"Content-Type": "application/json"})
-            .timeout(timedelta(seconds=_TIMEOUT_S))
-            .follow_redirects(False)
-            .referer(False)
-            .build()
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._client.close()
 
     async def send(self, url: str, message: AlertMessage) -> str:
         """Post the message; return why it was not taken by the last attempt, empty if it was."""
-        why = await self._post(url, message)
-        for wait_s in _WAITS_S:
-            if not why:
-                break
-            await self._sleep(wait_s)
-            why = await self._post(url, message)
-        return why
-
-    async def _post(self, url: str, message: AlertMessage) -> str:
-        """Try once; the returned reason never holds the URL, nor what the webhook answered."""
         try:
-            request = (
-                self._client.post(url)
-                .header("Idempotency-Key", quote(message.id, _PLAIN))
-                .body_bytes(msgspec.json.encode(message))
-                .build()
-            )
-            answer = await request.send()
-        except PyreqwestError as error:
-            return f"no answer ({type(error).__name__})"
-        return "" if 200 <= answer.status < 300 else f"HTTP {answer.status}"
+            checked = await self._guard.check(url)
+        except (RefusedUrl, UnknownHost) as error:
+            return str(error)
+        async with _client_of(checked) as client:
+            why = await _post(client, checked.url, message)
+            for wait_s in _WAITS_S:
+                if not why:
+                    break
+                await self._sleep(wait_s)
+                why = await _post(client, checked.url, message)
+            return why
+
+
+def _client_of(checked: CheckedUrl) -> Client:
+    """Return a client that connects to the address that was checked, and to no proxy."""
+    return (
+        ClientBuilder()
+        .user_agent("pushlane")
+        .default_headers({"Content-Type": "application/json"})
+        .timeout(timedelta(seconds=_TIMEOUT_S))
+        .follow_redirects(False)
+        .referer(False)
+        .no_proxy()
+        .resolve(checked.host, checked.ip, checked.port)
+        .build()
+    )
+
+
+async def _post(client: Client, url: str, message: AlertMessage) -> str:
+    """Try once; the returned reason never holds the URL, nor what the webhook answered."""
+    try:
+        request = (
+            client.post(url)
+            .header("Idempotency-Key", quote(message.id, _PLAIN))
+            .body_bytes(msgspec.json.encode(message))
+            .build()
+        )
+        answer = await request.send()
+    except PyreqwestError as error:
+        return f"no answer ({type(error).__name__})"
+    return "" if 200 <= answer.status < 300 else f"HTTP {answer.status}"

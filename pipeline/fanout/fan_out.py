@@ -76,7 +76,7 @@ async def _dry_run(settings: Settings, request: FanoutRequest, tell: OnProgress)
     submit = request.spec.request(task_transitions.now_ms(), request.task_key)
     task = new_task(submit, settings)
     async with FanoutSession(request) as session:
-        counts = await session(lambda found: count(found, request, submit, task))
+        counts = await session(lambda found: count(found, settings, request, submit, task))
     return FanoutResult(None, counts)
 
 

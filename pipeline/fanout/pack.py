@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from pushlane.lanes.bundle import fields_of, fits, unnumbered
+from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.lanes.task import Task
 from pushlane.producers.encoder import Encoder
@@ -62,12 +63,14 @@ def row_encoder(request: SubmitRequest, columns: Sequence[str], name: str = "") 
     return Encoder(request, Columns(name, tuple(columns)))
 
 
-def packing(request: SubmitRequest, task: Task, columns: Sequence[str]) -> Step:
+def packing(
+    request: SubmitRequest, task: Task, limits: PayloadLimits, columns: Sequence[str]
+) -> Step:
     """Return a step for mapInArrow that turns the rows of a partition into bundles and bad rows."""
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = row_encoder(request, columns)
-        encode_row = encoder.for_task(task)
+        encode_row = encoder.for_task(task, limits)
         bundles = _Bundles(task.bundle)
         for batch in batches:
             for row in values(batch, encoder.wanted):

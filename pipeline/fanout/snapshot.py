@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.payload_limits import PayloadLimits, payload_limits
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Task
@@ -45,7 +46,11 @@ _NOTHING: dict[str, Any] = {"nameless": 0, "excluded": 0, "duplicates": 0, "bad"
 
 
 def count(
-    spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
+    spark: SparkSession,
+    settings: Settings,
+    request: FanoutRequest,
+    submit: SubmitRequest,
+    task: Task,
 ) -> AudienceCounts:
     """Count what a fan-out would publish, without writing anything.
 
@@ -53,7 +58,8 @@ def count(
         BadInput: the audience, the rule or a row cannot be used.
     """
     with spark_errors(f"fan-out of {request.audience!r}"):
-        _, packed, observed = _plan_freeze(spark, request, submit, task)
+        limits = payload_limits(settings, task.chain)
+        _, packed, observed = _plan_freeze(spark, request, submit, task, limits)
         total = packed.select(F.sum("pushes")).collect()[0][0] or 0
         return _checked_counts(request, observed, total)
 
@@ -95,7 +101,8 @@ def _manifest(
     task: Task,
 ) -> StageManifest:
     with spark_errors(f"fan-out of {request.audience!r}"):
-        audience, packed, observed = _plan_freeze(spark, request, submit, task)
+        limits = payload_limits(settings, task.chain)
+        audience, packed, observed = _plan_freeze(spark, request, submit, task, limits)
         before = signature(audience.rows)
         rows = packed.withColumn("part", F.spark_partition_id())
         writer = rows.write.option("compression", "snappy").option("maxRecordsPerFile", 0)
@@ -117,7 +124,11 @@ def _manifest(
 
 
 def _plan_freeze(
-    spark: SparkSession, request: FanoutRequest, submit: SubmitRequest, task: Task
+    spark: SparkSession,
+    request: FanoutRequest,
+    submit: SubmitRequest,
+    task: Task,
+    limits: PayloadLimits,
 ) -> tuple[Audience, DataFrame, list[Observation]]:
     """Return the audience, its bundles, and what counts the rows while Spark computes those.
 
@@ -132,7 +143,7 @@ def _plan_freeze(
     rows = rows.observe(nameless, F.count_if(has_none).alias("nameless")).where(~has_none)
     rows = mark_excluded(rows, RECIPIENT, spark, request.exclude, submit.recipient)
     rows = _grouped_by_zone(_one_per_recipient(rows, left_out), submit)
-    step = packing(from_rendered(submit), task, rows.columns)
+    step = packing(from_rendered(submit), task, limits, rows.columns)
     packed = rows.mapInArrow(step, SCHEMA)
     bad = F.col("reason").isNotNull()
     packed = packed.observe(made, F.count_if(bad).alias("bad"), F.min("reason").alias("reason"))

@@ -25,6 +25,7 @@ from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import connect
 from pushlane.lanes.bundle import packed
 from pushlane.lanes.errors import BadInput, TaskConflict
+from pushlane.lanes.payload_limits import payload_limits
 from pushlane.lanes.push import MAX_SEQ
 from pushlane.lanes.settings import Settings, load
 from pushlane.lanes.task import Task
@@ -86,9 +87,10 @@ class TaskWriter(DataSourceArrowWriter):
     def _bodies(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         """Encode the rows; raises BadInput for an unusable row, or one without the next seq."""
         last_seq = 0
+        limits = payload_limits(self._settings, self._task.chain)
         for rows in batches:
             encoder = row_encoder(self._request, rows.schema.names, "the DataFrame")
-            encode_row = encoder.for_task(self._task)
+            encode_row = encoder.for_task(self._task, limits)
             seqs = rows.column("seq").to_pylist()
             for seq, row in zip(seqs, values(rows, encoder.wanted), strict=True):
                 if not isinstance(seq, int) or not 1 <= seq <= MAX_SEQ:

@@ -34,12 +34,16 @@ class Request:
 
 @dataclass
 class Answer:
-    """What is sent back, `after_s` from when the request was there."""
+    """What is sent back, `after_s` from when the request was there.
+
+    With `most_streams` its connection may have so many open from then on.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     after_s: float = 0.0
+    most_streams: int = 0
 
 
 @dataclass
@@ -72,8 +76,9 @@ Reaction = Answer | Reset | GoAway | Silence
 class Http2Server:
     """Asks `react` what becomes of each request.
 
-    `most_streams` is what a connection may have open; `peak_streams` the most that one had, and
-    `peak_early` the most that one had before the client can have known the server's settings.
+    `most_streams` is what a connection may have open at first; `peak_streams` the most that one
+    had, and `peak_early` the most that one had before the client can have known the server's
+    settings.
     """
 
     def __init__(self, react: Callable[[Request], Reaction], most_streams: int = 100) -> None:
@@ -105,13 +110,14 @@ class _Connection(asyncio.Protocol):
         self.h2.local_settings = Settings(client=False, initial_values=limit)
         self.open: dict[int, Request] = {}
         self.answered = 0
+        self.most_streams = server.most_streams
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.server.connections.append(self)
         self.h2.initiate_connection()
-        self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self.server.most_streams})
+        self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self.most_streams})
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -144,7 +150,7 @@ class _Connection(asyncio.Protocol):
 
     def _begin(self, event: RequestReceived) -> None:
         headers = {str(name): str(value) for name, value in event.headers}
-        if len(self.open) >= self.server.most_streams:
+        if len(self.open) >= self.most_streams:
             self.server.refused += 1
             self.h2.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
             return
@@ -174,6 +180,7 @@ class _Connection(asyncio.Protocol):
         del self.open[stream]
         self.answered += 1
         if isinstance(reaction, Answer):
+            self._allow(reaction.most_streams)
             headers = [(":status", str(reaction.status)), *reaction.headers.items()]
             self.h2.send_headers(stream, headers, end_stream=not reaction.body)
             if reaction.body:
@@ -186,6 +193,11 @@ class _Connection(asyncio.Protocol):
             self._flush()
             self.transport.close()
         self._flush()
+
+    def _allow(self, most_streams: int) -> None:
+        if most_streams and most_streams != self.most_streams:
+            self.most_streams = most_streams
+            self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: most_streams})
 
     def _flush(self) -> None:
         if data := self.h2.data_to_send():

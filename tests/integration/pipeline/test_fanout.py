@@ -24,6 +24,7 @@ from pushlane.lanes.backend import connect
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
 from pushlane.lanes.errors import BadInput, TaskConflict, Unreachable
 from pushlane.lanes.formats import set_min_format
+from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.ports import Source
 from pushlane.lanes.push import Push, decode, encode
 from pushlane.lanes.search import listed
@@ -354,7 +355,7 @@ async def test_what_is_left_out_is_counted_in_the_last_stage_which_counts_nothin
     request = asked(people(tmp_path), exclude=(str(gone),))
     wanted = request.spec.request(0, "k")
     task = new_task(wanted, embedded)
-    _, packed, _ = freeze_module._plan_freeze(spark, request, wanted, task)
+    _, packed, _ = freeze_module._plan_freeze(spark, request, wanted, task, PayloadLimits())
 
     shown = packed._jdf.queryExecution().executedPlan().toString()
     last_stage, _, before = shown.partition("Exchange hashpartitioning")

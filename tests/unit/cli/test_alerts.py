@@ -90,3 +90,21 @@ def test_one_look_without_a_store_fails_and_says_how_to_make_one(command, add):
     ran = command("alerts", "run", "--once")
     assert ran.exit_code == 1
     assert "pushlane pipeline run" in ran.stderr
+
+
+def test_hosts_that_are_allowed_have_to_be_hosts(command):
+    ran = command("alerts", "run", "--once", "--allow", "https://hooks.example.com")
+    assert ran.exit_code == 1
+    assert "is no host: give names" in ran.stderr
+
+
+def test_a_webhook_inside_the_network_is_told_only_where_that_is_allowed(command, add, store):
+    add("failing", "--at-least", "1")
+    ran = command("alerts", "run", "--once")
+    assert ran.exit_code == 1
+    assert (
+        "the URL of host 127.0.0.1 is not https; if it is meant, open it with `allow`" in ran.stderr
+    )
+    ran = command("alerts", "run", "--once", "--allow", "127.0.0.1")
+    assert "no answer (ConnectError)" in ran.stderr
+    assert "s3cret" not in ran.stdout + ran.stderr

@@ -8,6 +8,7 @@ from dataclasses import replace as with_other
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from pushlane.dispatcher.housekeeping.forgetting import Forgetting
@@ -16,10 +17,12 @@ from pushlane.dispatcher.housekeeping.recovery import GRACE_MS
 from pushlane.dispatcher.housekeeping.shared_lanes import SharedLanes
 from pushlane.lanes import task_transitions
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.naming import DEAD_LANE, DEAD_LEASE, dead_lane, own_lane, submit_lease
 from pushlane.lanes.push import DeadPush, Push, encode, encode_dead
 from pushlane.lanes.search import listed
+from pushlane.lanes.suppression import SuppressionScope
 from pushlane.lanes.task import Level, State, Task
 from tests.unit.dispatcher.recovering import DEAD_RETENTION_S, MINUTE_MS, Clock, Recovering
 from tests.unit.dispatcher.support import Wrapped, add_task, backend_in
@@ -75,6 +78,30 @@ async def test_a_task_is_forgotten_when_its_time_is_over(tmp_path: Path) -> None
         await leader.step(2 * MINUTE_MS)
 
         assert await ids(backend) == {running.id}
+
+
+async def test_dead_addresses_are_forgotten_some_at_a_time_and_stay_suppressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pushlane.dispatcher.housekeeping.forgetting._ADDRESSES_A_STEP", 2)
+    async with backend_in(tmp_path, dead_addresses_days=3) as (backend, settings):
+        leader = Leading(backend, settings)
+        now = leader.clock.now_ms
+        deaths = [AddressDeath(number, now, "gone") for number in range(3)]
+        await backend.dead_addresses.record("fcm", deaths, now)
+
+        async def left() -> int:
+            return len((await backend.dead_addresses.page(DeadAddressQuery())).addresses)
+
+        await leader.step(3 * DAY_MS - MINUTE_MS)
+        assert await left() == 3
+        await leader.step(61 * MINUTE_MS)
+        assert (await left(), leader.has_more) == (1, True)
+        await leader.step()
+        await leader.step()
+
+        assert (await left(), leader.has_more) == (0, False)
+        assert await backend.suppressions.counts() == {SuppressionScope("sink", "fcm"): 3}
 
 
 async def test_one_whose_lane_is_still_there_stays_and_holds_up_no_other(tmp_path: Path) -> None:

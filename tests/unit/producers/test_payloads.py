@@ -215,3 +215,19 @@ def test_a_payload_of_json_survives_the_way_to_a_lane(settings: Settings) -> Non
     payload = {"fcm": {"a": [1, 2.5, None, True, "ü", {"b": {}}]}}
 
     assert json.loads(json.dumps(pushed(settings, payload).payload("fcm"))) == payload["fcm"]
+
+
+async def test_what_a_provider_does_not_allow_is_a_bad_row(settings: Settings) -> None:
+    limited = settings.but(sinks={"ios": {"kind": "apns"}})
+    row = {"recipient": "ann", "text": "x" * 4097}
+    with pytest.raises(OversizedPush, match="makes 4,097 bytes for the sink ios, over the 4"):
+        await submitted(limited, [row], None, body="{text}", sink=("ios",))
+
+
+def test_a_producer_refuses_what_a_provider_does_not_allow(settings: Settings) -> None:
+    limited = settings.but(sinks={"ios": {"kind": "apns"}})
+    with (
+        Producer("app", settings=limited, sink="ios") as producer,
+        pytest.raises(OversizedPush, match="over the 4,096 that apns allows"),
+    ):
+        producer.push("ann", body="x" * 4097)

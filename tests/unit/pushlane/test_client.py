@@ -6,6 +6,9 @@ import pytest
 
 import pushlane
 from pushlane import Client, Level, Limit, Settings, State, Subject, SubmitRequest, Weights
+from pushlane.lanes.backend import connect
+from pushlane.lanes.dead_address import AddressDeath
+from pushlane.lanes.recipient_hash import kept_hasher
 
 ROWS = [{"recipient": f"user-{number}"} for number in range(3)]
 
@@ -49,6 +52,22 @@ async def test_it_shares_the_sink_anew(settings: Settings) -> None:
 async def test_a_client_that_is_not_open_says_so(settings: Settings) -> None:
     with pytest.raises(pushlane.PushlaneError, match="async with"):
         await Client(settings).tasks()
+
+
+async def test_an_address_that_an_app_registers_is_sent_to_again(settings: Settings) -> None:
+    async with connect(settings) as backend:
+        [token] = (await kept_hasher(backend.documents)).hashes(["token"])
+        await backend.dead_addresses.record("fcm", [AddressDeath(token, 1, "gone")], 1)
+
+        async with Client(settings) as client:
+            assert await client.register_address("fcm", "token") is True
+            assert await client.register_address("fcm", "token") is False
+            with pytest.raises(pushlane.BadInput, match="say at which sink"):
+                await client.register_address("", "token")
+            with pytest.raises(pushlane.BadInput, match="no value that a push can have"):
+                await client.register_address("fcm", " ")
+
+        assert await backend.suppressions.counts() == {}
 
 
 async def test_it_limits_an_app(settings: Settings) -> None:

@@ -1,15 +1,12 @@
 """The webhook sink against a real HTTP server on loopback: what it sends, and what answers mean."""
 
-import asyncio
 import json
-import socket
-from contextlib import ExitStack, suppress
 
 import pytest
 
 from pushlane.dispatcher.sinks import open_sink
 from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S
-from pushlane.dispatcher.sinks.webhook import WebhookSink, outcome_of
+from pushlane.dispatcher.sinks.webhook import WebhookOptions, outcome_of
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Arrival, Kind, Outcome, Push, Scope
@@ -17,7 +14,6 @@ from pushlane.lanes.task import Level
 from tests.web_server import Server
 
 DEADLINE_S = 60
-HANG_S = 1.0  # a loaded machine, too, connects in half of it and answers in all
 RECIPIENT = "somebody@example.com"
 
 
@@ -25,9 +21,9 @@ def push(seq=1, **fields):
     return Push("task", seq, RECIPIENT, "Title", "Body é", **fields)
 
 
-async def deliver(server, pushes, *, timeout_s=DEADLINE_S, **options):
+async def deliver(server, pushes, *, timeout_s=DEADLINE_S, retry_timeouts=False, **options):
     """The outcomes of these pushes or deliveries, one after the other."""
-    sink = WebhookSink(server.url, 2, timeout_s, **options)
+    sink = WebhookOptions(url=server.url, **options).open(2, timeout_s, retry_timeouts)
     try:
         deliveries = [
             each if isinstance(each, Delivery) else Delivery(each, Level.HIGH) for each in pushes
@@ -216,22 +212,6 @@ async def test_a_refused_connection_is_about_the_sink_and_nothing_can_have_arriv
     assert await deliver(server, [push()]) == [NO_CONNECTION]
 
 
-async def test_a_connection_that_is_not_made_in_time_is_about_the_sink_and_not_dead():
-    """The queue of a listener that accepts nobody is full, so the next gets no answer."""
-    with ExitStack() as sockets:
-        listener = sockets.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        for _ in range(4):
-            waiting = sockets.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
-        server = Server()
-        server.url = f"http://127.0.0.1:{listener.getsockname()[1]}/push"
-
-        assert await deliver(server, [push()], timeout_s=HANG_S) == [NO_CONNECTION]
-
-
 async def test_a_name_that_no_server_knows_is_about_the_sink():
     server = Server()
     server.url = "http://no-such-host.invalid/push"
@@ -247,30 +227,6 @@ async def test_a_reset_connection_is_retried_and_the_reason_names_no_recipient()
     assert "connection broke" in outcome.reason
     assert outcome.arrival is Arrival.UNKNOWN
     assert RECIPIENT not in outcome.reason
-
-
-async def hang(writer):
-    with suppress(asyncio.CancelledError):
-        await asyncio.Event().wait()
-
-
-async def test_a_server_that_hangs_leaves_the_push_dead():
-    outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S)
-    timed_out = f"timed out after {HANG_S:g} s"
-    assert outcome == Outcome.dead(timed_out, arrival=Arrival.UNKNOWN, scope=None)
-
-
-async def test_a_server_that_hangs_is_retried_when_asked():
-    outcome = await outcome_from(Server(react=hang), timeout_s=HANG_S, retry_timeouts=True)
-    assert outcome == Outcome.retry(f"timed out after {HANG_S:g} s", arrival=Arrival.UNKNOWN)
-
-
-async def test_a_server_that_hangs_after_its_status_has_answered():
-    async def hang_in_body(writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab")
-        await hang(writer)
-
-    assert await outcome_from(Server(react=hang_in_body), timeout_s=HANG_S) == Outcome.delivered()
 
 
 async def test_a_connection_is_used_again_when_the_body_comes_late():

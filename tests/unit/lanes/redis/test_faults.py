@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from pushlane.lanes import task_transitions
+from pushlane.lanes.dead_address import AddressDeath, DeadAddressQuery
 from pushlane.lanes.errors import PushlaneError, Unreachable
 from pushlane.lanes.push import Kind, Push
 from pushlane.lanes.recipient_window import Cap, CapDay, Mark
 from pushlane.lanes.redis.client import RedisClient
+from pushlane.lanes.redis.dead_addresses import RedisDeadAddresses
 from pushlane.lanes.redis.documents import RedisDocuments
 from pushlane.lanes.redis.keys import Keys
 from pushlane.lanes.redis.lease import RedisLease
@@ -48,6 +50,11 @@ CALLS: dict[str, Call] = {
     "suppressions add": lambda client: RedisSuppressions(client, KEYS).add(EVERYWHERE, [7]),
     "suppressions counts": lambda client: RedisSuppressions(client, KEYS).counts(),
     "suppressions find": lambda client: RedisSuppressions(client, KEYS).find({EVERYWHERE: [7]}),
+    "dead record": lambda client: RedisDeadAddresses(client, KEYS).record(
+        "fcm", [AddressDeath(7, 1, "gone")], 1
+    ),
+    "dead register": lambda client: RedisDeadAddresses(client, KEYS).register("fcm", [7], 1),
+    "dead page": lambda client: RedisDeadAddresses(client, KEYS).page(DeadAddressQuery()),
     "registry get": lambda client: RedisRegistry(client, KEYS, None).get("t"),
     "registry page": lambda client: RedisRegistry(client, KEYS, None).page(ALL),
     "registry some": lambda client: RedisRegistry(client, KEYS, None).some(["t"]),

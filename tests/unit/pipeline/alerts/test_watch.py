@@ -11,6 +11,7 @@ import pytest
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.url_guard import UrlGuard
 from pushlane.pipeline.alerts.alert_rule import AlertRule, Metric, Threshold
 from pushlane.pipeline.alerts.alert_store import AlertStore
 from pushlane.pipeline.alerts.measure import lag_of, measure
@@ -38,6 +39,9 @@ def found(root, of, now_ms=NOW_MS, lag=0):
 
 async def no_wait(_s):
     return None
+
+
+WEBHOOK = Webhook(UrlGuard(["127.0.0.1"]), no_wait)
 
 
 def test_a_rate_is_measured_by_each_value(tmp_path):
@@ -115,8 +119,8 @@ async def test_it_is_told_once_over_restarts(tmp_path):
         async with documents(tmp_path) as alerts:
             await alerts.add(rule(url=server.url, by="sink"))
         for _ in range(3):
-            async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
-                await check_all(alerts, root, webhook.send, 0, NOW_MS)
+            async with documents(tmp_path) as alerts:
+                await check_all(alerts, root, WEBHOOK.send, 0, NOW_MS)
         [message] = map(json.loads, server.bodies)
         assert (message["status"], message["group"]) == ("firing", {"sink": "webhook"})
 
@@ -127,33 +131,68 @@ async def test_its_end_is_told_once_over_restarts(tmp_path):
         async with documents(tmp_path) as alerts:
             await alerts.add(rule(url=server.url))
         for now_ms in (NOW_MS, NOW_MS + 3_600_000, NOW_MS + 3_630_000):
-            async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
-                await check_all(alerts, root, webhook.send, 0, now_ms)
+            async with documents(tmp_path) as alerts:
+                await check_all(alerts, root, WEBHOOK.send, 0, now_ms)
         assert [json.loads(body)["status"] for body in server.bodies] == ["firing", "recovered"]
 
 
 async def test_a_webhook_that_is_away_is_told_later_under_the_same_key(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     async with Server(AWAY, keep=True).running() as server:
-        async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+        async with documents(tmp_path) as alerts:
             await alerts.add(rule(url=server.url))
-            [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS)
+            [check] = await check_all(alerts, root, WEBHOOK.send, 0, NOW_MS)
             assert "did not take it: HTTP 503" in check.problem
             assert len(server.bodies) == 3
             server.answer = OK
-            [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS + 30_000)
+            [check] = await check_all(alerts, root, WEBHOOK.send, 0, NOW_MS + 30_000)
             assert [message.status for message in check.told] == ["firing"]
         keys = {_key(head) for head in server.heads}
         assert len(server.heads) == 4
         assert len(keys) == 1
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("https://127.0.0.1:{port}/?secret", "the URL of host 127.0.0.1 leads to an address that"),
+        ("http://localhost:{port}/?secret", "the URL of host localhost is not https; if it is"),
+        ("https://169.254.169.254/?secret", "the URL of host 169.254.169.254 leads to"),
+        ("https://u:secret@hooks.example.com/", "its URL has a user or a password"),
+    ],
+)
+async def test_a_rule_does_not_reach_what_only_this_process_can(tmp_path, url, why):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    guarded = Webhook(UrlGuard(ports=range(1, 65_536)), no_wait)
+    async with Server(OK).running() as server, documents(tmp_path) as alerts:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+        await alerts.add(rule(url=url.format(port=port)))
+        [check] = await check_all(alerts, root, guarded.send, 0, NOW_MS)
+        assert f"did not take it: {why}" in check.problem
+        assert "secret" not in check.problem
+        assert (check.told, server.connections) == ([], 0)
+
+
+async def test_a_host_without_an_address_is_told_later(tmp_path):
+    async def nowhere(host):
+        return []
+
+    webhook = Webhook(UrlGuard(resolve=nowhere), no_wait)
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    async with documents(tmp_path) as alerts:
+        await alerts.add(rule(url="https://hooks.example.com/"))
+        [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS)
+        assert check.problem.endswith("the host hooks.example.com is not found: check its name")
+        state = (await alerts.load_state("a")).state
+        assert [group.pending.status for group in state.values()] == ["firing"]
+
+
 async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead", sink="Zürich\x7f\n"))
     async with Server(OK, keep=True).running() as server:
-        async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+        async with documents(tmp_path) as alerts:
             await alerts.add(rule(url=server.url, by="sink"))
-            [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS)
+            [check] = await check_all(alerts, root, WEBHOOK.send, 0, NOW_MS)
         assert (check.problem, len(server.bodies)) == ("", 1)
 
 
@@ -206,10 +245,10 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
     for path in open_store(root).generation.manifests.iterdir():
         path.write_text("{")
-    async with documents(tmp_path) as alerts, Webhook(no_wait) as webhook:
+    async with documents(tmp_path) as alerts:
         await alerts.add(rule())
         lag = await lag_of(None, root)
-        [check] = await check_all(alerts, root, webhook.send, lag, NOW_MS)
+        [check] = await check_all(alerts, root, WEBHOOK.send, lag, NOW_MS)
     assert "pipeline replay" in check.problem
 
 

@@ -1,0 +1,164 @@
+"""What `bench providers` sends to each kind of provider, as our sink does and in a bare loop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import uvloop
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from pyreqwest.client import Client
+
+from pushlane.dispatcher.sinks.es256 import base64url
+from pushlane.dispatcher.sinks.http_client import Timeouts, http2_builder
+from pushlane.dispatcher.sinks.webpush_encryption import BrowserKeys, encrypt
+from pushlane.lanes.push import Push
+from pushlane.lanes.sink_settings import SinkSettings
+
+KINDS = {"fcm": "FCM", "apns": "APNs", "webpush": "Web Push"}
+
+_STREAMS = 100
+_SWITCH_S = 0.0001  # as `pushlane dispatch` does with sinks that speak HTTP
+_TITLE, _BODY = "title", "x" * 150
+_BROWSER = ec.generate_private_key(ec.SECP256R1())
+_SECRET = bytes(range(16))
+
+Request = tuple[str, dict[str, str], bytes]
+"""The path, the headers and the body of a request."""
+
+
+def write_keys(folder: Path) -> None:
+    """Write credentials that the providers would take, were they to check them."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    (folder / "key.p8").write_bytes(_pem(key))
+    (folder / "account.pem").write_bytes(_pem(rsa.generate_private_key(65_537, 2_048)))
+
+
+def sink_settings(kind: str, folder: Path, url: str) -> SinkSettings:
+    """Return the settings of a sink of this kind that goes to the provider at a URL."""
+    if kind == "fcm":
+        account = {
+            "type": "service_account",
+            "project_id": "bench",
+            "private_key": (folder / "account.pem").read_text(),
+            "client_email": "bench@bench.example",
+            "token_uri": f"{url}/token",
+        }
+        (folder / "account.json").write_bytes(msgspec.json.encode(account))
+        options = {"credentials_file": str(folder / "account.json"), "endpoint": url}
+    elif kind == "apns":
+        options = {"key_id": "KEY4567890", "team_id": "TEAM567890", "topic": "com.example.app"}
+        options |= {"key_file": str(folder / "key.p8"), "endpoint": url}
+    else:
+        return SinkSettings(
+            kind=kind,
+            options={
+                "vapid_key_file": str(folder / "key.p8"),
+                "subject": "mailto:bench@example.com",
+                "hosts": ["127.0.0.1"],
+                "allow": ["127.0.0.1"],
+                "only_http2": True,
+            },
+        )
+    return SinkSettings(kind=kind, options=options)
+
+
+def push_to(kind: str, url: str) -> Callable[[str, int], Push]:
+    """Return what makes the pushes of a task; each has an address that tells task and seq."""
+    address = _addresses(kind, url)
+
+    def make(task_id: str, seq: int) -> Push:
+        return Push(task_id, seq, address(f"{task_id}-{seq}"), _TITLE, _BODY)
+
+    return make
+
+
+def _addresses(kind: str, url: str) -> Callable[[str], str]:
+    if kind == "fcm":
+        return str
+    if kind == "apns":
+        return lambda word: word.encode().hex()
+    keys = {"p256dh": base64url(_point(_BROWSER)), "auth": base64url(_SECRET)}
+    made = msgspec.json.encode({"endpoint": f"{url}/push/WORD", "keys": keys}).decode()
+    return lambda word: made.replace("WORD", word)
+
+
+def _requests(kind: str, count: int) -> Iterator[Request]:
+    """Yield requests as a program would make them that does nothing else."""
+    headers = {"Authorization": "Bearer " + "x" * 200, "Content-Type": "application/json"}
+    if kind == "fcm":
+        for seq in range(1, count + 1):
+            message = {
+                "token": f"bare-{seq}",
+                "notification": {"title": _TITLE, "body": _BODY},
+                "android": {"priority": "HIGH"},
+            }
+            path = "/v1/projects/bench/messages:send"
+            yield path, headers, msgspec.json.encode({"message": message})
+    elif kind == "apns":
+        headers |= {"apns-topic": "com.example.app", "apns-push-type": "alert"}
+        alert = {"aps": {"alert": {"title": _TITLE, "body": _BODY}}}
+        for seq in range(1, count + 1):
+            token = f"bare-{seq}".encode().hex()
+            yield f"/3/device/{token}", headers, msgspec.json.encode(alert)
+    else:
+        headers = {"Authorization": "vapid " + "x" * 300, "Content-Encoding": "aes128gcm"}
+        headers |= {"TTL": "86400", "Urgency": "high"}
+        body = {"title": _TITLE, "body": _BODY}
+        for seq in range(1, count + 1):
+            yield f"/push/bare-{seq}", headers, encrypt(msgspec.json.encode(body), _browser())
+
+
+async def _post_all(kind: str, url: str, count: int, at_once: int) -> None:
+    clients = [http2_builder(url, Timeouts(30.0), {}).build() for _ in range(at_once // _STREAMS)]
+    requests = _requests(kind, count)
+    for client in clients:  # the settings of the other end are known from then on
+        await client.get(url).build().send()
+    posting = (_post(clients[n % len(clients)], url, requests) for n in range(at_once))
+    await asyncio.gather(*posting)
+    for client in clients:
+        await client.close()
+
+
+async def _post(client: Client, url: str, requests: Iterator[Request]) -> None:
+    for path, headers, body in requests:
+        response = await client.post(url + path).headers(headers).body_bytes(body).build().send()
+        assert response.status < 300
+
+
+def _browser() -> BrowserKeys:
+    """Return the keys as they come out of a subscription, which is another one for each push."""
+    return BrowserKeys.of(_point(_BROWSER), _SECRET)
+
+
+def _point(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=tuple(KINDS))
+    parser.add_argument("url")
+    parser.add_argument("count", type=int)
+    parser.add_argument("at_once", type=int)
+    options = parser.parse_args()
+    sys.setswitchinterval(_SWITCH_S)
+    uvloop.run(_post_all(options.kind, options.url, options.count, options.at_once))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Hands pushes to a gorush server, which sends them on to APNs, FCM or HMS.
+
+With its setting `core.sync` gorush names the pushes that failed; without it, delivered means that
+gorush has taken the push. It honours no idempotency key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pushlane.dispatcher.sinks.batch_posting import UNREADABLE, BatchPoster
+from pushlane.dispatcher.sinks.gorush_answers import (
+    LIMIT_OF_GORUSH,
+    NOT_ENABLED,
+    OVER_LIMIT,
+    outcome_of,
+)
+from pushlane.dispatcher.sinks.posting import Poster, PostOptions
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.ports import Delivery
+from pushlane.lanes.push import DELIVERED, Outcome, Push
+from pushlane.lanes.task import Level
+
+_WITHOUT_PATH = re.compile(r"\A(https?://[^/?#]+)/?\Z")
+_PLATFORMS = {"ios": 1, "android": 2, "huawei": 3}
+_MAX_COLLAPSE_ID_BYTES = 64  # of APNs
+_MAX_ANDROID_TTL_S = 28 * 86_400
+_MAX_HUAWEI_TTL_S = 15 * 86_400
+_NEVER = frozenset({"notif_id", "platform", "tokens", "to", "condition"})
+NO_TABLE = Outcome.dead("its payload for gorush is not a table")
+
+
+class GorushOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of gorush: those of what posts, and the platform that its pushes are for.
+
+    `topic` is the bundle id of an iOS app. `batch_size` is at most `core.max_notification`.
+    """
+
+    platform: Literal["ios", "android", "huawei"]
+    topic: str = ""
+    batch_size: Annotated[int, Meta(ge=1, le=1000)] = LIMIT_OF_GORUSH
+
+    def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> GorushSink:
+        """Return the sink. Raises BadInput when an option cannot be."""
+        if self.topic and self.platform != "ios":
+            raise BadInput(
+                f"topic is for the platform ios; with {self.platform} gorush would send each push "
+                "to all that have subscribed to it: leave it out"
+            )
+        at = msgspec.structs.replace(self, url=_WITHOUT_PATH.sub(r"\1/api/push", self.url))
+        timeouts = self.timeouts(timeout_s, retry_timeouts)
+        return GorushSink(at, Poster(at, timeouts, slots, "gorush"))
+
+
+class _FailedPush(msgspec.Struct, gc=False):
+    """What gorush says of a push that failed. It says its token too, which is not read."""
+
+    notif_id: str = ""
+    error: str = ""
+
+
+class _Logs(msgspec.Struct, gc=False):
+    counts: int
+    logs: list[_FailedPush] | None = None
+
+
+_read = msgspec.json.Decoder(_Logs).decode
+
+
+class GorushSink:
+    """Posts pushes of one task together: what spoils a request spoils no other task's."""
+
+    name = "gorush"
+    mixes_tasks = False
+    hosts_code = False
+
+    def __init__(
+        self, options: GorushOptions, poster: Poster, now: Callable[[], float] = time.time
+    ) -> None:
+        self.batch_size = options.batch_size
+        self._platform = options.platform
+        self._never = _NEVER if options.platform == "ios" else {*_NEVER, "topic"}
+        self._topic = {"topic": options.topic} if options.topic else {}
+        self._now = now
+        self._encode = msgspec.json.Encoder().encode
+        self._batches = BatchPoster(poster, "notifications", _outcomes, _refusal, now)
+
+    async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
+        messages = [self._notification(each) for each in batch]
+        sent = [(each, one) for each, one in zip(batch, messages, strict=True) if one is not None]
+        if not sent:
+            return [NO_TABLE] * len(batch)
+        outcomes = iter(
+            await self._batches.deliver(
+                [each for each, _ in sent], [self._encode(one) for _, one in sent]
+            )
+        )
+        return [NO_TABLE if one is None else next(outcomes) for one in messages]
+
+    async def close(self) -> None:
+        await self._batches.close()
+
+    def _notification(self, delivery: Delivery) -> dict[str, Any] | None:
+        """Return what gorush gets of a push; to whom it goes is never its payload's to say."""
+        given = delivery.payload
+        if given is None:
+            content = {**self._topic, **self._content(delivery)}
+        elif isinstance(given, dict):
+            # Go takes the name of a field in any case.
+            kept = {name: given[name] for name in given if name.lower() not in self._never}
+            content = {**self._topic, **kept}
+        else:
+            return None
+        return {
+            **content,
+            "notif_id": delivery.push.push_id,
+            "platform": _PLATFORMS[self._platform],
+            "tokens": [delivery.address],
+        }
+
+    def _content(self, delivery: Delivery) -> dict[str, Any]:
+        push = delivery.push
+        common = {
+            "title": push.title,
+            "message": push.body,
+            "priority": "high" if delivery.level is Level.HIGH else "normal",
+        }
+        match self._platform:
+            case "ios":
+                return {**common, **_for_ios(push)}
+            case "android":
+                return {**common, **_for_android(push, self._now())}
+        return {**common, **_for_huawei(push, self._now())}
+
+
+def _for_ios(push: Push) -> dict[str, Any]:
+    own: dict[str, Any] = {"data": push.data} if push.data else {}
+    if push.expires_at_ms:
+        own["expiration"] = push.expires_at_ms // 1000
+    if collapse := push.collapse.encode():
+        is_long = len(collapse) > _MAX_COLLAPSE_ID_BYTES
+        own["collapse_id"] = hashlib.sha256(collapse).hexdigest() if is_long else push.collapse
+    return own
+
+
+def _for_android(push: Push, now_s: float) -> dict[str, Any]:
+    own: dict[str, Any] = {"data": push.data} if push.data else {}
+    more = {"collapse_key": push.collapse} if push.collapse else {}
+    if push.expires_at_ms:
+        more["ttl"] = _left(push, now_s, _MAX_ANDROID_TTL_S)
+    return {**own, "android": more} if more else own
+
+
+def _for_huawei(push: Push, now_s: float) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    if push.data:
+        own["huawei_data"] = msgspec.json.encode(push.data).decode()
+    if push.expires_at_ms:
+        own["huawei_ttl"] = _left(push, now_s, _MAX_HUAWEI_TTL_S)
+    return own
+
+
+def _left(push: Push, now_s: float, most_s: int) -> str:
+    """Return how long a push may wait for its device, within what the provider takes."""
+    return f"{min(max(int(push.expires_at_ms / 1000 - now_s), 0), most_s)}s"
+
+
+def _outcomes(body: bytes, part: Sequence[Delivery]) -> list[Outcome]:
+    """Read who failed. What gorush does not name it has sent, or taken if it does not wait."""
+    try:
+        answer = _read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [UNREADABLE] * len(part)
+    if not answer.counts:
+        return [NOT_ENABLED] * len(part)
+    failed = {one.notif_id: one.error for one in answer.logs or ()}  # the last of its attempts
+    return [_outcome(failed.get(each.push.push_id)) for each in part]
+
+
+def _outcome(error: str | None) -> Outcome:
+    return DELIVERED if error is None else outcome_of(error)
+
+
+def _refusal(status: int, body: bytes) -> Outcome | None:
+    return OVER_LIMIT if status == 400 and b'"Number of notifications(' in body else None
