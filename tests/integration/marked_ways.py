@@ -172,6 +172,12 @@ def use_up(run: MarkedPushes) -> None:
     run.run("check", "suppress", "check", f"{value}0", "--debug")
     run.run("alert", "alerts", "add", "a", "--metric", "dead", "--when", "> 1", "--to", hook)
     run.run("alert show", "alerts", "show", "a", "--json")
+    spec, word = run.file("task.toml", 'level = "low"\n'), run.canaries.word("password")
+    source = ("--audience", f"jdbc:postgresql://me:{word}@h/db", "--format", "jdbc")
+    when = ("--option", f"password={word}", "--cron", "0 9 * * MON", "--task-spec", spec)
+    run.run("rule", "rules", "add", "weekly", *source, *when, "--debug")
+    run.run("rule show", "rules", "show", "weekly")
+    run.run("rule show json", "rules", "show", "weekly", "--json")
     for name in SINKS:
         ran = run.pushlane.ran("sinks", "test", name, "--to", value, "--debug")
         run.said[f"sinks test {name}"] = ran.stdout + ran.stderr
