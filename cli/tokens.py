@@ -24,6 +24,7 @@ from pushlane.cli.suppress import ColumnOption, FormatOption, tell_left_out, tel
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import DeadAddress, DeadAddressQuery
 from pushlane.lanes.errors import BadInput, UserError
+from pushlane.lanes.masks import FieldType, Masks
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.suppression import SuppressionScope
 from pushlane.lanes.task_transitions import now_ms
@@ -93,7 +94,7 @@ def dead(
     ] = _SINCE,
     sink: SinkOption = "",
 ) -> None:
-    """List addresses that sinks called dead, by a fingerprint; they are sent to no more.
+    """List addresses that sinks called dead, by a fingerprint: they are sent to no more.
 
     A table has the newest; --csv and --json have all there are, oldest first. With --reveal they
     show the addresses themselves, so that they can be deleted where they are kept.
@@ -139,18 +140,19 @@ def register_(
 
 
 class _Reader:
-    """Makes rows of records, and opens their addresses if that is wanted.
+    """Makes rows of records, and opens their addresses: to be revealed, or masked.
 
     Raises:
-        BadInput: it is wanted, and there is no key.
+        BadInput: they are to be revealed and there is no key, or it cannot be used.
     """
 
     def __init__(self, settings: Settings, *, reveal: bool) -> None:
         self.reveals = reveal
         self._shown = self._unkept = self._unopened = 0
-        if not reveal:
-            return
+        self.has_key = settings.address_key is not None
         if settings.address_key is None:
+            if not reveal:
+                return
             raise BadInput(
                 "--reveal needs the setting address_key (PUSHLANE_ADDRESS_KEY), with which the "
                 "dispatchers encrypt dead addresses; without one only fingerprints are kept"
@@ -158,6 +160,7 @@ class _Reader:
         from pushlane.lanes.address_seal import AddressSeal  # slow to import, and rarely needed
 
         self._seal = AddressSeal(settings.address_key)
+        self._masks = Masks(settings.address_key.reveal().partition(",")[0])
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -174,6 +177,13 @@ class _Reader:
         self._unkept += not one.sealed
         self._unopened += bool(one.sealed) and address is None
         return address
+
+    def cell(self, one: DeadAddress) -> str:
+        """Return an address as a table has it, or its mask; a dash when it cannot be opened."""
+        if self.reveals:
+            return self.address(one) or "-"
+        address = self._seal.opened(one.sealed) if one.sealed else None
+        return self._masks.mask(address, FieldType.TOKEN) or "-"
 
     def tell(self) -> None:
         """Say what was shown and what could not be.
@@ -199,8 +209,8 @@ def _print_table(settings: Settings, query: DeadAddressQuery, most: int, reader:
     _read(settings, query, most + 1 if most else 0, found.append)
     shown = found[:most] if most else found
     columns = list(_COLUMNS)
-    if reader.reveals:
-        columns.insert(2, Column("ADDRESS", lambda one: reader.address(one) or "-"))
+    if reader.has_key:
+        columns.insert(2, Column("ADDRESS", reader.cell))
     if shown:
         print_table(columns, shown)
     if len(found) > len(shown):

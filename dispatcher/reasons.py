@@ -41,8 +41,7 @@ def without_values(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Se
 
 def _cleaned(reason: str, values: Sequence[str]) -> str:
     for value in values:
-        forms = (value, quote(value, safe="", errors="replace"), json.dumps(value)[1:-1])
-        for form in dict.fromkeys(forms):
+        for form in dict.fromkeys((value, *_escaped(value))):
             if form not in reason:
                 continue
             if len(form) < _SHORT:
@@ -50,6 +49,14 @@ def _cleaned(reason: str, values: Sequence[str]) -> str:
             else:
                 reason = reason.replace(form, MASK)
     return reason
+
+
+def _escaped(value: str) -> Iterator[str]:
+    """Yield the forms that a text has in a URL, in JSON and in Python's own words."""
+    yield quote(value, safe="", errors="replace")
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield repr(value)[1:-1]
 
 
 def _values(push: Push) -> Iterator[str]:

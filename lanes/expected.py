@@ -40,8 +40,9 @@ def expected(kind: Any) -> str:
             return "true or false"
         case inspect.DictType():
             return "a table of names and texts"
-        case inspect.VarTupleType() | inspect.ListType():
-            return "a list of texts"
+        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
+            is_number = isinstance(item, inspect.IntType)
+            return "a list of whole numbers" if is_number else "a list of texts"
     return "a text"
 
 

@@ -1,12 +1,14 @@
 """Sizes that providers allow: what a push may have at most, in bytes of what they receive.
 
 FCM counts a message's notification and data, APNs and Web Push all that is sent (before it is
-encrypted). The sinks hold to them; a submit tells of rows that are over a limit whatever is added.
+encrypted). A submit tells of rows that are over a limit whatever a sink adds; what it cannot know
+is dead at its sink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -31,37 +33,52 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PayloadLimits(msgspec.Struct, frozen=True):
-    """The limits of the sinks that a task's pushes may go to: by name their kind and bytes."""
+    """The limits of the sinks that a task's pushes may go to: by name their kind and bytes.
+
+    A sink of `silent` sends neither title nor body.
+    """
 
     sinks: dict[str, tuple[str, int]] = {}
+    silent: tuple[str, ...] = ()
 
     def excess(self, push: Push, packed: int) -> str:
         """Tell which limit a push exceeds, empty if none; `packed` is its size on a lane."""
         if packed <= _SURELY_FITS:
             return ""
         for sink, (kind, most) in self.sinks.items():
-            if push.address(sink) and (size := _least_bytes(kind, push, sink)) > most:
+            if push.address(sink) and (size := self._least_bytes(kind, push, sink)) > most:
                 return f"{size:,} bytes for the sink {sink}, over the {most:,} that {kind} allows"
         return ""
+
+    def _least_bytes(self, kind: str, push: Push, sink: str) -> int:
+        """Return what the provider will count at least; a sink adds its own fields to it."""
+        payload = push.payload(sink)
+        if payload is None:
+            texts = () if sink in self.silent else (push.title, push.body)
+            return sum(len(text.encode()) for text in texts) + _texts(push.data)
+        if kind == "fcm":
+            return sum(_texts(payload.get(name)) for name in _COUNTED_BY_FCM)
+        return len(_encode(payload))
 
 
 def payload_limits(settings: Settings, chain: Iterable[str]) -> PayloadLimits:
     """Return what the settings know of the sinks of a chain."""
     limits: dict[str, tuple[str, int]] = {}
+    silent: list[str] = []
     for name in chain:
         own = settings.sinks.get(name)
         if own is not None and own.kind in _BY_KIND:
-            is_voip = own.kind == "apns" and own.options.get("push_type") == "voip"
-            limits[name] = own.kind, APNS_VOIP_BYTES if is_voip else _BY_KIND[own.kind]
-    return PayloadLimits(limits)
+            push_type = own.options.get("push_type") if own.kind == "apns" else None
+            limits[name] = own.kind, APNS_VOIP_BYTES if push_type == "voip" else _BY_KIND[own.kind]
+            if push_type == "background":
+                silent.append(name)
+    return PayloadLimits(limits, tuple(silent))
 
 
-def _least_bytes(kind: str, push: Push, sink: str) -> int:
-    """Return what the provider will count at least; a sink adds its own fields to it."""
-    payload = push.payload(sink)
-    if payload is None:
-        texts = len(push.title.encode()) + len(push.body.encode())
-        return texts + (len(_encode(push.data)) if push.data else 0)
-    if kind == "fcm":
-        return sum(len(_encode(payload[name])) for name in _COUNTED_BY_FCM if name in payload)
-    return len(_encode(payload))
+def _texts(value: Any) -> int:
+    """Return the bytes of all names and values in it, without what JSON puts between them."""
+    if isinstance(value, dict):
+        return sum(_texts(name) + _texts(one) for name, one in value.items())
+    if isinstance(value, str):
+        return len(value.encode())
+    return 0 if value is None else len(_encode(value))

@@ -27,7 +27,8 @@ from pushlane.lanes.urls import MASK, shown_url
 _FROM_FILE = "_file"
 _FROM_ENVIRONMENT = "_env"
 _AS_GIVEN = frozenset(
-    {"path", "function", "module", "only_http2", "streams", "batch_size", "to_address", "allow"}
+    {"path", "function", "module", "only_http2", "streams", "batch_size", "to_address"}
+    | {"allow", "ports"}  # of sinks whose pushes have URLs as addresses
     | {"connect_timeout_s", "first_byte_timeout_s"}  # of a webhook
     | {"project", "address", "dry_run"}  # of FCM
     | {"topic", "environment", "push_type", "platform"}  # of APNs and gorush

@@ -19,11 +19,12 @@ def masked(text: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without its password, its query, and the parts of its path that may be tokens:
-    of 16 characters or more, with a digit or a capital letter.
+    """Return a URL without its user and password, its query, and the parts of its path that may be
+    tokens: of 16 characters or more, with a digit or a capital letter.
     """
     scheme, separator, rest = masked(re.split(r"[?#]", url)[0]).partition("://")
     host, *path = rest.split("/")
+    host = f"{MASK}@{host.rpartition('@')[2]}" if "@" in host else host
     return scheme + separator + "/".join([host, *(re.sub(_TOKEN, MASK, part) for part in path)])
 
 

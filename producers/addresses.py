@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.naming import SINK_NAME
 from pushlane.lanes.suggestions import did_you_mean
 from pushlane.producers.rows import BadRow, Unusable
 from pushlane.producers.task_options import TaskOptions
@@ -52,8 +53,9 @@ def address_columns(options: TaskOptions) -> dict[str, str]:
 def require_sink(sink: str, chain: Sequence[str], what: str) -> None:
     """Raises BadInput when the sink that `what` is for is not one of the task's."""
     if sink not in chain:
+        named = repr(sink) if SINK_NAME.fullmatch(sink) else "something"  # perhaps an address
         raise BadInput(
-            f"{what} is for {sink!r}, which is no sink of the task; its sinks are: "
+            f"{what} is for {named}, which is no sink of the task; its sinks are: "
             f"{', '.join(chain)}{did_you_mean(sink, chain)}"
         )
 

@@ -21,15 +21,16 @@ def in_words(outcome: Outcome):
     if outcome.kind is Kind.DELIVERED:
         return "delivered"
     if outcome.kind is Kind.RETRY:
-        if outcome.scope is None:
+        if outcome.scope in (None, Scope.PUSH):
             return "goes again, an attempt"
         if outcome.holds:
             return "goes again, no attempt; the sink is held"
-        rests = {Scope.SINK: "the sink rests", Scope.RECIPIENT: "its address rests"}[outcome.scope]
-        return f"goes again, no attempt; {rests}"
+        who = {Scope.SINK: "the sink", Scope.HOST: "the host", Scope.RECIPIENT: "its address"}
+        return f"goes again, no attempt; {who[outcome.scope]} rests"
     assert outcome.kind is Kind.DEAD
     return {
         Scope.PUSH: "dead",
+        Scope.HOST: "dead",
         Scope.RECIPIENT: "dead, and so is its address",
         None: "dead; nearly all so, and the sink rests",
     }[outcome.scope]

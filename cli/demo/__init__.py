@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from pushlane.cli.demo.provider import Provider, require_emulator
 from pushlane.cli.errors import errors_told
 from pushlane.cli.flags import DebugFlag, JsonFlag
 from pushlane.cli.render import print_json
@@ -28,21 +29,27 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("out"),
+    provider: Annotated[
+        Provider | None,
+        typer.Option(help="The sink app sends to an emulator of this provider, not to a webhook."),
+    ] = None,
     as_json: JsonFlag = False,
     debug: DebugFlag = False,
 ) -> None:
     """Show the main job: a late urgent task among large ones, a sink that rests, a new quota."""
     with errors_told(debug):
-        _run(out, as_json)
+        _run(out, as_json, provider)
 
 
-def _run(out: Path, as_json: bool) -> None:
+def _run(out: Path, as_json: bool, provider: Provider | None) -> None:
+    if provider is not None:
+        require_emulator(provider)
     if importlib.util.find_spec("uvicorn") is None:
         raise BadInput("the demo's webhook receiver needs uvicorn: pip install 'pushlane[demo]'")
     from pushlane.cli.demo.plot import draw
     from pushlane.cli.demo.report import print_report, report
 
-    played = _played()
+    played = _played(provider)
     out.mkdir(parents=True, exist_ok=True)
     plot = out / "demo.png"
     result = report(played, str(plot) if draw(played, plot) else None)
@@ -54,7 +61,7 @@ def _run(out: Path, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _played() -> Played:
+def _played(provider: Provider | None) -> Played:
     """Play the demo, with notes line by line and under them, on a terminal only, a live view."""
     from pushlane.cli.demo.scenario import play
     from pushlane.cli.demo.screen import view
@@ -72,4 +79,4 @@ def _played() -> Played:
             if console.is_terminal:
                 live.update(view(played, phase), refresh=True)
 
-        return asyncio.run(play(Path(folder), say, show))
+        return asyncio.run(play(Path(folder), say, show, provider))

@@ -20,10 +20,11 @@ class ArrivalLine(NamedTuple):
 
 
 class Follower:
-    """Reads a growing log; only whole lines count."""
+    """Reads a growing log; only whole lines count. `ids` are of tasks that it has by name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.ids: dict[str, str] = {}
         self._offset = 0
         self.arrivals: list[ArrivalLine] = []
         self.counts: Counter[str] = Counter()
@@ -38,7 +39,12 @@ class Follower:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         new = [
-            ArrivalLine(line["task"], line["seq"], line["level"], line["at_ms"] / 1000)
+            ArrivalLine(
+                self.ids.get(line["task"], line["task"]),
+                line["seq"],
+                line["level"],
+                line["at_ms"] / 1000,
+            )
             for line in msgspec.json.Decoder().decode_lines(whole)
         ]
         self.arrivals += new

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pushlane.lanes.task import Level
 
 APP, MAIL = "app", "mail"
 """The demo's sinks."""
+
+TAGS = ("task", "seq", "level")
+"""The columns by which the emulator of a provider, told nothing else, knows a push again."""
 
 LARGE = 100_000
 MIDDLE = 20_000
@@ -48,16 +52,20 @@ LATE_TASK = Campaign(
 ALL = (*BACKLOG, *TO_MAIL, LATE_TASK)
 
 
-def write_all(folder: Path) -> None:
+def write_all(folder: Path, with_tags: bool) -> None:
     import pyarrow as pa
     from pyarrow.csv import write_csv
     from pyarrow.parquet import write_table
 
     for campaign in ALL:
         numbers = range(1, campaign.pushes + 1)
-        columns = {
+        columns: dict[str, list[Any]] = {
             "recipient": [f"device-{n}" for n in numbers],
             "name": [f"user {n}" for n in numbers],
         }
+        if with_tags:
+            level = campaign.level.value
+            tags = ([campaign.name] * len(numbers), list(numbers), [level] * len(numbers))
+            columns |= dict(zip(TAGS, tags, strict=True))
         write = write_table if campaign.suffix == ".parquet" else write_csv
         write(pa.table(columns), campaign.path(folder))

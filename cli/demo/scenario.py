@@ -1,7 +1,8 @@
 """Plays the demo: a backlog, a late urgent task, a sink that rests, a new quota, then a rival.
 
 Everything goes through what a user would use: files, submit, settings with two sinks, `pushlane
-dispatch` as a process, webhooks. The figures come from the receivers' logs alone.
+dispatch` as a process, webhooks, or a provider's emulator. The figures come from the logs of these
+alone.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from pushlane.cli.demo.arrivals import Follower
@@ -22,10 +23,12 @@ from pushlane.cli.demo.files import (
     BACKLOG,
     LATE_TASK,
     MAIL,
+    TAGS,
     TO_MAIL,
     Campaign,
     write_all,
 )
+from pushlane.cli.demo.provider import Provider, emulated
 from pushlane.cli.demo.receiver import RunningReceiver, receiving, running
 from pushlane.cli.demo.rival import Queues
 from pushlane.lanes import task_transitions
@@ -52,8 +55,9 @@ _LOOK_EVERY_S = 0.25
 class Played:
     """The events of a demo by the receivers' logs, in Unix seconds; 0 for what is to come."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, provider: Provider | None) -> None:
         self.folder = folder
+        self.provider = provider
         self.tasks: dict[str, Task] = {}
         self.started_at = 0.0
         self.late_at = 0.0
@@ -83,11 +87,11 @@ Sinks = Mapping[str, Mapping[str, object]]
 Show = Callable[[Played, str], None]
 
 
-async def play(folder: Path, say: Say, show: Show) -> Played:
+async def play(folder: Path, say: Say, show: Show, provider: Provider | None = None) -> Played:
     """Play the whole demo in `folder`; call `show` a few times a second while pushes flow."""
-    played = Played(folder)
+    played = Played(folder, provider)
     say("writing the audiences: Parquet and CSV files")
-    write_all(folder)
+    write_all(folder, with_tags=provider is not None)
     await _ours(played, say, show)
     await _rival(played, say, show)
     return played
@@ -95,11 +99,11 @@ async def play(folder: Path, say: Say, show: Show) -> Played:
 
 async def _ours(played: Played, say: Say, show: Show) -> None:
     with (
-        receiving(played.app.path, SINK_MS) as app,
+        _app(played) as app,
         receiving(played.mail.path, SINK_MS) as mail,
     ):
         sinks: Sinks = {
-            APP: {"kind": "webhook", "url": app.url},
+            APP: app,
             MAIL: {"kind": "webhook", "url": mail.url, "slots": MAIL_SLOTS},
         }
         settings = _settings(played.folder / "store").but(sinks=sinks)
@@ -115,6 +119,17 @@ async def _ours(played: Played, say: Say, show: Show) -> None:
         log.read()  # what was in flight at the stop
     say("sending the rest to a file at full speed, so that every push is accounted for")
     await _send_rest(settings, played, show)
+
+
+@contextmanager
+def _app(played: Played) -> Iterator[Mapping[str, object]]:
+    """Run what the sink app sends to; give the sink's options."""
+    if played.provider is None:
+        with receiving(played.app.path, SINK_MS) as app:
+            yield {"kind": "webhook", "url": app.url}
+    else:
+        with emulated(played.provider, played.folder, played.app.path, SINK_MS) as options:
+            yield options
 
 
 async def _send_rest(settings: Settings, played: Played, show: Show) -> None:
@@ -163,8 +178,11 @@ async def _submit(backend: Backend, settings: Settings, campaign: Campaign, play
         title=campaign.title,
         body=campaign.body,
         sink=(campaign.sink,),
+        data=TAGS if played.provider and campaign.sink == APP else (),
     )
-    played.tasks[campaign.name] = (await submit(backend, settings, request)).task
+    task = (await submit(backend, settings, request)).task
+    played.tasks[campaign.name] = task
+    played.app.ids[campaign.name] = task.id
 
 
 async def _rival(played: Played, say: Say, show: Show) -> None:

@@ -6,6 +6,8 @@ this list are known; nothing of any other is kept, as it may hold a token.
 
 from __future__ import annotations
 
+import re
+
 from pushlane.lanes.push import Arrival, Outcome, Scope
 
 LIMIT_OF_GORUSH = 100
@@ -52,7 +54,10 @@ CREDENTIALS = (
 )
 BUSY = ("TooManyProviderTokenUpdates", "ServiceUnavailable", "Shutdown", "max capacity reached")
 FAILED = ("IdleTimeout", "InternalServerError")
-NO_CONNECTION = "failed to establish a connection: "
+NO_CONNECTION = re.compile(
+    r"failed to establish a connection: "  # firebase-admin-go
+    r'|Post "[^"]*": (?:proxyconnect tcp: )?dial tcp\b'  # net/http, to APNs
+)
 
 
 def _all_known() -> dict[str, Outcome]:
@@ -75,6 +80,6 @@ _KNOWN = _all_known()
 
 def outcome_of(error: str) -> Outcome:
     """Return what becomes of a push that gorush failed to send for this error."""
-    if error.startswith(NO_CONNECTION):
-        return Outcome.throttled("gorush: no connection to FCM")
+    if NO_CONNECTION.match(error):
+        return Outcome.throttled("gorush: no connection to the provider")
     return _KNOWN.get(error, UNKNOWN_ERROR)

@@ -180,8 +180,7 @@ def of_host(outcome: Outcome) -> Outcome:
 
     What costs an attempt goes on costing one. So do credentials that a host refuses.
     """
-    if outcome.kind is Kind.RETRY and (outcome.holds or outcome.scope is None):
-        return replace(outcome, scope=Scope.PUSH, holds=False)
-    if outcome.scope in (Scope.SINK, None):
-        return replace(outcome, scope=Scope.HOST)
-    return outcome
+    if outcome.kind not in (Kind.RETRY, Kind.DEAD) or outcome.scope not in (Scope.SINK, None):
+        return outcome
+    costs = outcome.kind is Kind.RETRY and (outcome.holds or outcome.scope is None)
+    return replace(outcome, scope=Scope.PUSH if costs else Scope.HOST, holds=False)

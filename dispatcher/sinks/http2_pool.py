@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 
-from pushlane.dispatcher.sinks.http_client import close_client, is_unprocessed
+from pushlane.dispatcher.sinks.http_client import close_client, is_unconnected, is_unprocessed
 
 
 class _Connection:
@@ -52,7 +52,11 @@ class Http2Pool:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """Take the client for one request. A PyreqwestError that is raised inside ends it."""
+        """Take the client for one request. A PyreqwestError that is raised inside ends it.
+
+        Raises:
+            PyreqwestError: no connection came to stand, while this waited for one.
+        """
         while (connection := self._free()) is None:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -67,6 +71,8 @@ class Http2Pool:
         except PyreqwestError as error:
             if not is_unprocessed(error):
                 self._end(connection)
+            if is_unconnected(error):
+                self._fail_waiting(error)
             raise
         else:
             connection.is_new = False
@@ -107,6 +113,13 @@ class Http2Pool:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _fail_waiting(self, error: PyreqwestError) -> None:
+        """Give up for those that wait: one by one they would wait as long for nobody again."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _close_later(self, client: Client) -> None:
         closing = asyncio.create_task(close_client(client))

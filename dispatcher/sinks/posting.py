@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.request import StreamRequest
 
@@ -89,16 +90,8 @@ class Poster:
         self, key: str, body: bytes, more: Mapping[str, str] | None = None
     ) -> StreamRequest:
         """Return the request to send; `key` is the same whenever the same is sent again."""
-        request = (
-            self._client.post(self._url)
-            .header("Idempotency-Key", key)
-            .body_bytes(body)
-            .streamed_read_buffer_limit(0)
-        )
-        for headers in (self._signer.headers(key, body, self._now()), more or {}):
-            for name, value in headers.items():
-                request = request.header(name, value)
-        return request.build_streamed()
+        headers = {"Idempotency-Key": key, **self._signer.headers(key, body, self._now())}
+        return post_request(self._client, self._url, body, {**headers, **(more or {})})
 
     def lost(self, error: PyreqwestError) -> Outcome:
         """Return what it means that no answer came."""
@@ -106,6 +99,16 @@ class Poster:
 
     async def close(self) -> None:
         await close_client(self._client)
+
+
+def post_request(
+    client: Client, url: str, body: bytes, headers: Mapping[str, str]
+) -> StreamRequest:
+    """Return the request that posts a body, whose answer is read only as far as it is asked for."""
+    request = client.post(url).body_bytes(body).streamed_read_buffer_limit(0)
+    for name, value in headers.items():
+        request = request.header(name, value)
+    return request.build_streamed()
 
 
 def _require_shorter(name: str, value_s: float | None, whole: str, whole_s: float) -> None:

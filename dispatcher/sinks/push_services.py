@@ -1,14 +1,15 @@
 """Knows the push services that a Web Push may go to, and lets each rest by itself.
 
 Browsers choose the endpoint, so that a row could name any URL: only those of services in the
-operator's list are called. A service that fails, throttles us or refuses our key says nothing of
-another one: each has a breaker of its own, and its pushes wait at no cost while others go on. Once
-all that are in use rest, it is the sink that rests.
+operator's list are called. They are few, and known: each has a breaker of its own, as it says
+nothing of another one that it fails, throttles us or refuses our key. Its pushes wait at no cost
+while others go on. Once all that are in use rest, it is the sink that rests.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -22,25 +23,30 @@ log = logging.getLogger("pushlane.push_services")
 
 KNOWN_HOSTS = (
     "fcm.googleapis.com",
-    "android.googleapis.com",
     "updates.push.services.mozilla.com",
-    "*.push.services.mozilla.com",
-    "web.push.apple.com",
     "*.push.apple.com",
     "*.notify.windows.com",
 )
-"""Chrome and most browsers that stand on it, Firefox, Safari, Edge."""
+"""Chrome and those that stand on it, Firefox, Safari, Edge. Sources: Chromium's
+components/push_messaging/push_messaging_constants.cc, https://mozilla-services.github.io/autopush-rs,
+https://developer.apple.com/documentation/usernotifications/sending-web-push-notifications-in-web-apps-and-browsers,
+https://learn.microsoft.com/en-us/windows/apps/develop/notifications/push-notifications/wns-overview.
+"""
 
-_NO_ATTEMPT_EVER_S = float("inf")  # the sink's own breaker ends the patience
+_PATIENCE_S = math.inf  # the breaker of the sink loses it
 
 
 class PushService:
-    """One entry of the list of hosts, with the breaker of all that it stands for."""
+    """One entry of the list of hosts, with the breaker of all that it stands for.
+
+    `has_delivered` shows that our key is good: what it refuses then is not about the key.
+    """
 
     def __init__(self, name: str, slots: int) -> None:
         self.name = name
-        self.breaker = Breaker(slots, _NO_ATTEMPT_EVER_S, scope=Scope.HOST, quotes=True)
-        self.rested = False
+        self.breaker = Breaker(slots, _PATIENCE_S, scope=Scope.HOST, quotes=True)
+        self.has_delivered = False
+        self.is_known_to_rest = False
 
 
 class PushServices:
@@ -52,8 +58,9 @@ class PushServices:
     def __init__(self, hosts: Sequence[str], slots: int, clock_s: Callable[[], float]) -> None:
         self._slots = slots
         self._clock_s = clock_s
-        self._hosts = frozenset(host for host in hosts if not host.startswith("*."))
-        self._endings = tuple(host[1:] for host in hosts if host.startswith("*."))
+        names = [host.strip().lower() for host in hosts]
+        self._hosts = frozenset(name for name in names if not name.startswith("*."))
+        self._endings = tuple(name[1:] for name in names if name.startswith("*."))
         self._services: dict[str, PushService] = {}
 
     def of(self, host: str) -> PushService | None:
@@ -91,17 +98,19 @@ class PushServices:
         It is about the service alone as long as another one is in use and does not rest.
         """
         now_s, breaker = self._clock_s(), service.breaker
-        if outcome is DELIVERED and breaker.landed_well(now_s, leave, 1):
-            return outcome
+        if outcome is DELIVERED:
+            service.has_delivered = True
+            if breaker.landed_well(now_s, leave, 1):
+                return outcome
         wait_s = breaker.landed(now_s, leave, _flight(delivery), outcome)
         self._note(service)
         if outcome.kind is Kind.DELIVERED or outcome.scope in (Scope.PUSH, Scope.RECIPIENT):
             return outcome
         if self._is_alone(service):
-            return outcome
+            return replace(outcome, scope=Scope.SINK) if outcome.scope is Scope.HOST else outcome
         if wait_s is not None:
             return replace(outcome, kind=Kind.RETRY, scope=Scope.HOST, holds=False)
-        if outcome.scope is Scope.SINK:
+        if outcome.scope in (Scope.SINK, Scope.HOST):
             return Outcome.retry(outcome.reason, outcome.after_s, arrival=outcome.arrival)
         return outcome
 
@@ -113,10 +122,12 @@ class PushServices:
         return all(one.breaker.rests for one in self._services.values() if one is not service)
 
     def _note(self, service: PushService) -> None:
-        if service.breaker.rests == service.rested:
+        """Say when a service begins to rest while others go on, and when it goes on."""
+        rests = service.breaker.rests
+        if rests == service.is_known_to_rest or (rests and self._is_alone(service)):
             return
-        service.rested = service.breaker.rests
-        if service.rested:
+        service.is_known_to_rest = rests
+        if rests:
             why = service.breaker.view().reason
             extra = {"action": "push_service_rests"}
             log.warning("push service %s rests: %s", service.name, why, extra=extra)

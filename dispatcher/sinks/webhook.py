@@ -1,4 +1,4 @@
-"""Posts each push as JSON to one URL, and reads the outcome off the status.
+"""Posts each push as JSON to one URL, or to its own, and reads the outcome off the status.
 
 A push that has a payload for this sink is posted as that, without a word of ours.
 The Idempotency-Key is the push id, the same for every attempt. With keys each request is signed,
@@ -12,12 +12,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
+from pushlane.dispatcher.sinks.address_posting import AddressPoster
+from pushlane.dispatcher.sinks.guarded_clients import GuardedClients
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
     clock_note,
@@ -26,8 +29,10 @@ from pushlane.dispatcher.sinks.http_client import (
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Scope
+from pushlane.lanes.url_guard import UrlGuard
 
 _BUSY = frozenset({429, 503})
 _RETRY = frozenset({408, 425, *_BUSY})
@@ -56,13 +61,37 @@ class PostedPush(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class WebhookOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a webhook: those of what posts, and `secrets`, one or two keys that sign."""
+    """Options of a webhook: those of what posts, and `secrets`, one or two keys that sign.
 
+    With `to_address` each push goes to the URL that is its address; then `allow` opens hosts and
+    networks of the operator's, and `ports` are those that may be asked.
+    """
+
+    url: str = ""
     secrets: str | list[str] = ""
+    to_address: bool = False
+    allow: tuple[str, ...] = ()
+    ports: tuple[Annotated[int, Meta(ge=1, le=65_535)], ...] = ()
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebhookSink:
         """Return the sink. Raises BadInput when an option cannot be."""
-        return WebhookSink(self, slots, self.timeouts(timeout_s, retry_timeouts))
+        timeouts = self.timeouts(timeout_s, retry_timeouts)
+        self._require_one_place()
+        return WebhookSink(self, slots, timeouts)
+
+    def _require_one_place(self) -> None:
+        """Refuse options that contradict each other, before a secret goes to a host of a row."""
+        if not self.to_address and (self.allow or self.ports):
+            raise BadInput("allow and ports are of to_address = true; its own url is trusted")
+        if not self.to_address and not self.url:
+            raise BadInput("a webhook needs the option url, or to_address = true")
+        if self.to_address and self.url:
+            raise BadInput("url and to_address are both given; leave one of them out")
+        if self.to_address and self.authorization:
+            raise BadInput(
+                "authorization would go to every host that a row names; with to_address sign with "
+                "secrets instead"
+            )
 
 
 class WebhookSink:
@@ -86,8 +115,7 @@ class WebhookSink:
     ) -> None:
         self._now = now
         self._encode = msgspec.json.Encoder().encode
-        secrets = options.secrets
-        self._poster = Poster(options, timeouts, slots, "the webhook", secrets=secrets, now=now)
+        self._poster = _poster(options, slots, timeouts, now)
 
     async def deliver(self, batch: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self._post(delivery) for delivery in batch]
@@ -99,14 +127,32 @@ class WebhookSink:
         push = delivery.push
         content = message_of(delivery) if delivery.payload is None else delivery.payload
         traced = {_trace_header(push.trace_id): push.trace_id} if push.trace_id else None
-        request = self._poster.request(push.push_id, self._encode(content), traced)
+        body = self._encode(content)
+        poster = self._poster
+        if isinstance(poster, AddressPoster):
+            return await poster.post(delivery.address, push.push_id, body, traced, self._read)
         try:
-            async with request as response:
-                outcome = outcome_of_answer(response, self._now())
-                await drain(response)
-                return outcome
+            async with poster.request(push.push_id, body, traced) as response:
+                return await self._read(response)
         except PyreqwestError as error:
-            return self._poster.lost(error)
+            return poster.lost(error)
+
+    async def _read(self, response: Response) -> Outcome:
+        outcome = outcome_of_answer(response, self._now())
+        await drain(response)
+        return outcome
+
+
+def _poster(
+    options: WebhookOptions, slots: int, timeouts: Timeouts, now: Callable[[], float]
+) -> Poster | AddressPoster:
+    secrets = options.secrets
+    if not options.to_address:
+        return Poster(options, timeouts, slots, "the webhook", secrets=secrets, now=now)
+    guard = UrlGuard(options.allow, ports=options.ports)
+    headers, only_http2 = options.all_headers(), options.only_http2
+    clients = GuardedClients(guard, slots, timeouts, headers, only_http2=only_http2)
+    return AddressPoster(guard, clients, timeouts, secrets, now)
 
 
 def outcome_of_answer(response: Response, now_s: float) -> Outcome:

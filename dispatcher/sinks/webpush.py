@@ -51,7 +51,11 @@ _URGENCY = {Level.HIGH: "high", Level.MEDIUM: "normal", Level.LOW: "low"}  # RFC
 _TOPIC_CHARACTERS = 32
 _GONE = frozenset({404, 410})
 _REFUSED = frozenset({401, 403})
-_OTHER_KEY = b"VapidPkHashMismatch"  # Apple's 400 for what others answer with 403
+_OTHER_KEY = (  # a subscription that was made with another key, in the words of
+    b"do not correspond to the credentials used to create the subscription",  # Chrome's service
+    b"VAPID public key mismatch",  # Mozilla's
+    b"VapidPkHashMismatch",  # Apple's
+)
 _BUSY = frozenset({406, 429, 503})  # the first is of Windows
 _RETRY = frozenset({408, 425, *_BUSY})
 _NOT_TAKEN = frozenset({406, 425, 429})
@@ -70,6 +74,15 @@ class BrowserMessage(msgspec.Struct, gc=False, omit_defaults=True):
     data: dict[str, Any] | None = None
 
 
+class _Attempt(msgspec.Struct, gc=False):
+    """A push on its way to a browser."""
+
+    service: PushService
+    subscription: Subscription
+    delivery: Delivery
+    plaintext: bytes
+
+
 class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of Web Push: the key that browsers subscribed with, and how to reach its owner.
 
@@ -80,7 +93,7 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     vapid_key: str
     subject: str
-    hosts: tuple[str, ...] = KNOWN_HOSTS
+    hosts: Annotated[tuple[str, ...], Meta(min_length=1)] = KNOWN_HOSTS
     allow: tuple[str, ...] = ()
     ttl_s: Annotated[int, Meta(ge=0, le=MAX_TTL_S)] = 86_400
     streams: Annotated[int, Meta(ge=1, le=1_000)] = 100
@@ -153,56 +166,48 @@ class WebPushSink:
         leave = self._services.admit(service)
         outcome = None
         try:
-            outcome = await self._ask(service, subscription, delivery, plaintext)
+            outcome = await self._ask(_Attempt(service, subscription, delivery, plaintext))
         finally:
             if outcome is None:  # cancelled
                 self._services.give_back(service, leave)
         return self._services.landed(service, leave, delivery, outcome)
 
-    async def _ask(
-        self,
-        service: PushService,
-        subscription: Subscription,
-        delivery: Delivery,
-        plaintext: bytes,
-    ) -> Outcome:
+    async def _ask(self, attempt: _Attempt) -> Outcome:
         """Return what the push service makes of a push, or what keeps it from being asked.
 
         A service in the list at an address that is not public is no fault of a push.
         """
         try:
-            async with self._clients.to(subscription.endpoint) as client:
-                return await self._post(client, subscription, delivery, plaintext)
+            async with self._clients.to(attempt.subscription.endpoint) as client:
+                return await self._post(client, attempt)
         except (RefusedUrl, UnknownHost) as error:
             if isinstance(error, RefusedUrl) and error.reason == NOT_PUBLIC:
-                return Outcome.refused(f"{service.name} {_NOT_PUBLIC}")
+                return Outcome.refused(f"{attempt.service.name} {_NOT_PUBLIC}")
             return refusal(error)
         except PyreqwestError as error:
             return lost(error, self._timeouts, "the push service")
 
-    async def _post(
-        self, client: Client, subscription: Subscription, delivery: Delivery, plaintext: bytes
-    ) -> Outcome:
-        push = delivery.push
+    async def _post(self, client: Client, attempt: _Attempt) -> Outcome:
+        subscription, push = attempt.subscription, attempt.delivery.push
         request = (
             client.post(subscription.endpoint)
             .header("Authorization", self._tokens.authorization(subscription.origin))
             .header("TTL", str(self._ttl(push.expires_at_ms)))
-            .header("Urgency", _URGENCY[delivery.level])
-            .body_bytes(encrypt(plaintext, subscription.keys))
+            .header("Urgency", _URGENCY[attempt.delivery.level])
+            .body_bytes(encrypt(attempt.plaintext, subscription.keys))
             .streamed_read_buffer_limit(0)
         )
         if push.collapse:
             request = request.header("Topic", topic(push.collapse))
         async with request.build_streamed() as response:
-            return await self._outcome(response)
+            return await self._outcome(response, attempt.service)
 
     def _ttl(self, expires_at_ms: int) -> int:
         if not expires_at_ms:
             return self._ttl_s
         return min(max(0, int(expires_at_ms / 1000 - self._now())), MAX_TTL_S)
 
-    async def _outcome(self, response: Response) -> Outcome:
+    async def _outcome(self, response: Response, service: PushService) -> Outcome:
         status = response.status
         if 200 <= status < 300:
             await drain(response)
@@ -212,7 +217,8 @@ class WebPushSink:
             status,
             await read_answer(response),
             retry_after_s(response.get_header("Retry-After"), now_s),
-            clock_off_s(response.get_header("Date"), now_s),
+            clock_note(clock_off_s(response.get_header("Date"), now_s)),
+            is_key_good=service.has_delivered,
         )
 
 
@@ -222,14 +228,26 @@ def topic(collapse: str) -> str:
 
 
 def outcome_of(
-    status: int, answer: bytes, after_s: float | None, off_s: float | None = None
+    status: int,
+    answer: bytes,
+    after_s: float | None,
+    clock: str = "",
+    *,
+    is_key_good: bool = False,
 ) -> Outcome:
-    """Return what a status other than 2xx means; `off_s` is how far our clock is ahead."""
+    """Return what a status other than 2xx means.
+
+    `clock` says so if ours is off. `is_key_good`: the service took pushes that our key had signed.
+    """
     reason = f"HTTP {status}"
     if status in _GONE:
         return Outcome.gone(f"{reason}: the subscription has ended")
-    if status in _REFUSED or _OTHER_KEY in answer:
-        return Outcome.refused(f"{reason}: {_why_refused(answer, off_s)}")
+    if any(words in answer for words in _OTHER_KEY):
+        reason = f"{reason}: the browser subscribed with another vapid_key"
+        return Outcome.dead(reason) if is_key_good else Outcome.refused(reason)
+    if status in _REFUSED:
+        why = f"{reason}: check subject and vapid_key"
+        return Outcome.refused(f"{why}; {clock}" if clock else why)
     if status >= 500 or status in _RETRY:
         arrival = Arrival.REFUSED if status in _NOT_TAKEN else Arrival.FAILED
         if status in _BUSY:
@@ -240,15 +258,6 @@ def outcome_of(
     if 300 <= status < 400:
         reason = f"{reason}: redirects are not followed"
     return Outcome.dead(reason, scope=None)
-
-
-def _why_refused(answer: bytes, off_s: float | None) -> str:
-    why = "check subject, and that browsers subscribed with this vapid_key"
-    if _OTHER_KEY in answer:
-        why = "browsers subscribed with another vapid_key"
-    if off := clock_note(off_s, "the push service's"):
-        why = f"{why}; {off}"
-    return why
 
 
 def _content(delivery: Delivery) -> Any:

@@ -155,18 +155,20 @@ class Webhook:
             checked = await self._guard.check(url)
         except (RefusedUrl, UnknownHost) as error:
             return str(error)
-        async with _client_of(checked) as client:
-            why = await _post(client, checked.url, message)
-            for wait_s in _WAITS_S:
-                if not why:
-                    break
+        why = ""
+        for attempt, wait_s in enumerate((0.0, *_WAITS_S)):
+            if attempt:
                 await self._sleep(wait_s)
+            ip = checked.ips[attempt % len(checked.ips)]
+            async with _client_of(checked, ip) as client:
                 why = await _post(client, checked.url, message)
-            return why
+            if not why:
+                break
+        return why
 
 
-def _client_of(checked: CheckedUrl) -> Client:
-    """Return a client that connects to the address that was checked, and to no proxy."""
+def _client_of(checked: CheckedUrl, ip: str) -> Client:
+    """Return a client that connects to one address that was checked, and to no proxy."""
     return (
         ClientBuilder()
         .user_agent("pushlane")
@@ -175,7 +177,7 @@ def _client_of(checked: CheckedUrl) -> Client:
         .follow_redirects(False)
         .referer(False)
         .no_proxy()
-        .resolve(checked.host, checked.ip, checked.port)
+        .resolve(checked.host, ip, checked.port)
         .build()
     )
 

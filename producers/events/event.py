@@ -6,6 +6,7 @@ what an attribute holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from pushlane.producers.labels import checked
 from pushlane.producers.row_times import moment_ms
 from pushlane.producers.times import FIRST_MS, LAST_MS
 
+_WORD = re.compile(r"[a-z_]{1,40}")  # what may be an event that we do not know, and no value
 _KNOWN = ("push_id", "task_id", "seq", "event", "at", "attributes", "trace_id")
 
 
@@ -45,9 +47,11 @@ class PushEvent:
             raise BadInput("push_id is no id of a push; give TASK-SEQ, as its sink was given it")
         known = [event.value for event in Event]
         if self.event not in known:
-            word = str(self.event)[:40]
-            hint = did_you_mean(word, known)
-            raise BadInput(f"unknown event {word!r}; use {', '.join(known)}{hint}")
+            word = str(self.event)
+            shown = f" {word!r}" if _WORD.fullmatch(word) else ""
+            raise BadInput(
+                f"unknown event{shown}; use {', '.join(known)}{did_you_mean(word[:40], known)}"
+            )
         if not FIRST_MS <= self.at_ms <= LAST_MS:
             raise BadInput("an event's time is not from 2001 to 3000; give Unix milliseconds")
         checked(self.attributes, self.trace_id)

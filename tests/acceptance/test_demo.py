@@ -25,8 +25,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(folder: Path) -> dict[str, Any]:
     """What the demo printed, run once for all tests, in an empty folder."""
+    return played(folder)
+
+
+def played(folder: Path, *flags: str) -> dict[str, Any]:
     ran = subprocess.run(
-        [sys.executable, "-m", "pushlane", "demo", "--json"],
+        [sys.executable, "-m", "pushlane", "demo", "--json", *flags],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -65,3 +69,9 @@ def test_a_sink_that_rests_takes_nothing_from_the_other_one(report) -> None:
 
 def test_the_plot_is_a_picture(report, folder: Path) -> None:
     assert (folder / report["plot"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_provider_receives_the_same(tmp_path: Path) -> None:
+    report = played(tmp_path, "--provider", "fcm")
+    assert (report["lost"], report["duplicates"]) == (0, 0)
+    assert report["share"] == pytest.approx(ENTITLED, abs=0.02)

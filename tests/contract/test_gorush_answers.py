@@ -10,7 +10,6 @@ from pushlane.dispatcher.sinks.gorush_answers import (
     ELSEWHERE,
     FAILED,
     GONE,
-    NO_CONNECTION,
 )
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Push
@@ -36,7 +35,11 @@ ERRORS = {
     "`MissingTopic`, `TopicDisallowed`": CREDENTIALS,
     "`TooManyRequests`": ("TooManyRequests",),
     "`TooManyProviderTokenUpdates`, `ServiceUnavailable`, `Shutdown`; max capacity reached": BUSY,
-    '"failed to establish a connection: …"': (f"{NO_CONNECTION}dial tcp: refused",),
+    '"failed to establish a connection: …", "Post …: dial tcp …"': (
+        "failed to establish a connection: dial tcp: refused",
+        'Post "https://api.push.apple.com/3/device/f00": dial tcp: lookup: no such host',
+        'Post "https://push/3/device/f00": proxyconnect tcp: dial tcp [::1]:9: refused',
+    ),
     "`IdleTimeout`, `InternalServerError`": FAILED,
     "any other text": (TRANSPORT, "Quota exceeded.", "unregistered"),
 }

@@ -1,12 +1,16 @@
 """Each answer of a push service, from an emulator, means what docs/sinks.md says that it means."""
 
+import socket
+
 import pytest
 from h2.errors import ErrorCodes
 
 from pushlane.dispatcher.sinks.webpush import WebPushOptions
+from pushlane.lanes import url_guard
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import Push
 from pushlane.lanes.task import Level
+from tests.emulators import webpush
 from tests.emulators.http2_server import Answer, GoAway, Reset, Silence
 from tests.emulators.webpush import WebPushEmulator
 from tests.emulators.webpush_browser import Browser
@@ -21,13 +25,18 @@ ATTEMPT = "goes again, an attempt"
 MAYBE_DEAD = "dead; nearly all so, and the sink rests"
 GONE = "dead, and so is its address"
 
+OTHER_KEY = [
+    Answer(403, webpush.OTHER_KEY.encode()),
+    Answer(401, b'{"code":401,"errno":109,"message":"VAPID public key mismatch"}'),
+    Answer(400, b'{"reason":"VapidPkHashMismatch"}'),
+]
 ANSWERS = [
     ("200, 201, 202", [Answer(200), Answer(201), Answer(202)], "delivered"),
     ("404", [Answer(404)], GONE),
     ("410", [Answer(410)], GONE),
     ("401", [Answer(401)], HELD),
     ("403", [Answer(403)], HELD),
-    ("400 with `VapidPkHashMismatch`", [Answer(400, b'{"reason":"VapidPkHashMismatch"}')], HELD),
+    ("the same, for a key that is not the subscription's", OTHER_KEY, HELD),
     ("406", [Answer(406)], RESTS),
     ("429", [Answer(429)], RESTS),
     ("503", [Answer(503)], RESTS),
@@ -45,12 +54,15 @@ ANSWERS = [
         MAYBE_DEAD,
     ),
 ]
+OF_OTHER_KEY = "the same, once the push service has taken a push with our key"
 UNANSWERED = {
     "no connection": RESTS,
     "no answer in time": MAYBE_DEAD,
     "no answer in time, with `retry_timeouts`": ATTEMPT,
     "none: the endpoint is of no service in `hosts`": "dead",
     "none: the endpoint leads to an address that is not public": HELD,
+    "none: the host of the endpoint is not found": ATTEMPT,
+    "none: the host of the endpoint cannot be resolved now": RESTS,
     "none: the endpoint is plain HTTP, or at another port": "dead",
     "none: the subscription cannot be used": "dead",
     "none: over 3,993 bytes": "dead",
@@ -85,7 +97,7 @@ async def words_of(emulator, address="", title="Hi", **options):
 def test_the_page_has_these_answers_and_no_others():
     told = {name: becomes for name, _, becomes in ANSWERS}
 
-    assert documented("webpush") == told | UNANSWERED
+    assert documented("webpush") == told | UNANSWERED | {OF_OTHER_KEY: "dead"}
 
 
 @pytest.mark.parametrize(("name", "reactions", "becomes"), ANSWERS, ids=[one[0] for one in ANSWERS])
@@ -97,12 +109,44 @@ async def test_an_answer(name, reactions, becomes):
             assert await words_of(emulator) == becomes
 
 
+async def test_a_subscription_of_another_key_where_ours_is_good():
+    emulator = WebPushEmulator()
+    async with emulator.running():
+        sink = sink_to(emulator)
+        for reaction, becomes in ((None, "delivered"), *((one, "dead") for one in OTHER_KEY)):
+            emulator.always = reaction
+            push = Push("task", 1, "somebody")
+            [outcome] = await sink.deliver([Delivery(push, Level.HIGH, emulator.subscriptions[0])])
+            assert in_words(outcome) == becomes
+        await sink.close()
+
+
 async def test_no_connection():
     emulator = WebPushEmulator()
     async with emulator.running():
         pass
 
     assert await words_of(emulator) == UNANSWERED["no connection"]
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (socket.EAI_NONAME, "none: the host of the endpoint is not found"),
+        (socket.EAI_AGAIN, "none: the host of the endpoint cannot be resolved now"),
+    ],
+    ids=["unknown", "no answer"],
+)
+async def test_a_host_without_an_address(monkeypatch, code, name):
+    async def resolve(host):
+        raise socket.gaierror(code, "no address")
+
+    monkeypatch.setattr(url_guard, "resolve_host", resolve)
+    emulator, address = WebPushEmulator(), Browser().subscription("https://push.example.com")
+
+    words = await words_of(emulator, address, hosts=("push.example.com",))
+
+    assert words == UNANSWERED[name]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ from tests.emulators.webpush_browser import Browser, Undecryptable, base64url
 
 LARGEST_BYTES = 4096
 LONGEST_TOKEN_S = 24 * 3600
+OTHER_KEY = (  # FCM's words
+    "the VAPID credentials in the authorization header do not correspond to the credentials used "
+    "to create the subscriptions."
+)
 URGENCIES = {"very-low", "low", "normal", "high"}
 _AUTHORIZATION = re.compile(r"vapid t=([\w.-]+), *k=([\w-]+)")
 _TOPIC = re.compile(r"[\w-]{1,32}", re.ASCII)
@@ -125,7 +129,7 @@ class WebPushEmulator:
         if found is None:
             raise Refused(401, "MissingVapid")
         if found[2] != self.public_text:
-            raise Refused(403, "OtherVapidKey")
+            raise Refused(403, OTHER_KEY)
         try:
             point = urlsafe_b64decode(found[2] + "=")
             key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)

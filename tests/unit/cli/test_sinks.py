@@ -96,7 +96,7 @@ def test_no_command_shows_a_secret_of_a_sink(
 
     assert [ran.exit_code for ran in shown] == [0] * 6
     assert not any(SECRET in ran.stdout + ran.stderr for ran in shown)
-    assert "https://me:***@127.0.0.1:9/p" in shown[0].stdout
+    assert "https://***@127.0.0.1:9/p" in shown[0].stdout
     assert "SMS_TOKEN" in shown[0].stdout
 
 

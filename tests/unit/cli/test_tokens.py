@@ -12,6 +12,7 @@ import pytest
 from pushlane.lanes.address_seal import AddressSeal
 from pushlane.lanes.backend import connect
 from pushlane.lanes.dead_address import AddressDeath
+from pushlane.lanes.masks import FieldType, Masks
 from pushlane.lanes.recipient_hash import kept_hasher
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import load
@@ -57,11 +58,33 @@ def test_dead_addresses_are_listed_by_a_fingerprint_newest_first(with_key: Comma
     ran = with_key("tokens", "dead")
 
     lines = [line.split() for line in ran.stdout.splitlines()]
-    assert lines[0] == ["SINK", "FINGERPRINT", "APP", "DIED", "RECORDED", "REASON"]
+    assert lines[0] == ["SINK", "FINGERPRINT", "ADDRESS", "APP", "DIED", "RECORDED", "REASON"]
     assert [line[0] for line in lines[1:]] == ["apns", "fcm"]
     assert [len(line[1]) for line in lines[1:]] == [16, 16]
-    assert lines[2][2:] == ["shop", "1d", "1d", "UNREGISTERED"]
+    assert lines[2][2] == Masks(KEY).mask("token-1", FieldType.TOKEN)
+    assert lines[2][3:] == ["shop", "1d", "1d", "UNREGISTERED"]
     assert "token-" not in ran.stdout + ran.stderr
+
+
+def test_without_a_key_there_is_no_mask(command: Command) -> None:
+    die("token-1")
+
+    heading = command("tokens", "dead").stdout.splitlines()[0]
+
+    assert heading.split() == ["SINK", "FINGERPRINT", "APP", "DIED", "RECORDED", "REASON"]
+
+
+def test_a_mask_needs_the_key_of_its_time(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die("token-1")
+    die("token-2", key="")
+    monkeypatch.setenv("PUSHLANE_ADDRESS_KEY", OTHER_KEY)
+
+    ran = command("tokens", "dead")
+
+    assert ran.exit_code == 0
+    assert [line.split()[2] for line in ran.stdout.splitlines()[1:]] == ["-", "-"]
 
 
 def test_they_are_chosen_by_time_and_sink(command: Command) -> None:

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
 from pushlane.dispatcher.stats import SUPPRESSED
 from pushlane.lanes import task_transitions
 from pushlane.lanes.address_seal import AddressSeal
@@ -164,6 +165,49 @@ async def test_who_was_registered_since_it_died_lives(
         assert bool(await backend.suppressions.counts()) is is_dead
 
 
+async def test_what_is_registered_while_a_push_is_in_flight_does_not_die_of_its_answer(
+    tmp_path: Path,
+) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        sink = MemorySink(gone())
+        sink.gate.clear()
+        async with dispatching(backend, sink, settings):
+            await add(backend, DEAD)
+            await sink.until_received(1)
+            registered_at_ms = task_transitions.now_ms()
+            await register(backend, DEAD, registered_at_ms)
+            await until(lambda: task_transitions.now_ms() > registered_at_ms)
+            sink.gate.set()
+
+        assert await recorded(backend) == []
+        assert await backend.suppressions.counts() == {}
+
+
+async def test_what_is_heard_last_is_recorded_before_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = asyncio.Event()
+    drain_really = DeadAddressRecorder.drain
+
+    async def drain_told(recorder: DeadAddressRecorder, timeout_s: float) -> None:
+        stopping.set()
+        await drain_really(recorder, timeout_s)
+
+    class Slow(Wrapped):
+        async def record(self, *given: Any) -> Any:
+            await stopping.wait()
+            return await self._real.record(*given)
+
+    monkeypatch.setattr(DeadAddressRecorder, "drain", drain_told)
+    async with backend_in(tmp_path) as (real, settings):
+        backend = replace(real, dead_addresses=Slow(real.dead_addresses))
+        await add(backend, DEAD)
+
+        await drain(backend, MemorySink(gone()), settings)
+
+        assert len(await recorded(real)) == 1
+
+
 async def test_what_is_registered_is_sent_to_again(tmp_path: Path) -> None:
     async with backend_in(tmp_path) as (backend, settings):
         await add(backend, DEAD)
@@ -288,7 +332,7 @@ async def test_reasons_are_a_bounded_metric_and_never_somebodys_own_words(tmp_pa
 
     async with backend_in(tmp_path) as (backend, settings):
         await add(backend, *map(str, range(30)))
-        sink = MemorySink(lambda delivery: Outcome.gone(f"reason {delivery.address}"))
+        sink = MemorySink(lambda delivery: Outcome.gone("x" * (int(delivery.address) + 1)))
         await Dispatcher(backend, sink, settings, drain=True, registry=registry).run()
         assert shown("other") == 10
 

@@ -17,7 +17,7 @@ PUSH = Push(
     'It is "7731 9902"',
     {"order": {"ids": ["ord-55310", 8_812_345]}, "type": "paid"},
     addresses={"mail": "ann@example.com", "sms": ""},
-    payloads={"": {"token": "tok-aabbcc"}},
+    payloads={"": {"token": "tok-aabbcc", "next": "tok-\\aabbcc\n"}},
 )
 OTHER = Push("task", 2, "7")
 
@@ -35,6 +35,7 @@ def reason_of(reason: str, *pushes: Push) -> str:
         ("GET /v1/%2B49%20151%2F234 failed", "GET /v1/*** failed"),
         ("<ann@example.com>: unknown", "<***>: unknown"),
         ('refused {"body": "It is \\"7731 9902\\""}', 'refused {"body": "***"}'),
+        ("KeyError('tok-\\\\aabbcc\\n')", "KeyError('***')"),
         ("Your code is too long", "*** is too long"),
         ("order ord-55310 of 8812345", "order *** of ***"),
         ("bad token tok-aabbcc", "bad token ***"),

@@ -12,6 +12,7 @@ SETTINGS = Settings(
         "android": SinkSettings(kind="fcm"),
         "ios": SinkSettings(kind="apns"),
         "calls": SinkSettings(kind="apns", options={"push_type": "voip"}),
+        "quiet": SinkSettings(kind="apns", options={"push_type": "background"}),
         "web": SinkSettings(kind="webpush"),
         "own": SinkSettings(kind="webhook"),
     }
@@ -33,9 +34,15 @@ def test_texts_are_refused_from_the_first_byte_too_many_on(sink, most):
     assert excess(sink, title="é", body="x" * (most - 1)) == over
 
 
-def test_data_counts_as_json():
-    assert excess("ios", data={"a": "x" * (4096 - len('{"a":""}'))}) == ""
-    assert excess("ios", data={"a": "x" * (4097 - len('{"a":""}'))})
+def test_of_data_names_and_values_count():
+    assert excess("ios", data={"a": "x" * 4093, "é": None}) == ""
+    assert excess("ios", data={"a": "x" * 4094, "é": None})
+    assert excess("android", data={"a": {"b": [1, 2]}, "c": "x" * 4089})
+
+
+def test_a_background_push_has_no_texts():
+    assert excess("quiet", body="x" * 5000) == ""
+    assert excess("quiet", data={"a": "x" * 4096})
 
 
 def test_of_a_payload_all_counts_and_with_fcm_its_notification_and_data():

@@ -177,7 +177,7 @@ def test_options_are_shown_without_what_may_be_a_secret() -> None:
     )
 
     assert own.shown_options() == {
-        "url": "https://me:***@h/p",
+        "url": "https://***@h/p",
         "authorization": "***",
         "headers": "***",
         "token_file": "t",
@@ -226,7 +226,7 @@ def test_of_a_file_that_is_not_there_nobody_says_who_can_read_it(place: Path) ->
     [
         ("https://h.example/services/T0/XkdsJ8sdf78sdfjjsd", "https://h.example/services/T0/***"),
         ("https://h.example/bot12345:AAHdqTcvCH1vG/send", "https://h.example/***/send"),
-        ("https://me:pass@h.example/p?key=1#tail", "https://me:***@h.example/p"),
+        ("https://me:pass@h.example/p?key=1#tail", "https://***@h.example/p"),
         ("https://h.example/notifications-for-all", "https://h.example/notifications-for-all"),
         ("https://h.example", "https://h.example"),
         ("no URL", "no URL"),

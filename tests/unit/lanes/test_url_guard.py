@@ -345,6 +345,27 @@ async def test_a_host_that_is_not_found_is_asked_for_again_soon(failure, reason,
         assert len(names.asked) == asked
 
 
+async def test_a_resolver_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr(url_guard, "_RESOLVE_S", 0.01)
+
+    async def silent(host):
+        await asyncio.Event().wait()
+
+    with pytest.raises(UnknownHost) as unknown:
+        await guard(silent).check("https://a.example/")
+    assert unknown.value.may_pass
+
+
+async def test_a_failure_that_nobody_expects_reaches_all_who_wait_and_is_not_kept():
+    names = Names(a_example=RuntimeError("broken"))
+    checked = guard(names)
+    asked = [checked.check("https://a.example/") for _ in range(3)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in found] == [RuntimeError] * 3
+    names.names["a.example"] = [PUBLIC]
+    assert (await checked.check("https://a.example/")).ip == PUBLIC
+
+
 async def test_a_bounded_number_of_hosts_is_known():
     names = Names()
     checked = guard(names)

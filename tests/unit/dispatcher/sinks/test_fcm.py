@@ -15,12 +15,12 @@ from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Arrival, Outcome, Push, Scope
 from pushlane.lanes.task import Level
-from tests.emulators.fcm import FcmEmulator, fcm_code, fcm_error
+from tests.emulators.fcm import FcmEmulator, fcm_code, fcm_error, quota_failure
 from tests.emulators.google_token import GoogleTokenServer, rsa_key
 from tests.emulators.http2_server import Answer
 
-TOKEN = "cTok3n:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ-hQMRKRrZuJAEcl7B338qju59zJMj"
 INSTALLATION = "dIsVQ2QVRT-TW7L6VfeAMh"
+TOKEN = f"{INSTALLATION}:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ-hQMRKRrZuJAEcl7B3"
 NOW_S = 1_000_000
 
 
@@ -203,7 +203,17 @@ async def test_the_quota_of_the_project_rests_the_sink_and_that_of_a_device_its_
     ]
 
 
-async def test_a_topic_is_never_gone():
+def test_a_quota_of_the_project_rests_the_sink_in_whatever_form():
+    body = fcm_error(429, quota_failure("project:1", "Message rate exceeded")).body
+    assert outcome_of(429, body, None, 0.0).scope is Scope.SINK
+
+
+@pytest.mark.parametrize(("status", "arrival"), [(429, "refused"), (503, "failed")])
+def test_only_a_429_says_that_the_push_has_not_arrived(status, arrival):
+    assert outcome_of(status, b"", None, 0.0).arrival == arrival
+
+
+def test_a_topic_is_never_gone():
     invalid = fcm_error(400, fcm_code("INVALID_ARGUMENT"), message="bad registration token")
     body = invalid.body
     assert outcome_of(400, body, None, 0.0, to_device=False).scope is Scope.PUSH

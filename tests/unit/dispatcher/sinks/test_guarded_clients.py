@@ -17,7 +17,7 @@ from pushlane.dispatcher.failures import Sign, sign_of
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, of_host, refusal
 from pushlane.dispatcher.sinks.http_client import Timeouts, drain
 from pushlane.lanes.errors import BadInput, RefusedUrl, UnknownHost
-from pushlane.lanes.push import DELIVERED, Arrival, Kind, Outcome
+from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome
 from pushlane.lanes.url_guard import UrlGuard
 from tests.emulators.http2_server import Answer, Http2Server
 from tests.web_server import Server
@@ -234,6 +234,13 @@ def test_what_one_host_answers_says_nothing_of_the_sink(outcome, sign, kind):
     narrowed = of_host(outcome)
     assert (sign_of(narrowed), narrowed.kind, narrowed.holds) == (sign, kind, False)
     assert (narrowed.reason, narrowed.arrival) == (outcome.reason, outcome.arrival)
+
+
+@pytest.mark.parametrize(
+    "outcome", [DELIVERED, EXPIRED, Outcome.dropped("capped"), Outcome.dead("about it alone")]
+)
+def test_what_is_not_about_a_sink_stays_as_it_is(outcome):
+    assert of_host(outcome) is outcome
 
 
 def certificate(folder, name):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from h2.errors import ErrorCodes
-from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.exceptions import ConnectError, PyreqwestError
 
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import Timeouts, drain, http2_builder, lost
@@ -121,6 +121,35 @@ def test_nobody_there_is_about_the_sink():
         await pool.close()
 
     run(test, lambda request: Answer())
+
+
+class Unused:
+    """A client that is never asked."""
+
+    async def close(self):
+        return None
+
+
+async def test_those_that_wait_for_a_connection_that_fails_fail_with_it():
+    failure = ConnectError("no", {"causes": [{"message": "client error (Connect)"}]})
+    pool = Http2Pool(Unused, streams=100, requests=100)
+    may_fail = asyncio.Event()
+    went = []
+
+    async def request(number):
+        async with pool.client():
+            went.append(number)
+            await may_fail.wait()
+            raise failure
+
+    requests = [asyncio.create_task(request(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    may_fail.set()
+    assert await asyncio.gather(*requests, return_exceptions=True) == [failure] * 100
+    assert went == [0]
+    async with pool.client() as client:
+        assert isinstance(client, Unused)
+    await pool.close()
 
 
 def test_one_that_waits_and_is_cancelled_takes_no_place():

@@ -114,7 +114,7 @@ async def test_only_those_that_are_to_be_served_are_opened() -> None:
     [
         (webhook(url="http://h/p", authorisation=SECRET), "did you mean 'authorization'"),
         (webhook(url="http://h/p", key=SECRET), "a webhook has no option 'key'"),
-        (webhook(authorization=SECRET), "^sink sms, a webhook: needs the option url$"),
+        (webhook(authorization=SECRET), "^sink sms: a webhook needs the option url, or to_address"),
         (webhook(url=7), "^sink sms, a webhook: url is a whole number; give a text$"),
         (webhook(url=f"ftp://{SECRET}"), "^sink sms: the webhook's URL"),
         (webhook(url="http://h/p", headers={"a b": SECRET}), "^sink sms: a header"),

@@ -78,6 +78,11 @@ def test_hosts_of_one_entry_are_one_service():
     assert services.of("a.example.com") is services.of("b.example.com")
 
 
+@pytest.mark.parametrize("host", [A, B])
+def test_an_entry_may_be_in_capitals(host):
+    assert PushServices(["A.Example.com", "*.EXAMPLE.com"], 10, Clock()).of(host) is not None
+
+
 @pytest.mark.parametrize("outcome", [DELIVERED, BUSY, BROKEN, REFUSED, NOT_FOUND, GONE])
 def test_of_one_service_alone_the_sink_hears_as_it_is(outcome):
     services = Services([A])
@@ -190,3 +195,18 @@ def test_a_push_that_did_not_go_is_given_back():
         services.give_back(service, services.admit(service))
 
     assert services.refusal(service) is None
+
+
+def test_a_service_that_is_alone_in_use_rests_as_the_sink_and_is_not_named(caplog):
+    services = Services()
+
+    for _ in range(100):
+        services.ask(A, BUSY)
+
+    assert caplog.records == []
+
+
+def test_a_host_that_rests_alone_in_use_is_the_sink():
+    unresolved = Outcome.throttled("its host cannot be resolved now", scope=Scope.HOST)
+
+    assert Services([A]).ask(A, unresolved).scope is Scope.SINK

@@ -187,6 +187,19 @@ async def test_a_host_without_an_address_is_told_later(tmp_path):
         assert [group.pending.status for group in state.values()] == ["firing"]
 
 
+async def test_another_address_of_the_host_is_told_where_the_first_does_not_answer(tmp_path):
+    async def two(host):
+        return ["127.0.0.3", "127.0.0.1"]
+
+    webhook = Webhook(UrlGuard(["127.0.0.0/8"], resolve=two), no_wait)
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    async with Server(OK).running() as server, documents(tmp_path) as alerts:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+        await alerts.add(rule(url=f"http://hooks.example.com:{port}/"))
+        [check] = await check_all(alerts, root, webhook.send, 0, NOW_MS)
+        assert (check.problem, len(server.bodies)) == ("", 1)
+
+
 async def test_any_value_may_stand_in_the_key_of_a_message(tmp_path):
     root = store_of(tmp_path / "reports", receipts(10, outcome="dead", sink="Zürich\x7f\n"))
     async with Server(OK, keep=True).running() as server:

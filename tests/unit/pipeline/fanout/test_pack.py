@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pushlane.lanes.bundle import bodies_of, numbered
+from pushlane.lanes.payload_limits import PayloadLimits
 from pushlane.lanes.push import decode
 from pushlane.lanes.task import Level, Task
 from pushlane.pipeline.fanout.pack import packing
@@ -22,7 +23,7 @@ def frozen(*batches: pa.RecordBatch, bundle: int = 4) -> list[dict[str, Any]]:
     """The rows that a partition of these batches is frozen as."""
     request = SubmitRequest(source=(), level=Level.HIGH)
     task = Task(id="t1", level=Level.HIGH, lane="task-t1", bundle=bundle)
-    step = packing(request, task, ["recipient"])
+    step = packing(request, task, PayloadLimits(), ["recipient"])
     return [row for made in step(batches) for row in made.to_pylist()]
 
 
