@@ -264,6 +264,9 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
             return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
         if not isinstance(outcome.scope, Scope | None):
             return f"sink answered a scope that is none ({type(outcome.scope).__name__})"
+        if not isinstance(outcome.gone_at_ms, int):
+            told = type(outcome.gone_at_ms).__name__
+            return f"sink answered a time of death that is no whole number ({told})"
     return ""
 
 

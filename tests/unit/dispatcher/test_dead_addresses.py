@@ -165,6 +165,20 @@ async def test_who_was_registered_since_it_died_lives(
         assert bool(await backend.suppressions.counts()) is is_dead
 
 
+@pytest.mark.parametrize("gone_at_ms", [-1, -(10**30), 10**30])
+async def test_a_time_of_death_that_cannot_be_is_when_it_was_found_out(
+    tmp_path: Path, gone_at_ms: int
+) -> None:
+    before_ms = task_transitions.now_ms()
+    async with backend_in(tmp_path) as (backend, settings):
+        await add(backend, DEAD)
+
+        await drain(backend, MemorySink(gone(Outcome.gone("gone", gone_at_ms))), settings)
+
+        [one] = await recorded(backend)
+        assert before_ms <= one.died_at_ms <= task_transitions.now_ms()
+
+
 async def test_what_is_registered_while_a_push_is_in_flight_does_not_die_of_its_answer(
     tmp_path: Path,
 ) -> None:
