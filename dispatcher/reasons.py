@@ -20,6 +20,7 @@ from pushlane.lanes.urls import MASK
 
 _SHORT = 4  # such a value may be a part of any word or number
 _LEAST = 6  # of content: what is shorter tells nothing, and may be a word of the reason
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what nobody escapes
 
 
 def without_values(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -68,7 +69,7 @@ def _cleaned(reason: str, forms: Sequence[str]) -> str:
 def _forms(value: str) -> Iterator[str]:
     """Yield a text as it is, and as it stands in a URL, in JSON and in Python's own words."""
     yield value
-    if value.isascii() and value.isalnum():
+    if _PLAIN.fullmatch(value):
         return
     yield quote(value, safe="", errors="replace")
     yield json.dumps(value)[1:-1]
