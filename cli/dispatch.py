@@ -10,6 +10,7 @@ import gc
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -42,6 +43,23 @@ def register(app: typer.Typer) -> None:
     add_commands(app, dispatch)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Metrics:
+    """The options that say where metrics are served."""
+
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Serve Prometheus metrics; worker i on port + i."),
+    ] = None
+    metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1"
+
+    def serve(self) -> CollectorRegistry | None:
+        """Serve the metrics of a new registry, if at all."""
+        if self.metrics_port is None:
+            return None
+        return _serve_metrics(self.metrics_host, self.metrics_port)
+
+
 def dispatch(
     flags: Flags,
     sink: Annotated[
@@ -61,11 +79,6 @@ def dispatch(
         int | None, typer.Option(metavar="N", help="Deliveries in flight, a process.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes.")] = 1,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Serve Prometheus metrics; worker i on port + i."),
-    ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1",
     drain: Annotated[
         bool,
         typer.Option(
@@ -78,6 +91,8 @@ def dispatch(
     ] = False,
     log_format: LogFormat = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+    *,
+    metrics: _Metrics,
 ) -> None:
     """Deliver what is on the lanes: levels share the sink, tasks take turns by quota.
 
@@ -89,11 +104,10 @@ def dispatch(
     set_up_logs(settings.log_format)
     names = _served(settings, serve, sink)
     if workers > 1:
-        pool = WorkerPool(
-            workers, chosen.given, serve, metrics_host, metrics_port, drain, retry_timeouts
-        )
+        host, port = metrics.metrics_host, metrics.metrics_port
+        pool = WorkerPool(workers, chosen.given, serve, host, port, drain, retry_timeouts)
         raise typer.Exit(asyncio.run(pool.run()))
-    registry = None if metrics_port is None else _serve_metrics(metrics_host, metrics_port)
+    registry = metrics.serve()
     sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
     uvloop.run(_dispatch(settings, sinks, registry, drain, with_parent))
 

@@ -66,7 +66,6 @@ class Encoder:
         addresses_of, payloads_of = read_addresses(options, names), read_payloads(options, names)
         last, no_recipient = Predecessors(), _no_recipient(options.recipient)
         task_id, expires_at_ms, submitted_at_ms = task.id, task.expires_at_ms, task.created_at_ms
-        has_limits = bool(limits.sinks)
 
         def encode_row(seq: int, values: Sequence[Any]) -> bytes | BadRow:
             if not (recipient := recipient_text(values[0])):
@@ -102,13 +101,10 @@ class Encoder:
                 return unusable.row
             except (TypeError, ValueError, OverflowError):
                 return _NOT_ENCODABLE
-            if len(packed) > MAX_PUSH_BYTES:
-                return _oversized(len(packed))
-            if has_limits and (excess := limits.excess(push, len(packed))):
-                return _over_limit(excess)
-            if key:
+            too_large = _too_large(push, packed, limits)
+            if key and not too_large:
                 last.add(key, seq)
-            return packed
+            return too_large or packed
 
         return encode_row
 
@@ -163,15 +159,12 @@ def _no_recipient(column: str) -> BadRow:
     return BadRow(f"has no recipient (text or a whole number) in {column!r}")
 
 
-def _oversized(size: int) -> BadRow:
-    return BadRow(
-        f"makes a push of {size} bytes, over the limit of {MAX_PUSH_BYTES}; shorten its body, data "
-        "or payload",
-        OversizedPush,
-    )
-
-
-def _over_limit(excess: str) -> BadRow:
+def _too_large(push: Push, packed: bytes, limits: PayloadLimits) -> BadRow | None:
+    size = len(packed)
+    if size > MAX_PUSH_BYTES:
+        excess = f"a push of {size} bytes, over the limit of {MAX_PUSH_BYTES}"
+    elif not (excess := limits.excess(push, size)):
+        return None
     return BadRow(f"makes {excess}; shorten its body, data or payload", OversizedPush)
 
 
