@@ -256,7 +256,10 @@ def account(**changes):
         ({"credentials": account(project_id="")}, "give the option project"),
         ({"credentials": account(), "project": "a/b"}, "cannot be the id of a Firebase project"),
         ({"credentials": account(), "endpoint": "fcm"}, "endpoint is not a URL"),
-        ({"credentials": account(), "address": "phone"}, "address"),
+        (
+            {"credentials": account(), "address": "phone"},
+            "address is none of the words there are; give one of device, token",
+        ),
         ({"credentials": account(), "streams": 0}, "streams"),
         ({"credentials": account(), "dryrun": True}, "did you mean 'dry_run'"),
     ],
