@@ -242,6 +242,26 @@ async def test_an_answer_that_is_cut_off_is_read_by_its_status():
     assert (outcome.scope, outcome.after_s) == (Scope.SINK, 3.0)
 
 
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("message.data[0].value", "FCM does not take the message's data"),
+        ("message.notification", "FCM does not take the message's notification"),
+        ("message.android.ann-secret", "FCM does not take the message's android"),
+        ("message.ann-secret", "FCM does not take the message"),
+        ("ann-secret", "FCM does not take the message"),
+    ],
+)
+def test_the_part_of_a_message_that_fcm_does_not_take_is_named_and_nothing_further_in(field, told):
+    wrong = {
+        "@type": "type.googleapis.com/google.rpc.BadRequest",
+        "fieldViolations": [{"field": field}],
+    }
+    body = json.dumps({"error": {"details": [wrong]}}).encode()
+
+    assert outcome_of(400, body, None, 0.0).reason == f"HTTP 400 INVALID_ARGUMENT: {told}"
+
+
 def account(**changes):
     server = GoogleTokenServer()
     server.url = "http://127.0.0.1:1"
