@@ -80,6 +80,7 @@ def test_each_kind_of_failure_was_spoken_of(run: MarkedPushes, form: str) -> Non
     for reason in ("no number ***", "none of [", "raised ValueError", "raised OSError", "timed out",
                    "HTTP 410", "malformed", "raised LookupError"):  # fmt: skip
         assert reason in shown, reason
+    assert "not an APNs token" in run.said[f"tokens dead {form}"]
     for dropped in ("suppressed", "capped"):
         assert f'reason="{dropped}"' in run.said[f"metrics {form}"]
 
