@@ -335,7 +335,9 @@ def _message(dead: DeadPush) -> dict[str, Any]:
         push = decode(dead.body)
     except (MalformedPush, UnknownFormat):
         return {"bytes_hex": dead.body.hex()}
-    return {name: getattr(push, name) for name in ("recipient", "title", "body", "data")}
+    held = {name: getattr(push, name) for name in ("recipient", "title", "body", "data")}
+    by_sink = {"addresses": push.addresses, "payloads": push.payloads}
+    return held | {name: value for name, value in by_sink.items() if value is not None}
 
 
 def _text(value: Any) -> str:

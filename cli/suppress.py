@@ -17,6 +17,7 @@ from pushlane.cli.parsing import rows_text
 from pushlane.cli.progress import SubmitBar
 from pushlane.cli.render import Column, print_json, print_table
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.errors import UserError
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope, scope_of
 from pushlane.producers.suppress import (
     ChangedSuppressions,
@@ -144,7 +145,11 @@ def _change(
 
 
 def tell_left_out(done: ChangedSuppressions) -> None:
-    """Say how many rows of a file had no value."""
+    """Say how many rows of a file had no value.
+
+    Raises:
+        UserError: none had one, so the column may be misspelt.
+    """
     if not done.given and not done.left_out:
         note("the file has no rows: nothing is changed")
     if done.left_out:
@@ -153,6 +158,8 @@ def tell_left_out(done: ChangedSuppressions) -> None:
             f"{rows_text(done.left_out)} {are} left out, the first in {done.first_left_out}: no "
             "value that a push could have is there"
         )
+    if done.left_out and not done.given:
+        raise UserError("nothing is changed: no row has a value; is the column (--column) right?")
 
 
 def tell_unknown(flags: Flags, scope: SuppressionScope) -> None:

@@ -122,7 +122,10 @@ def restraints(view: View, now_s: float, now_ms: int) -> list[Restraint]:
         return now_ms + round((at_s - now_s) * 1000)
 
     next_ms = None if view.next_try_s is None else unix_ms(view.next_try_s)
-    return [Restraint(Scope.SINK, view.state, view.reason, unix_ms(view.since_s), next_ms)]
+    is_rising = view.state is BreakerState.RISING
+    reason = f"it takes pushes again, more and more; before: {view.reason}"
+    said = reason if is_rising else view.reason
+    return [Restraint(Scope.SINK, view.state, said, unix_ms(view.since_s), next_ms)]
 
 
 class Breaker:

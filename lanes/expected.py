@@ -36,6 +36,8 @@ def expected(kind: Any) -> str:
             return f"a number {_range('over', least, most)}".rstrip()
         case inspect.LiteralType(values=words):
             return f"one of {', '.join(map(str, words))}"
+        case inspect.EnumType(cls=enum):
+            return f"one of {', '.join(str(word.value) for word in enum)}"
         case inspect.BoolType():
             return "true or false"
         case inspect.DictType():
@@ -50,10 +52,17 @@ def unfit(name: str, value: Any, kind: Any) -> str:
     """Say that an option has a value that does not fit its type, without the value."""
     is_, fits = kind_of(value), expected(kind)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if fits.startswith("one of") and isinstance(value, str):
+        return f"{name} is none of the words there are; give {fits}"
     is_out_of_range = fits.startswith(is_) or (is_number and fits.startswith("a number"))
     return f"{name} is {'out of range' if is_out_of_range else is_}; give {fits}"
 
 
 def _range(word: str, least: float | None, most: float | None) -> str:
-    start = "" if least is None else f"{word} {least:,g}"
-    return start if most is None else f"{start} to {most:,g}"
+    start = "" if least is None else f"{word} {_figure(least)}"
+    return start if most is None else f"{start} to {_figure(most)}"
+
+
+def _figure(number: float) -> str:
+    """Return a number in full: 2,419,200, not 2.4192e+06."""
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"

@@ -78,9 +78,9 @@ def sink_options(kind: str, options: Mapping[str, Any], who: str) -> SinkOptions
                 msgspec.convert(value, field.type)
             except msgspec.ValidationError as error:
                 told = unfit(field.name, value, field.type)
-                raise BadInput(f"{who}, a {kind}: {told}") from error
+                raise BadInput(f"{who}, of the kind {kind}: {told}") from error
         elif field.required:
-            raise BadInput(f"{who}, a {kind}: needs the option {field.name}")
+            raise BadInput(f"{who}, of the kind {kind}: needs the option {field.name}")
     return cast(SinkOptions, msgspec.convert(dict(options), described))
 
 
@@ -102,7 +102,8 @@ def require_options(kind: str, names: Iterable[str], who: str) -> type[msgspec.S
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise BadInput(
-                f"{who}: a {kind} has no option {name[:40]!r}{did_you_mean(name, known)}; {has}"
+                f"{who}: the kind {kind} has no option {name[:40]!r}"
+                f"{did_you_mean(name, known)}; {has}"
             )
     return cast("type[msgspec.Struct]", described)
 

@@ -20,6 +20,7 @@ from pyreqwest.exceptions import PyreqwestError
 
 from pushlane.dispatcher.sinks.apns_answers import (
     EXPIRED_TOKEN,
+    TOO_MANY_TOKENS,
     ApnsAnswer,
     DoubtedAddresses,
     outcome_of,
@@ -173,16 +174,16 @@ class ApnsSink:
     ) -> ApnsAnswer | None:
         """Return what APNs says to a push, None if it took it.
 
-        If our token is expired it is sent again at once with a new one: the push is not at fault.
+        If our token is expired, or new too soon, it is sent again at once with another: the push is
+        not at fault.
         """
-        token = self._token.current()
+        token, other = self._token.current(), None
         answer = await self._ask_once(address, headers, content, token)
-        if answer is None or answer.code != EXPIRED_TOKEN:
-            return answer
-        renewed = self._token.renewed(token)
-        if renewed is None:
-            return answer
-        return await self._ask_once(address, headers, content, renewed)
+        if answer is not None and answer.code == EXPIRED_TOKEN:
+            other = self._token.renewed(token)
+        elif answer is not None and answer.code == TOO_MANY_TOKENS:
+            other = self._token.before(token)
+        return answer if other is None else await self._ask_once(address, headers, content, other)
 
     async def _ask_once(
         self, address: str, headers: dict[str, str], content: bytes, token: str

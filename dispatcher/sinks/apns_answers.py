@@ -13,6 +13,7 @@ from pushlane.dispatcher.sinks.http_client import clock_note, clock_off_s
 from pushlane.lanes.push import Arrival, Outcome, Scope
 
 EXPIRED_TOKEN = "ExpiredProviderToken"  # noqa: S105 - a code of Apple's
+TOO_MANY_TOKENS = "TooManyProviderTokenUpdates"
 
 _CHECK_TOPIC = "check the topic, and which apps the key may send to"
 _CHECK_ENVIRONMENT = "check the environment, and which ones the key is for"
@@ -44,8 +45,7 @@ _OF_THE_REQUEST = frozenset(
         "MissingDeviceToken",
     }
 )
-_TOO_MANY_TOKENS = "TooManyProviderTokenUpdates"
-_BUSY = frozenset({"ServiceUnavailable", "Shutdown", _TOO_MANY_TOKENS})
+_BUSY = frozenset({"ServiceUnavailable", "Shutdown", TOO_MANY_TOKENS})
 _OTHERS = frozenset({"IdleTimeout", "InternalServerError", "TooManyRequests"})
 _KNOWN = _HELD.keys() | _GONE | _OF_THE_PUSH | _OF_THE_REQUEST | _BUSY | _OTHERS
 _BY_STATUS = {
@@ -110,7 +110,7 @@ def outcome_of(answer: ApnsAnswer, now_s: float) -> Outcome:
         return Outcome.gone(reason, answer.gone_at_ms)
     if code in _OF_THE_PUSH:
         return Outcome.dead(reason)
-    if code == _TOO_MANY_TOKENS:
+    if code == TOO_MANY_TOKENS:
         reason += ": does another program sign for this team, or is our clock off?"
     if code in _BUSY:
         return Outcome.throttled(reason, answer.after_s)

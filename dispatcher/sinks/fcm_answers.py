@@ -6,6 +6,8 @@ words is never shown; only where a code means two things do words tell which.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from pushlane.dispatcher.sinks.http_client import retry_after_s
@@ -20,6 +22,7 @@ _FCM_ERROR = f"{_TYPE}google.firebase.fcm.v1.FcmError"
 _ERROR_INFO = f"{_TYPE}google.rpc.ErrorInfo"
 _QUOTA_FAILURE = f"{_TYPE}google.rpc.QuotaFailure"
 _TARGETS = frozenset({"message.token", "message.fid"})
+_PART = re.compile(r"message\.(notification|data|android|apns|webpush|fcm_options)\b")
 
 REFUSED = Outcome.refused(
     "HTTP 401: FCM does not accept our access token; check credentials and project"
@@ -126,7 +129,9 @@ def _invalid(error: _FcmError, to_device: bool) -> Outcome:
         is_target = error.code == "INVALID_ARGUMENT" and "registration token" in error.message
     if is_target and to_device:
         return Outcome.gone("HTTP 400 INVALID_ARGUMENT: not an address of FCM")
-    return Outcome.dead("HTTP 400 INVALID_ARGUMENT: FCM does not take the message")
+    part = next(filter(None, map(_PART.match, fields)), None)  # names further in are of the push
+    where = f"'s {part[1]}" if part else ""
+    return Outcome.dead(f"HTTP 400 INVALID_ARGUMENT: FCM does not take the message{where}")
 
 
 def _mismatch(has_delivered: bool) -> Outcome:

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pushlane.dispatcher.sinks import open_sink, sink_options
+from pushlane.dispatcher.sinks import open_sink, require_options, sink_options
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.sink_settings import SinkSettings
+from pushlane.lanes.sink_settings import SinkSettings, option_of
 from pushlane.lanes.suggestions import did_you_mean
 
 log = logging.getLogger("pushlane.sinks")
@@ -94,8 +94,9 @@ class NamedSink:
                 log.warning("sink %s: %s", self.name, said, extra={"action": "file_open"})
 
     def _opened(self) -> Sink:
-        own, settings = self._own, self._settings
-        options = sink_options(own.kind, own.resolved(self.name), f"sink {self.name}")
+        own, settings, who = self._own, self._settings, f"sink {self.name}"
+        require_options(own.kind, map(option_of, own.options), who)  # before files are looked for
+        options = sink_options(own.kind, own.resolved(self.name), who)
         try:
             return options.open(settings.slots, settings.sink_timeout_s, self._retry_timeouts)
         except BadInput as error:

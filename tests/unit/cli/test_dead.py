@@ -62,6 +62,18 @@ def test_one_is_shown_without_what_it_holds_unless_asked(command: Command, died:
     assert revealed.json["message"]["recipient"] == "user-1"
 
 
+def test_where_it_was_to_go_is_shown_with_what_it_holds(command: Command) -> None:
+    rows = command.file("rows.jsonl", '{"recipient": "ann", "phone": "+39061"}\n')
+    task = command("submit", rows, "--level", "high", "--address", "phone").stdout.strip()
+    command("dispatch", "--drain", "--sink", "json:dumps")  # raises, as a push is no JSON
+
+    hidden = command("dead", "list", "--json").stdout + command("dead", "list").stdout
+    revealed = command("dead", "show", f"{task}-1", "--reveal")
+
+    assert "+39061" not in hidden
+    assert "+39061" in revealed.stdout
+
+
 def test_a_retry_prints_the_new_task_which_then_sends_them(command: Command, died: str) -> None:
     ran = command("dead", "retry", "--task", died)
     new = ran.stdout.strip()

@@ -160,7 +160,7 @@ def test_an_option_that_there_is_not_is_refused(command: Command, words: tuple[s
     ran = command(*words)
 
     assert ran.exit_code == 1
-    assert "sink sms: a null has no option 'token'" in ran.stderr
+    assert "sink sms: the kind null has no option 'token'" in ran.stderr
     assert SECRET not in ran.stderr
 
 

@@ -27,6 +27,17 @@ def test_the_value_to_check_can_be_typed_in(command: Command) -> None:
     assert ran.stdout == "suppressed: everywhere\n"
 
 
+@pytest.mark.parametrize("change", ["suppress add", "suppress remove", "tokens register"])
+def test_a_column_that_no_row_has_is_an_error(command: Command, change: str) -> None:
+    path = command.file("out.jsonl", '{"token": "t1"}\n')
+
+    ran = command(*change.split(), path, "--sink", "fcm", "--column", "tokn")
+
+    assert ran.exit_code == 1
+    assert "nothing is changed: no row has a value; is the column" in ran.stderr
+    assert "t1" not in ran.stderr
+
+
 def test_nothing_of_a_list_is_kept_in_the_clear(command: Command) -> None:
     path = command.file("out.csv", LIST)
     command("suppress", "add", path)

@@ -18,6 +18,8 @@ from pushlane.dispatcher.breaker import (
     TRICKLE_EVERY_S,
     Breaker,
     BreakerState,
+    View,
+    restraints,
 )
 from pushlane.dispatcher.failures import Flight, Sign, sign_of
 from pushlane.lanes.push import DELIVERED, EXPIRED, Arrival, Kind, Outcome, Scope
@@ -628,6 +630,14 @@ def test_three_refusals_of_our_credentials_hold_the_sink() -> None:
     view = desk.breaker.view()
     assert view.state is BreakerState.OPEN
     assert view.reason == "it refuses our credentials: HTTP 401"
+
+
+def test_people_are_told_that_a_sink_which_rises_takes_pushes_again() -> None:
+    view = View(BreakerState.RISING, 1.0, "it refuses our credentials: HTTP 401")
+
+    [told] = restraints(view, 1.0, 0)
+
+    assert told.reason.startswith("it takes pushes again, more and more; before: it refuses")
 
 
 def test_a_refusal_between_deliveries_holds_nothing() -> None:

@@ -181,10 +181,13 @@ async def test_requests_in_flight_take_more_than_the_one_stream_that_apns_allows
         ({"topic": ""}, "topic is not a bundle id"),
         ({"endpoint": "api.push.apple.com"}, "endpoint is not a URL"),
         ({"key": "secret"}, "key is not a private key in PEM"),
-        ({"environment": "development"}, "environment is a text; give one of production, sandbox"),
-        ({"push_type": "mdm"}, "push_type is a text; give one of alert, background"),
+        (
+            {"environment": "development"},
+            "environment is none of the words there are; give one of production",
+        ),
+        ({"push_type": "mdm"}, "push_type is none of the words there are; give one of alert, back"),
         ({"streams": 0}, "streams is out of range; give a whole number from 1 to 1,000"),
-        ({"bundle": "x"}, "a apns has no option 'bundle'"),
+        ({"bundle": "x"}, "the kind apns has no option 'bundle'"),
     ],
 )
 async def test_an_option_that_cannot_be_is_refused(options, told):

@@ -109,3 +109,28 @@ def test_a_young_token_is_not_renewed_as_that_would_be_one_too_many():
     assert ours.renewed(renewed) is None
     clock.now_s += 60
     assert ours.renewed(renewed) not in (None, renewed)
+
+
+def test_where_a_token_is_one_too_many_the_one_before_is_used_until_it_is_an_hour_old():
+    clock = Clock(BOUNDARY_S + 60)
+    ours = token(clock)
+    too_many = ours.current()
+
+    before, again = ours.before(too_many), ours.before(too_many)
+
+    assert before == again == ours.current()
+    assert issued_at_s(before) == BOUNDARY_S - 2400
+    clock.now_s = BOUNDARY_S + 19 * 60 - 1
+    assert ours.current() == before
+    clock.now_s += 1
+    assert ours.current() == too_many
+
+
+def test_there_is_none_before_that_is_valid_late_or_twice():
+    clock = Clock(BOUNDARY_S + 19 * 60)
+    ours = token(clock)
+    assert ours.before(ours.current()) is None
+
+    clock.now_s = BOUNDARY_S + 60
+    before = ours.before(ours.current())
+    assert ours.before(before) is None

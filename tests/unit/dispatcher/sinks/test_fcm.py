@@ -242,6 +242,26 @@ async def test_an_answer_that_is_cut_off_is_read_by_its_status():
     assert (outcome.scope, outcome.after_s) == (Scope.SINK, 3.0)
 
 
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("message.data[0].value", "FCM does not take the message's data"),
+        ("message.notification", "FCM does not take the message's notification"),
+        ("message.android.ann-secret", "FCM does not take the message's android"),
+        ("message.ann-secret", "FCM does not take the message"),
+        ("ann-secret", "FCM does not take the message"),
+    ],
+)
+def test_the_part_of_a_message_that_fcm_does_not_take_is_named_and_nothing_further_in(field, told):
+    wrong = {
+        "@type": "type.googleapis.com/google.rpc.BadRequest",
+        "fieldViolations": [{"field": field}],
+    }
+    body = json.dumps({"error": {"details": [wrong]}}).encode()
+
+    assert outcome_of(400, body, None, 0.0).reason == f"HTTP 400 INVALID_ARGUMENT: {told}"
+
+
 def account(**changes):
     server = GoogleTokenServer()
     server.url = "http://127.0.0.1:1"
@@ -256,7 +276,10 @@ def account(**changes):
         ({"credentials": account(project_id="")}, "give the option project"),
         ({"credentials": account(), "project": "a/b"}, "cannot be the id of a Firebase project"),
         ({"credentials": account(), "endpoint": "fcm"}, "endpoint is not a URL"),
-        ({"credentials": account(), "address": "phone"}, "address"),
+        (
+            {"credentials": account(), "address": "phone"},
+            "address is none of the words there are; give one of device, token",
+        ),
         ({"credentials": account(), "streams": 0}, "streams"),
         ({"credentials": account(), "dryrun": True}, "did you mean 'dry_run'"),
     ],

@@ -170,7 +170,7 @@ async def test_a_proxy_that_refuses_our_credentials_holds_the_sink():
         ({"platform": "android", "topic": "news"}, "topic is for the platform ios; with android"),
         ({"platform": "ios", "url": "gorush:8088"}, "gorush's URL is not one like https://"),
         ({"platform": "ios", "batch_size": 0}, "batch_size is out of range"),
-        ({"platform": "ios", "secrets": "x"}, "a gorush has no option 'secrets'"),
+        ({"platform": "ios", "secrets": "x"}, "the kind gorush has no option 'secrets'"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(given, said):

@@ -113,14 +113,18 @@ async def test_only_those_that_are_to_be_served_are_opened() -> None:
     ("table", "named"),
     [
         (webhook(url="http://h/p", authorisation=SECRET), "did you mean 'authorization'"),
-        (webhook(url="http://h/p", key=SECRET), "a webhook has no option 'key'"),
+        (webhook(url="http://h/p", key=SECRET), "the kind webhook has no option 'key'"),
         (webhook(authorization=SECRET), "^sink sms: a webhook needs the option url, or to_address"),
-        (webhook(url=7), "^sink sms, a webhook: url is a whole number; give a text$"),
+        (webhook(url=7), "^sink sms, of the kind webhook: url is a whole number; give a text$"),
         (webhook(url=f"ftp://{SECRET}"), "^sink sms: the webhook's URL"),
         (webhook(url="http://h/p", headers={"a b": SECRET}), "^sink sms: a header"),
         (webhook(url="http://h/p", headers={"X-Key": f"{SECRET}\n"}), "header"),
         (webhook(url="http://h/p", headers=SECRET), "headers is a text; give a table"),
         (webhook(url="http://h/p", authorization_file=f"none/{'x' * 3}"), "authorization_file"),
+        (
+            webhook(url="http://h/p", key_file="none/x"),
+            "has no option 'key'",
+        ),  # sooner than the file
         (webhook(url="http://h/p", max_attempts=2), "no option 'max_attempts'"),
         ({"kind": "null", "path": SECRET}, "it has none"),
         ({"kind": "processor", "function": "no_such_module_of_ours:send"}, "no_such_module"),

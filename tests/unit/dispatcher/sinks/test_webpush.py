@@ -284,7 +284,7 @@ def test_a_dead_subscription_is_about_its_recipient_alone():
         ({"hosts": []}, "hosts is out of range; give a list of texts"),
         ({"hosts": "push.example.com"}, "hosts is a text; give a list of texts"),
         ({"allow": ["127.0.0.1/99"]}, "'127.0.0.1/99' is no host"),
-        ({"ttl_s": -1}, "ttl_s is out of range"),
+        ({"ttl_s": -1}, "ttl_s is out of range; give a whole number from 0 to 2,419,200"),
         ({"streams": 0}, "streams is out of range"),
         ({"host": []}, "has no option 'host'; did you mean 'hosts'"),
     ],
@@ -298,5 +298,7 @@ def test_an_option_that_cannot_be_is_named(options, told):
 def test_an_option_that_is_missing_is_named(missing):
     told = {"vapid_key": "x", "subject": "y"}
     del told[missing]
-    with pytest.raises(BadInput, match=f"sink web, a webpush: needs the option {missing}"):
+    with pytest.raises(
+        BadInput, match=f"sink web, of the kind webpush: needs the option {missing}"
+    ):
         sink_options("webpush", told, "sink web")
