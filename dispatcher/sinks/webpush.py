@@ -99,6 +99,9 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     streams: Annotated[int, Meta(ge=1, le=1_000)] = 100
     only_http2: bool = False
 
+    def __repr__(self) -> str:
+        return f"WebPushOptions({self.subject!r})"
+
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebPushSink:
         """Return the sink. Raises BadInput when the key, the subject or a host cannot be."""
         return WebPushSink(self, slots, timeout_s, retry_timeouts)
