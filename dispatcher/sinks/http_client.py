@@ -21,6 +21,8 @@ from pushlane.lanes.push import Arrival, Outcome
 
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON that comes from outside may raise."""
 _MAX_CONNECT_S = 10.0
 _CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
@@ -129,6 +131,14 @@ async def read_answer(response: Response) -> bytes:
     except PyreqwestError:
         return b""
     return b"" if body is None else bytes(body)
+
+
+def header_of(response: Response, name: str) -> str | None:
+    """Return a header of an answer, None when it has none or one that is no text."""
+    try:
+        return response.get_header(name)
+    except ValueError:  # its bytes are not ASCII
+        return None
 
 
 async def close_client(client: Client) -> None:

@@ -24,6 +24,7 @@ from pushlane.dispatcher.sinks.http_client import (
     clock_note,
     clock_off_s,
     drain,
+    header_of,
     lost,
     read_answer,
     retry_after_s,
@@ -219,8 +220,8 @@ class WebPushSink:
         return outcome_of(
             status,
             await read_answer(response),
-            retry_after_s(response.get_header("Retry-After"), now_s),
-            clock_note(clock_off_s(response.get_header("Date"), now_s)),
+            retry_after_s(header_of(response, "Retry-After"), now_s),
+            clock_note(clock_off_s(header_of(response, "Date"), now_s)),
             is_key_good=service.has_delivered,
         )
 
