@@ -13,7 +13,12 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import PyreqwestError, ReadTimeoutError, RequestTimeoutError
+from pyreqwest.exceptions import (
+    ConnectError,
+    PyreqwestError,
+    ReadTimeoutError,
+    RequestTimeoutError,
+)
 from pyreqwest.response import Response
 
 from pushlane.lanes.errors import BadInput
@@ -111,6 +116,11 @@ def causes_of(error: PyreqwestError) -> list[str]:
 def is_unconnected(error: PyreqwestError) -> bool:
     """Tell whether no connection stood, of TCP or of TLS, that could have carried the request."""
     return any(_NOT_CONNECTED in cause for cause in causes_of(error))
+
+
+def unconnected() -> PyreqwestError:
+    """Return the error of a request that never had a connection to go on."""
+    return ConnectError("no connection", {"causes": [{"message": _NOT_CONNECTED}]})
 
 
 def is_unprocessed(error: PyreqwestError) -> bool:
