@@ -67,11 +67,7 @@ class Http2Pool:
         while (connection := self._free()) is None:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._wake()  # it may have been woken: another goes in its stead
-                raise
+            await waiter
         connection.in_flight += 1
         try:
             yield connection.client
