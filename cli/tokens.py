@@ -160,7 +160,7 @@ class _Reader:
         from pushlane.lanes.address_seal import AddressSeal  # slow to import, and rarely needed
 
         self._seal = AddressSeal(settings.address_key)
-        self._masks = Masks(settings.address_key.reveal().partition(",")[0])
+        self._masks = Masks(settings.address_key.reveal().partition(",")[0].strip())
 
     @property
     def fields(self) -> tuple[str, ...]:

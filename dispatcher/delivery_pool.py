@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -260,10 +261,13 @@ def _fault(outcomes: Sequence[Outcome], count: int) -> str:
             return f"sink answered a {type(outcome).__name__} that is no outcome"
         if not _is_text(outcome.reason):
             return f"sink answered a reason that is no valid text ({type(outcome.reason).__name__})"
-        if not isinstance(outcome.after_s, int | float | None):
+        if not isinstance(outcome.after_s, int | float | None) or math.isnan(outcome.after_s or 0):
             return f"sink answered a wait that is no number ({type(outcome.after_s).__name__})"
         if not isinstance(outcome.scope, Scope | None):
             return f"sink answered a scope that is none ({type(outcome.scope).__name__})"
+        if not isinstance(outcome.gone_at_ms, int):
+            told = type(outcome.gone_at_ms).__name__
+            return f"sink answered a time of death that is no whole number ({told})"
     return ""
 
 

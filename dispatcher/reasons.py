@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from pushlane.lanes.urls import MASK
 
 _SHORT = 4  # such a value may be a part of any word or number
 _LEAST = 6  # of content: what is shorter tells nothing, and may be a word of the reason
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what nobody escapes
 
 
 def without_values(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -27,32 +28,49 @@ def without_values(outcomes: Sequence[Outcome], batch: Sequence[Delivery]) -> Se
     reasons = {outcome.reason for outcome in outcomes if outcome.reason}
     if not reasons:
         return outcomes
-    longest = max(map(len, reasons))
-    found = {value for one in batch for value in _values(one.push) if len(value) <= longest}
-    values = sorted(found, key=len, reverse=True)
-    cleaned = {reason: _cleaned(reason, values) for reason in reasons}
-    if all(reason == clean for reason, clean in cleaned.items()):
+    forms = _forms_in(reasons, batch)
+    if not forms:
         return outcomes
+    cleaned = {reason: _cleaned(reason, forms) for reason in reasons}
     return [
         replace(outcome, reason=cleaned[outcome.reason]) if outcome.reason else outcome
         for outcome in outcomes
     ]
 
 
-def _cleaned(reason: str, values: Sequence[str]) -> str:
-    for value in values:
-        for form in dict.fromkeys((value, *_escaped(value))):
-            if form not in reason:
-                continue
-            if len(form) < _SHORT:
-                reason = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, reason)
-            else:
-                reason = reason.replace(form, MASK)
+def _forms_in(reasons: Collection[str], batch: Sequence[Delivery]) -> list[str]:
+    """Return what stands in any of the reasons of the values of the batch, the longest first.
+
+    There may be thousands of each. Most stand nowhere, which their first or last characters tell.
+    """
+    text, longest = "\n".join(reasons), max(map(len, reasons))
+    parts = {text[place : place + _SHORT] for place in range(len(text))}
+
+    def stands(form: str) -> bool:
+        may = len(form) < _SHORT or (form[:_SHORT] in parts and form[-_SHORT:] in parts)
+        return may and form in text
+
+    found = {value for one in batch for value in _values(one.push) if len(value) <= longest}
+    forms = {form for value in found for form in _forms(value) if stands(form)}
+    return sorted(forms, key=len, reverse=True)
+
+
+def _cleaned(reason: str, forms: Sequence[str]) -> str:
+    for form in forms:
+        if form not in reason:
+            continue
+        if len(form) < _SHORT:
+            reason = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, reason)
+        else:
+            reason = reason.replace(form, MASK)
     return reason
 
 
-def _escaped(value: str) -> Iterator[str]:
-    """Yield the forms that a text has in a URL, in JSON and in Python's own words."""
+def _forms(value: str) -> Iterator[str]:
+    """Yield a text as it is, and as it stands in a URL, in JSON and in Python's own words."""
+    yield value
+    if _PLAIN.fullmatch(value):
+        return
     yield quote(value, safe="", errors="replace")
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
@@ -68,13 +86,15 @@ def _values(push: Push) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-    elif isinstance(value, int | float):
-        yield str(value)
+    """Yield the texts and numbers in a value, however deep it is."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
+        elif isinstance(one, int | float):
+            yield str(one)

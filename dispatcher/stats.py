@@ -7,7 +7,7 @@ bounded.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -199,25 +199,21 @@ class LineMetrics:
             "pushlane_out_of_order", "Pushes of ordered tasks that waited too long for another"
         )
         out_of_order.add_metric([], stats.out_of_order)
-        dropped = CounterMetricFamily(
+        dropped = _counted(
             "pushlane_dropped",
             "Pushes that their recipient did not need or must not get",
-            labels=["reason"],
+            "reason",
+            stats.dropped,
         )
-        for reason, count in stats.dropped.items():
-            dropped.add_metric([reason], count)
-        dead_addresses = CounterMetricFamily(
+        dead_addresses = _counted(
             "pushlane_dead_addresses",
             "Addresses that were recorded as dead, by what the sink said",
-            labels=["reason"],
+            "reason",
+            stats.dead_addresses,
         )
-        for reason, count in stats.dead_addresses.items():
-            dead_addresses.add_metric([reason], count)
-        limited = CounterMetricFamily(
-            "pushlane_limited", "How often a push had to wait for a limit", labels=["scope"]
+        limited = _counted(
+            "pushlane_limited", "How often a push had to wait for a limit", "scope", stats.limited
         )
-        for scope, count in stats.limited.items():
-            limited.add_metric([scope], count)
         receipts = CounterMetricFamily("pushlane_receipts", "Receipts that are durable")
         receipts.add_metric([], stats.receipts_written)
         moved = (forwarded, malformed, unknown_format, deferred)
@@ -307,3 +303,11 @@ class LineMetrics:
     def _shares(self) -> dict[Level, float]:
         total = sum(self._stats.picked.values()) or 1
         return {level: count / total for level, count in self._stats.picked.items()}
+
+
+def _counted(name: str, about: str, label: str, counts: Mapping[str, int]) -> Metric:
+    """Return a counter with a value for each label; a thread reads it while the counts may grow."""
+    family = CounterMetricFamily(name, about, labels=[label])
+    for one, count in tuple(counts.items()):
+        family.add_metric([one], count)
+    return family

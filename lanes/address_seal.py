@@ -39,5 +39,5 @@ class AddressSeal:
         """Return the address, or None when it was sealed with another key, or damaged."""
         try:
             return self._fernet.decrypt(sealed).decode()
-        except InvalidToken:
+        except (InvalidToken, ValueError):  # the latter for what is no ASCII
             return None

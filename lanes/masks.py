@@ -94,10 +94,14 @@ class Masks:
         """Return the mask of a value; None and an empty text are themselves.
 
         Raises:
-            BadInput: there is no such type of field or level.
+            BadInput: it is no text, or there is no such type of field or level.
         """
         field, level = field_type(field), sensitivity(level)
-        if not value or level is Sensitivity.PUBLIC:
+        if level is Sensitivity.PUBLIC:
+            return value
+        if not isinstance(value, str | None):
+            raise BadInput(f"a value to mask is of type {type(value).__name__}; give a text")
+        if not value:
             return value
         shown = _MEANING[field](value.strip()) if level is Sensitivity.PERSONAL else ""
         return f"{shown}#{self.fingerprint(value)}"

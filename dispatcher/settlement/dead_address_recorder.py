@@ -96,7 +96,8 @@ class DeadAddressRecorder:
         if address not in self._waiting and len(self._waiting) >= _MOST_WAITING:
             self._tell_full()
             return
-        died_at_ms = min(outcome.gone_at_ms or job.dispatched_at_ms, self._clock_ms())
+        told_ms = outcome.gone_at_ms if outcome.gone_at_ms > 0 else job.dispatched_at_ms
+        died_at_ms = min(told_ms, self._clock_ms())
         before = self._waiting.get(address)
         if before is None or before.died_at_ms < died_at_ms:
             reason = outcome.reason[:REASON_LONGEST]

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
 from uuid import UUID
 
 import jwt
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
+from tests.emulators.arrivals import arrival_line
 from tests.emulators.http2_server import Answer, Http2Server, Reaction, Request
 
 KEY_ID = "ABC123DEFG"
@@ -62,7 +62,7 @@ class Apns:
         *,
         topic: str = TOPIC,
         latency_s: float = 0.0,
-        log: TextIO | None = None,
+        log: int | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.key = generate_private_key(SECP256R1())
@@ -91,12 +91,7 @@ class Apns:
     def _deliver(self, request: Request) -> Answer:
         self.delivered.append(request)
         if self.log is not None:
-            body = json.loads(request.body)
-            print(
-                json.dumps({"task": body.get("task"), "seq": body.get("seq")}),
-                file=self.log,
-                flush=True,
-            )
+            os.write(self.log, arrival_line(json.loads(request.body)))
         headers = {"apns-id": request.headers["apns-id"]}
         return Answer(200, headers=headers, after_s=self.latency_s, most_streams=_STREAMS)
 
@@ -177,7 +172,10 @@ def refused(status: int, reason: str, at_ms: int | None = None) -> Answer:
     return Answer(status, json.dumps(body).encode())
 
 
-async def _serve(given: argparse.Namespace, log: TextIO) -> None:
+async def _serve(given: argparse.Namespace) -> None:
+    log = None
+    if given.log:
+        log = os.open(given.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     apns = Apns(latency_s=given.latency_ms / 1000, log=log)
     if given.answer:
         status, _, reason = given.answer.partition(":")
@@ -186,7 +184,7 @@ async def _serve(given: argparse.Namespace, log: TextIO) -> None:
         if given.keys:
             _write_settings(apns, server.url, Path(given.keys))
         print(server.url, flush=True)
-        await asyncio.Event().wait()
+        await server.serve()
 
 
 def _write_settings(apns: Apns, url: str, folder: Path) -> None:
@@ -208,8 +206,7 @@ def main() -> None:
     parser.add_argument("--keys", help="a folder for the key and the settings of a sink")
     parser.add_argument("--log", help="a file that gets a line a delivered push")
     given = parser.parse_args()
-    with Path(given.log or os.devnull).open("a") as log:
-        asyncio.run(_serve(given, log))
+    asyncio.run(_serve(given))
 
 
 if __name__ == "__main__":

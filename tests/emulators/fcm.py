@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tests.emulators.arrivals import arrival_line
 from tests.emulators.google_token import GoogleTokenServer
 from tests.emulators.http2_server import Answer, Http2Server
 
@@ -170,7 +171,7 @@ class FcmEmulator:
         if not self.only_validates:
             self.delivered.append(message)
             if self._log is not None:
-                os.write(self._log, log_line(message))
+                os.write(self._log, arrival_line(message.get("data", {})))
         name = f"projects/{self.project}/messages/0:{len(self.delivered)}"
         return Answer(
             200, json.dumps({"name": name}).encode(), {"content-type": "application/json"}
@@ -215,18 +216,6 @@ def _refused_size(message, target):
     return fcm_error(400, fcm_code("INVALID_ARGUMENT"), message="Android message is too big")
 
 
-def log_line(message):
-    """A line on a push that arrived, of what its data says of it: no address, no content."""
-    data = message.get("data", {})
-    line = {
-        "task": data.get("task", ""),
-        "seq": int(data.get("seq") or 0),
-        "level": data.get("level", ""),
-        "at_ms": time.time_ns() / 1e6,
-    }
-    return json.dumps(line).encode() + b"\n"
-
-
 async def _serve(options):
     log = None
     if options.log:
@@ -240,7 +229,7 @@ async def _serve(options):
             os.write(file, json.dumps(emulator.tokens.service_account(), indent=1).encode())
             os.close(file)
         print(emulator.url, flush=True)
-        await asyncio.Event().wait()
+        await emulator.server.serve()
 
 
 def main():

@@ -1,11 +1,13 @@
 """An HTTP/2 server that answers as it is told: late, not at all, or by ending stream or connection.
 
-Without TLS, for clients that know that it speaks HTTP/2.
+Without TLS, for clients that know that it speaks HTTP/2. As a process it goes away at SIGUSR1, as
+in an outage, and is back at SIGUSR2.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -90,15 +92,36 @@ class Http2Server:
 
     @asynccontextmanager
     async def running(self, port: int = 0) -> AsyncIterator[Http2Server]:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", port)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._listener = await self._listen(port)
+        self._port = self._listener.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
         try:
             yield self
         finally:
-            server.close()
-            for connection in self.connections:
-                connection.abort()
+            self.away()
+
+    def away(self) -> None:
+        """Break all connections, and take no more."""
+        self._listener.close()
+        for connection in self.connections:
+            connection.abort()
+
+    async def back(self) -> None:
+        """Take connections again, at the same port."""
+        self._listener = await self._listen(self._port)
+
+    async def serve(self) -> None:
+        """Serve until the process ends, which is told of outages by signals."""
+        loop, ends = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, self.away)
+        loop.add_signal_handler(signal.SIGUSR2, ends.set)
+        while await ends.wait():
+            ends.clear()
+            await self.back()
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: _Connection(self), "127.0.0.1", port)
 
 
 class _Connection(asyncio.Protocol):

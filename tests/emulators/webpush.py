@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from tests.emulators.arrivals import arrival_line
 from tests.emulators.http2_server import Answer, Http2Server
 from tests.emulators.webpush_browser import Browser, Undecryptable, base64url
 
@@ -168,16 +169,8 @@ def require_headers(headers):
 
 
 def log_line(plaintext):
-    """A line on a push that arrived, of what its data says of it: no address, no content."""
     content = json.loads(plaintext)
-    data = (content.get("data") if isinstance(content, dict) else None) or {}
-    line = {
-        "task": data.get("task", ""),
-        "seq": int(data.get("seq") or 0),
-        "level": data.get("level", ""),
-        "at_ms": time.time_ns() / 1e6,
-    }
-    return json.dumps(line).encode() + b"\n"
+    return arrival_line((content.get("data") if isinstance(content, dict) else None) or {})
 
 
 def _point(private):
@@ -217,7 +210,7 @@ async def _serve(options):
         if options.keys:
             _write_keys(emulator, options.keys)
         print(emulator.url, flush=True)
-        await asyncio.Event().wait()
+        await emulator.server.serve()
 
 
 def main():

@@ -6,6 +6,7 @@ they printed and logged, at the level DEBUG.
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import logging
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from pushlane.cli.logs import set_up_logs
 from tests.canary import Canaries
+from tests.integration.marked_providers import signing_secret
 from tests.processes import Pushlane
 
 ANSWERS = {"ok": 200, "fails": 500, "gone": 410, "refuses": 401, "busy": 429, "moved": 302}
@@ -108,8 +110,10 @@ async def by_type(push):
 class MarkedPushes:
     """The run. `said` has what each command and process printed and logged, by its name."""
 
-    def __init__(self, folder: Path, url: str, received: list[str]) -> None:
-        self.canaries = Canaries()
+    def __init__(
+        self, folder: Path, canaries: Canaries, url: str, received: list[str], tables: str
+    ) -> None:
+        self.canaries = canaries
         self.folder = folder
         self.store = folder / "store"
         self.made = folder / "made"
@@ -125,10 +129,11 @@ class MarkedPushes:
                 "retry_longest_s": "0.02",
                 "max_attempts": "2",
                 "receipts_key": self.canaries.value("receipts_key"),
+                "address_key": base64.b64encode(self.canaries.mark.encode().ljust(32)).decode(),
                 "outage_patience_s": "2",
             },
         )
-        self._settings(url)
+        self._settings(url, tables)
         self.file("marked.py", MODULE)
 
     def run(self, name: str, *arguments: str | Path, fails: bool = False) -> str:
@@ -164,7 +169,7 @@ class MarkedPushes:
             *("--address", "address", *more),
         )
 
-    def _settings(self, url: str) -> None:
+    def _settings(self, url: str, more: str) -> None:
         """Sinks with marked credentials, in each way in which they can be given."""
         mark = self.canaries.word
         secret = self.folder / "secret"
@@ -176,6 +181,7 @@ class MarkedPushes:
             f'url = "http://{mark("user")}:{mark("password")}@{host}/{name}/{mark("path")}?'
             f'key={mark("query")}#{mark("fragment")}"\n'
             f'headers = {{ X-Key = "{mark("header")}" }}\n'
+            f'secrets = "{signing_secret(self.canaries)}"\n'
             + (
                 f'authorization_file = "{secret}"\n'
                 if name == "ok"
@@ -189,7 +195,7 @@ class MarkedPushes:
         ]
         tables.append('[sinks.typed]\nkind = "on"\nmodule = "marked"\n')
         tables.append('[sinks.file]\nkind = "log"\npath = "made/file.jsonl"\n')
-        (self.folder / "pushlane.toml").write_text("\n".join(tables))
+        (self.folder / "pushlane.toml").write_text("\n".join([*tables, more]))
 
 
 @contextmanager

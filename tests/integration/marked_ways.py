@@ -12,6 +12,7 @@ import pytest
 from pushlane import Producer, PushEvent, Settings
 from pushlane.lanes.backend import connect
 from pushlane.lanes.errors import PushlaneError
+from tests.integration.marked_providers import PROVIDERS
 from tests.integration.marked_pushes import (
     ANSWERS,
     FIELDS,
@@ -21,10 +22,10 @@ from tests.integration.marked_pushes import (
     logged,
     scraped,
 )
-from tests.processes import until
+from tests.processes import Running, until
 
 NEVER_OVER = ("fails", "refuses", "busy", "says_retry", "says_pause", "misanswers", "moved")
-SINKS = (*ANSWERS, "slow", *PROCESSORS, "typed", "file")
+SINKS = (*ANSWERS, "slow", *PROCESSORS, "typed", "file", *PROVIDERS)
 LOOKED_AT = ("ok", "gone", "refuses", "busy", "says_pause", "says_dead", "chain", "suppressed")
 _OPTIONS = (
     *("--level", "low", "--sink", "ok", "--title", "{title}", "--body", "{body}", "--data", "data"),
@@ -68,7 +69,7 @@ def refuse_files(run: MarkedPushes) -> None:
         event = {"push_id": "task-1", "event": "clicked", "at": 2_000_000_000, field: value(field)}
         events = run.file("events.jsonl", json.dumps(event))
         run.run(f"event: {field}", "receipts", "add", events, "--debug", fails=True)
-    for option in ("key", "url", "headers"):
+    for option in ("key", "url", "headers", "secrets"):
         table = f'[sinks.x]\nkind = "webhook"\n{option} = "{run.canaries.word(option)}"\n'
         wrong = ("sinks", "test", "x", "--config", run.file("wrong.toml", table), "--debug")
         run.run(f"wrong {option}", *wrong, fails=True)
@@ -134,14 +135,21 @@ def deliver(run: MarkedPushes, form: str, workers: int) -> None:
     port = free_port()
     metrics = ("--metrics-port", str(port), "--workers", str(workers))
     dispatching = run.pushlane.start("dispatch", "--log-format", form, *metrics)
-    over = [task for name, task in tasks.items() if name not in NEVER_OVER]
+    over = [task for name, task in tasks.items() if name not in (*NEVER_OVER, *PROVIDERS)]
     until(lambda: all(run.pushlane.task(task)["state"] == "done" for task in over))
     until(lambda: all(f"sink {name} rests" in dispatching.text for name in ("refuses", "busy")))
     until(lambda: run.pushlane.task(tasks["says_pause"])["state"] == "paused")
+    until(lambda: all(_was_heard_of(run, tasks[one], one, dispatching) for one in PROVIDERS))
+    until(lambda: run.pushlane.json("tokens", "dead", "--sink", "apns"))
     run.said[f"metrics {form}"] = scraped(range(port, port + workers))
     ask(run, form, tasks)
     assert dispatching.stop() == 0
     run.said[f"dispatch {form}"] = dispatching.text + dispatching.output
+
+
+def _was_heard_of(run: MarkedPushes, task: str, sink: str, dispatching: Running) -> bool:
+    """Tell whether a provider has answered to one of the task's pushes."""
+    return run.pushlane.task(task)["finished"] > 0 or f"sink {sink} rests" in dispatching.text
 
 
 def publish_no_push(run: MarkedPushes, task_id: str) -> None:
@@ -158,7 +166,7 @@ def publish_no_push(run: MarkedPushes, task_id: str) -> None:
 def ask(run: MarkedPushes, form: str, tasks: dict[str, str]) -> None:
     """Every command that shows anything, as text or as JSON."""
     words = ["tasks", "limits", "levels", "processes", "config", "pool", "dead list", "sinks list"]
-    words += ["suppress count", "alerts list", "formats"]
+    words += ["suppress count", "alerts list", "formats", "tokens dead"]
     words += [f"sinks show {name}" for name in SINKS]
     words += [f"{verb} {tasks[name]}" for name in LOOKED_AT for verb in ("task show", "why")]
     words += [f"dead show {one['push']}" for one in run.pushlane.json("dead", "list")[::4]]
@@ -181,5 +189,15 @@ def use_up(run: MarkedPushes) -> None:
     for name in SINKS:
         ran = run.pushlane.ran("sinks", "test", name, "--to", value, "--debug")
         run.said[f"sinks test {name}"] = ran.stdout + ran.stderr
+    run.run(
+        "register",
+        "tokens",
+        "register",
+        run.rows("tokens"),
+        "--column",
+        "address",
+        "--sink",
+        "gone",
+    )
     run.run("retry", "dead", "retry", "--all")
     run.run("purge", "dead", "purge", "--all", "--yes")

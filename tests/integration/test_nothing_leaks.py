@@ -15,8 +15,9 @@ import pytest
 from pushlane import Settings
 from pushlane.lanes.backend import connect
 from pushlane.lanes.receipt import ReceiptBatch, decode_receipts
-from tests.canary import contents, leaks
+from tests.canary import Canaries, contents, leaks
 from tests.integration import marked_ways
+from tests.integration.marked_providers import providers
 from tests.integration.marked_pushes import ANSWERS, MarkedPushes, provider
 
 HOLD_PUSHES = ("store/pushlane.db*", "spool/**/*")
@@ -27,8 +28,10 @@ GIVEN = ("*.csv", "*.json", "*.jsonl", "*.toml", "secret", "marked.py", "__pycac
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MarkedPushes]:
-    with provider() as (url, received):
-        marked = MarkedPushes(tmp_path_factory.mktemp("marked"), url, received)
+    canaries, keys = Canaries(), tmp_path_factory.mktemp("keys")
+    with provider() as (url, received), providers(keys, canaries) as tables:
+        folder = tmp_path_factory.mktemp("marked")
+        marked = MarkedPushes(folder, canaries, url, received, tables)
         try:
             marked_ways.refuse_rows(marked)
             marked_ways.refuse_files(marked)
@@ -77,6 +80,7 @@ def test_each_kind_of_failure_was_spoken_of(run: MarkedPushes, form: str) -> Non
     for reason in ("no number ***", "none of [", "raised ValueError", "raised OSError", "timed out",
                    "HTTP 410", "malformed", "raised LookupError"):  # fmt: skip
         assert reason in shown, reason
+    assert "not an APNs token" in run.said[f"tokens dead {form}"]
     for dropped in ("suppressed", "capped"):
         assert f'reason="{dropped}"' in run.said[f"metrics {form}"]
 

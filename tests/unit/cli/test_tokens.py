@@ -74,6 +74,18 @@ def test_without_a_key_there_is_no_mask(command: Command) -> None:
     assert heading.split() == ["SINK", "FINGERPRINT", "APP", "DIED", "RECORDED", "REASON"]
 
 
+def test_spaces_around_a_key_change_no_mask(
+    with_key: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die("token-1")
+    shown = with_key("tokens", "dead").stdout
+
+    monkeypatch.setenv("PUSHLANE_ADDRESS_KEY", f" {KEY} , {OTHER_KEY}")
+
+    assert with_key("tokens", "dead").stdout.split()[9] == shown.split()[9]
+    assert shown.split()[9] == Masks(KEY).mask("token-1", FieldType.TOKEN)
+
+
 def test_a_mask_needs_the_key_of_its_time(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily
 
 from pushlane.dispatcher import Dispatcher
 from pushlane.dispatcher.settlement.dead_address_recorder import DeadAddressRecorder
-from pushlane.dispatcher.stats import SUPPRESSED
+from pushlane.dispatcher.stats import SUPPRESSED, Gauges, LineMetrics, Stats
 from pushlane.lanes import task_transitions
 from pushlane.lanes.address_seal import AddressSeal
 from pushlane.lanes.backend import Backend
@@ -163,6 +165,20 @@ async def test_who_was_registered_since_it_died_lives(
         assert await ends(backend, task) == (0, 1, 0)
         assert bool(await recorded(backend)) is is_dead
         assert bool(await backend.suppressions.counts()) is is_dead
+
+
+@pytest.mark.parametrize("gone_at_ms", [-1, -(10**30), 10**30])
+async def test_a_time_of_death_that_cannot_be_is_when_it_was_found_out(
+    tmp_path: Path, gone_at_ms: int
+) -> None:
+    before_ms = task_transitions.now_ms()
+    async with backend_in(tmp_path) as (backend, settings):
+        await add(backend, DEAD)
+
+        await drain(backend, MemorySink(gone(Outcome.gone("gone", gone_at_ms))), settings)
+
+        [one] = await recorded(backend)
+        assert before_ms <= one.died_at_ms <= task_transitions.now_ms()
 
 
 async def test_what_is_registered_while_a_push_is_in_flight_does_not_die_of_its_answer(
@@ -342,3 +358,21 @@ async def test_reasons_are_a_bounded_metric_and_never_somebodys_own_words(tmp_pa
         await Dispatcher(backend, sink, settings, drain=True, registry=registry).run()
         assert shown("processor") == 2
         assert shown("a") is None
+
+
+def test_metrics_are_read_by_a_thread_while_reasons_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats, add_really = Stats(), CounterMetricFamily.add_metric
+    stats.dead_addresses["UNREGISTERED"] = 1
+
+    def add_metric(family: CounterMetricFamily, *given: Any) -> None:
+        stats.dead_addresses[f"{len(stats.dead_addresses)}"] = 1  # the dispatcher's thread
+        add_really(family, *given)
+
+    monkeypatch.setattr(CounterMetricFamily, "add_metric", add_metric)
+    numbers: Any = dict.fromkeys(inspect.signature(Gauges).parameters, int)
+    gauges = Gauges(**{**numbers, "resting": list, "backlog": dict, "weights": dict})
+    read = {one.name: one for one in LineMetrics(stats, gauges, "fcm").collect()}
+
+    assert "UNREGISTERED" in {
+        one.labels["reason"] for one in read["pushlane_dead_addresses"].samples
+    }

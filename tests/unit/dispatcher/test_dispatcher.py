@@ -349,8 +349,12 @@ async def test_a_sink_that_raises_means_a_retry_and_its_message_is_not_kept(
         (Outcome.dead("half a character: \udc80"), "reason that is no valid text"),
         (Outcome.pause(ValueError("to-1 is no device")), "reason that is no valid text"),
         (Outcome.retry("busy", "5"), "wait that is no number"),
+        (Outcome.retry("busy", float("nan")), "wait that is no number"),
+        (Outcome.gone("no phone", "2026-11-01"), "time of death that is no whole number"),
+        (Outcome.gone("no phone", 1_795_262_400_000.5), "time of death that is no whole number"),
+        (Outcome.gone("no phone", None), "time of death that is no whole number"),
     ],
-    ids=["no-text", "half-text", "pause", "wait"],
+    ids=["no-text", "half-text", "pause", "wait", "nan", "date", "fraction", "none"],
 )
 async def test_an_outcome_that_cannot_be_used_means_a_retry(
     outcome: Outcome, wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -64,3 +64,29 @@ def test_the_rest_of_an_outcome_stays() -> None:
 
     assert first == Outcome.throttled("busy with ***", 3.0, Scope.RECIPIENT)
     assert second is DELIVERED
+
+
+def test_content_may_be_as_deep_as_it_likes() -> None:
+    deep: object = "ord-55310"
+    for _ in range(5_000):
+        deep = [deep]
+
+    assert reason_of("no order ord-55310", Push("task", 1, "7", data={"a": deep})) == "no order ***"
+
+
+def test_a_batch_of_many_reasons_looks_at_each_value_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a processor that names the recipient in each reason holds the dispatcher up."""
+    looked_at = []
+
+    def quote(value: str, **_: object) -> str:
+        looked_at.append(value)
+        return value
+
+    monkeypatch.setattr("pushlane.dispatcher.reasons.quote", quote)
+    pushes = [Push("task", seq, f"+49 151 {seq:06}") for seq in range(1, 101)]
+    batch = [Delivery(push, Level.HIGH, push.recipient) for push in pushes]
+
+    outcomes = without_values([Outcome.dead(f"no {push.recipient}") for push in pushes], batch)
+
+    assert {outcome.reason for outcome in outcomes} == {"no ***"}
+    assert len(looked_at) == 100
