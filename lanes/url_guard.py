@@ -13,6 +13,8 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 from pyreqwest.http import Url
@@ -37,6 +39,8 @@ _NAME = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _MOST_HOSTS = 1_000
 _RESOLVE_S = 5.0
 _FAILED_S = 5.0
+# Threads of their own: names that never answer keep some for long, and libuv has two for names.
+_LOOKUPS = ThreadPoolExecutor(64, "look-up")
 _NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 Resolve = Callable[[str], Awaitable[Collection[str]]]
@@ -216,8 +220,8 @@ class HostList:
 
 async def resolve_host(host: str) -> list[str]:
     """Return all addresses of a host, the one to try first first."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     return [str(place[0]) for *_, place in found]
 
 

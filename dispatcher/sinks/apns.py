@@ -32,6 +32,7 @@ from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import (
     Timeouts,
     drain,
+    header_of,
     http2_builder,
     lost,
     read_answer,
@@ -200,8 +201,8 @@ class ApnsSink:
                     await drain(response)
                     return None
                 code, gone_at_ms = read_body(await read_answer(response))
-                after_s = retry_after_s(response.get_header("Retry-After"), self._now())
-                date = response.get_header("Date")
+                after_s = retry_after_s(header_of(response, "Retry-After"), self._now())
+                date = header_of(response, "Date")
                 return ApnsAnswer(response.status, code, gone_at_ms, after_s, date)
 
     def _content(self, delivery: Delivery) -> bytes | Outcome:

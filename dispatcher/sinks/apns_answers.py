@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pushlane.dispatcher.sinks.http_client import clock_note, clock_off_s
+from pushlane.dispatcher.sinks.http_client import NO_JSON, clock_note, clock_off_s
 from pushlane.lanes.push import Arrival, Outcome, Scope
 
 EXPIRED_TOKEN = "ExpiredProviderToken"  # noqa: S105 - a code of Apple's
@@ -91,7 +91,7 @@ def read_body(body: bytes) -> tuple[str, int]:
     """
     try:
         found = msgspec.json.decode(body, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NO_JSON:
         return "", 0
     code, at_ms = found.reason, found.timestamp
     is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and 0 < at_ms < _MOST_MS

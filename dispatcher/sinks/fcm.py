@@ -24,6 +24,7 @@ from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import (
     MAX_ANSWER_BYTES,
     Timeouts,
+    header_of,
     http2_builder,
     lost,
     read_answer,
@@ -148,7 +149,7 @@ class FcmSink:
         return outcome_of(
             response.status,
             await read_answer(response),
-            response.get_header("Retry-After"),
+            header_of(response, "Retry-After"),
             self._now(),
             has_delivered=self._has_delivered,
             to_device=self._to_devices,

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from pushlane.dispatcher.sinks.http_client import retry_after_s
+from pushlane.dispatcher.sinks.http_client import NO_JSON, retry_after_s
 from pushlane.lanes.push import Arrival, Outcome, Scope
 
 THROTTLED_S = 60.0
@@ -86,7 +86,7 @@ def outcome_of(
     """
     try:
         error = _decode(body).error
-    except msgspec.DecodeError:
+    except NO_JSON:
         error = _FcmError()
     reason = f"HTTP {status}"
     after_s = retry_after_s(retry_after, now_s)

@@ -20,7 +20,7 @@ from google.auth.transport import Request, Response
 from pyreqwest.client import SyncClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 
-from pushlane.dispatcher.sinks.http_client import clock_note, clock_off_s
+from pushlane.dispatcher.sinks.http_client import NO_JSON, clock_note, clock_off_s
 from pushlane.lanes.push import Outcome
 
 log = logging.getLogger("pushlane.sinks")
@@ -31,8 +31,8 @@ _TIMEOUT_S = 10.0
 _OK = 200
 _LIFETIME_S = 3600.0  # where the server does not say
 
-# google-auth raises all of these over an answer that it cannot read.
-_NO_TOKEN = (GoogleAuthError, ValueError, TypeError, KeyError, AttributeError)
+# google-auth raises all of these over an answer or a file that it cannot read.
+_NO_TOKEN = (GoogleAuthError, OSError, ValueError, TypeError, KeyError, AttributeError)
 _CODES = frozenset(
     {
         "access_denied",
@@ -194,7 +194,7 @@ class _TokenServer(Request):
             )
         try:
             said = msgspec.json.decode(last.data, type=_TokenError)
-        except msgspec.DecodeError:
+        except NO_JSON:
             said = _TokenError()
         code = said.error if said.error in _CODES else f"HTTP {last.status}"
         description = said.error_description.lower()

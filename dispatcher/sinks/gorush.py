@@ -22,6 +22,7 @@ from pushlane.dispatcher.sinks.gorush_answers import (
     OVER_LIMIT,
     outcome_of,
 )
+from pushlane.dispatcher.sinks.http_client import NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
@@ -176,7 +177,7 @@ def _outcomes(body: bytes, part: Sequence[Delivery]) -> list[Outcome]:
     """Read who failed. What gorush does not name it has sent, or taken if it does not wait."""
     try:
         answer = _read(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NO_JSON:
         return [UNREADABLE] * len(part)
     if not answer.counts:
         return [NOT_ENABLED] * len(part)

@@ -14,9 +14,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pyreqwest.client import Client
-from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 
-from pushlane.dispatcher.sinks.http_client import close_client, is_unconnected, is_unprocessed
+from pushlane.dispatcher.sinks.http_client import (
+    close_client,
+    is_unconnected,
+    is_unprocessed,
+    unconnected,
+)
 
 
 class _Connection:
@@ -35,7 +40,8 @@ class Http2Pool:
     """As many connections as the requests in flight take, at most `streams` of them on each.
 
     `connect` makes a client. A connection that broke is replaced, and closed when what is in flight
-    on it has ended.
+    on it has ended. Who waits while a new one gives no answer in time was never sent, and is told
+    that there is no connection.
     """
 
     def __init__(self, connect: Callable[[], Client], streams: int, requests: int) -> None:
@@ -45,6 +51,7 @@ class Http2Pool:
         self._connections: list[_Connection] = [_Connection(connect())]
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     @property
     def size(self) -> int:
@@ -60,11 +67,7 @@ class Http2Pool:
         while (connection := self._free()) is None:
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._wake()  # it may have been woken: another goes in its stead
-                raise
+            await waiter
         connection.in_flight += 1
         try:
             yield connection.client
@@ -73,6 +76,8 @@ class Http2Pool:
                 self._end(connection)
             if is_unconnected(error):
                 self._fail_waiting(error)
+            elif connection.is_new and isinstance(error, RequestTimeoutError):
+                self._fail_waiting(unconnected())
             raise
         else:
             connection.is_new = False
@@ -83,6 +88,8 @@ class Http2Pool:
             self._wake()
 
     async def close(self) -> None:
+        self._is_closed = True
+        self._fail_waiting(unconnected())
         await asyncio.gather(*self._closing)
         await asyncio.gather(*(close_client(one.client) for one in self._connections))
 
@@ -102,7 +109,7 @@ class Http2Pool:
         return added
 
     def _end(self, connection: _Connection) -> None:
-        if not connection.is_over:
+        if not connection.is_over and not self._is_closed:
             connection.is_over = True
             self._connections.remove(connection)
             self._connections.append(_Connection(self._connect()))

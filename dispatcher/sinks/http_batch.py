@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from pushlane.dispatcher.sinks.batch_posting import UNREADABLE, BatchPoster
-from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S
+from pushlane.dispatcher.sinks.http_client import MAX_RETRY_AFTER_S, NO_JSON
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
 from pushlane.dispatcher.sinks.webhook import message_of
 from pushlane.lanes.ports import Delivery
@@ -85,7 +85,7 @@ class HttpBatchSink:
     def _outcomes(self, body: bytes, part: Sequence[Delivery]) -> list[Outcome]:
         try:
             results = _read(body).results
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except NO_JSON:
             return [UNREADABLE] * len(part)
         # The first result of a push counts: so the last is written first.
         found = {one.push_id: one for one in reversed(results) if isinstance(one.push_id, str)}

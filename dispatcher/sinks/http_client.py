@@ -13,7 +13,12 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import PyreqwestError, ReadTimeoutError, RequestTimeoutError
+from pyreqwest.exceptions import (
+    ConnectError,
+    PyreqwestError,
+    ReadTimeoutError,
+    RequestTimeoutError,
+)
 from pyreqwest.response import Response
 
 from pushlane.lanes.errors import BadInput
@@ -21,6 +26,8 @@ from pushlane.lanes.push import Arrival, Outcome
 
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON that comes from outside may raise."""
 _MAX_CONNECT_S = 10.0
 _CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends
@@ -111,6 +118,11 @@ def is_unconnected(error: PyreqwestError) -> bool:
     return any(_NOT_CONNECTED in cause for cause in causes_of(error))
 
 
+def unconnected() -> PyreqwestError:
+    """Return the error of a request that never had a connection to go on."""
+    return ConnectError("no connection", {"causes": [{"message": _NOT_CONNECTED}]})
+
+
 def is_unprocessed(error: PyreqwestError) -> bool:
     """Tell whether the server said that it has not looked at the request (RFC 9113, 8.7)."""
     return any(_REFUSED_STREAM in cause for cause in causes_of(error))
@@ -129,6 +141,14 @@ async def read_answer(response: Response) -> bytes:
     except PyreqwestError:
         return b""
     return b"" if body is None else bytes(body)
+
+
+def header_of(response: Response, name: str) -> str | None:
+    """Return a header of an answer, None when it has none or one that is no text."""
+    try:
+        return response.get_header(name)
+    except ValueError:  # its bytes are not ASCII
+        return None
 
 
 async def close_client(client: Client) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pushlane.dispatcher.sinks import open_sink, require_options, sink_options
@@ -35,6 +36,7 @@ class NamedSink:
         self._own = own
         self._settings = settings
         self._closing: set[asyncio.Task[None]] = set()
+        self._ends = asyncio.Event()
         self._said: set[str] = set()
         self._seen = _versions(own.files())
         self._open = self._opened()
@@ -44,8 +46,7 @@ class NamedSink:
         self.deliver = self._open.deliver
 
     async def close(self) -> None:
-        for closing in self._closing:
-            closing.cancel()
+        self._ends.set()
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._open.close()
 
@@ -80,8 +81,7 @@ class NamedSink:
             )
             return False
         self.deliver = self._open.deliver
-        after_s = max(_CLOSE_AFTER_S, 2 * self._settings.sink_timeout_s)
-        closing = asyncio.create_task(_close_later(before, after_s))
+        closing = asyncio.create_task(self._close_later(before))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         log.info("sink %s is opened anew: a file changed", self.name, extra={"action": "reopened"})
@@ -92,6 +92,13 @@ class NamedSink:
             if said not in self._said:
                 self._said.add(said)
                 log.warning("sink %s: %s", self.name, said, extra={"action": "file_open"})
+
+    async def _close_later(self, sink: Sink) -> None:
+        """Close a sink once its deliveries have had their time, as one may ask twice."""
+        after_s = _CLOSE_AFTER_S + 2 * self._settings.sink_timeout_s
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ends.wait(), after_s)
+        await sink.close()
 
     def _opened(self) -> Sink:
         own, settings, who = self._own, self._settings, f"sink {self.name}"
@@ -157,14 +164,6 @@ def find_sink(settings: Settings, name: str) -> SinkSettings:
             f"{did_you_mean(name, settings.served)}"
         )
     return own
-
-
-async def _close_later(sink: Sink, after_s: float) -> None:
-    """Close a sink once its deliveries have had their time."""
-    try:
-        await asyncio.sleep(after_s)
-    finally:
-        await sink.close()
 
 
 def _versions(files: Sequence[Path]) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from pushlane.dispatcher.sinks.http_client import Timeouts, client_builder, clos
 from pushlane.dispatcher.sinks.webhook_signature import Signer
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.push import Outcome
-from pushlane.lanes.urls import require_http_url
+from pushlane.lanes.urls import require_http_url, shown_url
 
 _JSON = {"Content-Type": "application/json"}
 
@@ -40,6 +40,9 @@ class PostOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     only_http2: bool = False
     connect_timeout_s: Seconds | None = None
     first_byte_timeout_s: Seconds | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown_url(self.url)!r})"
 
     def all_headers(self) -> dict[str, str]:
         """Return the headers of every request."""

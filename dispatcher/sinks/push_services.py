@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from pushlane.dispatcher.breaker import Breaker
 from pushlane.dispatcher.failures import Flight
+from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
 from pushlane.lanes.push import DELIVERED, Kind, Outcome, Scope
 
@@ -33,6 +35,7 @@ https://developer.apple.com/documentation/usernotifications/sending-web-push-not
 https://learn.microsoft.com/en-us/windows/apps/develop/notifications/push-notifications/wns-overview.
 """
 
+_ENTRY = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*")
 _PATIENCE_S = math.inf  # the breaker of the sink loses it
 
 
@@ -53,12 +56,21 @@ class PushServices:
     """The services by host. An entry is a host, or `*.` and the domain that hosts end in.
 
     `slots` is the most that is in flight; `clock_s` returns a time that never goes back.
+
+    Raises:
+        BadInput: an entry is neither, so that no endpoint could be of it; names it.
     """
 
     def __init__(self, hosts: Sequence[str], slots: int, clock_s: Callable[[], float]) -> None:
         self._slots = slots
         self._clock_s = clock_s
         names = [host.strip().lower() for host in hosts]
+        for name in names:
+            if not _ENTRY.fullmatch(name):
+                raise BadInput(
+                    f"{name!r} is no host of a push service: give names as they stand in endpoints "
+                    "(push.example.com, *.push.example.com)"
+                )
         self._hosts = frozenset(name for name in names if not name.startswith("*."))
         self._endings = tuple(name[1:] for name in names if name.startswith("*."))
         self._services: dict[str, PushService] = {}

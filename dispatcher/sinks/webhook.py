@@ -26,6 +26,7 @@ from pushlane.dispatcher.sinks.http_client import (
     clock_note,
     clock_off_s,
     drain,
+    header_of,
     retry_after_s,
 )
 from pushlane.dispatcher.sinks.posting import Poster, PostOptions
@@ -159,8 +160,8 @@ def outcome_of_answer(response: Response, now_s: float) -> Outcome:
     """Return what the status and the headers of an answer mean for the push."""
     if 200 <= response.status < 300:
         return DELIVERED
-    outcome = outcome_of(response.status, response.get_header("Retry-After"), now_s)
-    if outcome.holds and (off := clock_note(clock_off_s(response.get_header("Date"), now_s))):
+    outcome = outcome_of(response.status, header_of(response, "Retry-After"), now_s)
+    if outcome.holds and (off := clock_note(clock_off_s(header_of(response, "Date"), now_s))):
         return Outcome.refused(f"{outcome.reason}; {off}")
     return outcome
 

@@ -24,6 +24,7 @@ from pushlane.dispatcher.sinks.http_client import (
     clock_note,
     clock_off_s,
     drain,
+    header_of,
     lost,
     read_answer,
     retry_after_s,
@@ -98,6 +99,9 @@ class WebPushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ttl_s: Annotated[int, Meta(ge=0, le=MAX_TTL_S)] = 86_400
     streams: Annotated[int, Meta(ge=1, le=1_000)] = 100
     only_http2: bool = False
+
+    def __repr__(self) -> str:
+        return f"WebPushOptions({self.subject!r})"
 
     def open(self, slots: int, timeout_s: float, retry_timeouts: bool) -> WebPushSink:
         """Return the sink. Raises BadInput when the key, the subject or a host cannot be."""
@@ -216,8 +220,8 @@ class WebPushSink:
         return outcome_of(
             status,
             await read_answer(response),
-            retry_after_s(response.get_header("Retry-After"), now_s),
-            clock_note(clock_off_s(response.get_header("Date"), now_s)),
+            retry_after_s(header_of(response, "Retry-After"), now_s),
+            clock_note(clock_off_s(header_of(response, "Date"), now_s)),
             is_key_good=service.has_delivered,
         )
 

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64decode
 
 import msgspec
 
+from pushlane.dispatcher.sinks.http_client import NO_JSON
 from pushlane.dispatcher.sinks.webpush_encryption import AUTH_BYTES, BrowserKeys
 
 _ENDPOINT = re.compile(r"(https?://([a-z0-9.-]+)(?::[0-9]{1,5})?)/[!-~]*")
@@ -52,7 +53,7 @@ def read_subscription(text: str) -> Subscription:
     """
     try:
         given = _decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (*NO_JSON, UnicodeEncodeError):
         raise MalformedSubscription(
             "its subscription is not the JSON of a browser's PushSubscription"
         ) from None  # the error may quote it

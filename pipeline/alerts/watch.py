@@ -189,9 +189,11 @@ async def _post(client: Client, url: str, message: AlertMessage) -> str:
             client.post(url)
             .header("Idempotency-Key", quote(message.id, _PLAIN))
             .body_bytes(msgspec.json.encode(message))
-            .build()
+            .streamed_read_buffer_limit(0)  # its body, however long, is not read
+            .build_streamed()
         )
-        answer = await request.send()
+        async with request as answer:
+            status = answer.status
     except PyreqwestError as error:
         return f"no answer ({type(error).__name__})"
-    return "" if 200 <= answer.status < 300 else f"HTTP {answer.status}"
+    return "" if 200 <= status < 300 else f"HTTP {status}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from urllib.parse import urlsplit
 
 import pytest
@@ -354,6 +355,29 @@ async def test_a_resolver_that_never_answers_is_given_up(monkeypatch):
     with pytest.raises(UnknownHost) as unknown:
         await guard(silent).check("https://a.example/")
     assert unknown.value.may_pass
+
+
+async def test_names_that_never_answer_keep_nobody_from_a_thread(monkeypatch):
+    ends = threading.Event()
+
+    def look_up(host, *_, **_options):
+        if host.startswith("silent"):
+            ends.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (PUBLIC, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    checked = UrlGuard()
+    silent = [
+        asyncio.create_task(checked.check(f"https://silent{number}.example/"))
+        for number in range(40)
+    ]
+    await asyncio.sleep(0)
+    try:
+        assert (await checked.check("https://a.example/")).ip == PUBLIC
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "a thread"), 5.0)
+    finally:
+        ends.set()
+        await asyncio.gather(*silent, return_exceptions=True)
 
 
 async def test_a_failure_that_nobody_expects_reaches_all_who_wait_and_is_not_kept():

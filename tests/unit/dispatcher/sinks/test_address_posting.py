@@ -148,6 +148,16 @@ async def test_a_wait_that_a_host_asks_for_is_its_own():
     await sink.close()
 
 
+@pytest.mark.parametrize("status", [401, 429, 503])
+async def test_headers_that_are_no_text_are_as_if_there_were_none(status):
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n".encode()
+    sink = opened()
+    async with Server(head + b"Retry-After: \xff\r\nDate: \xff\r\n\r\n").running() as server:
+        outcome = await outcome_of(sink, to(server.url))
+    assert (outcome.kind, outcome.after_s) == (Kind.RETRY, None)
+    await sink.close()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -220,7 +220,18 @@ def test_a_topic_is_never_gone():
     assert outcome_of(400, body, None, 0.0, to_device=True).scope is Scope.RECIPIENT
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"error":3}', b'{"error":{"details":[1]}}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"error":3}',
+        b'{"error":{"details":[1]}}',
+        b'{"error":{"message":"\xff"}}',
+        b'{"a":' + b"[" * 50_000,
+    ],
+)
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
 def test_an_answer_that_is_not_fcms_kills_no_address(status, body):
     assert outcome_of(status, body, None, 0.0).scope is not Scope.RECIPIENT

@@ -204,10 +204,11 @@ async def test_a_workload_gets_its_token_for_that_of_its_platform(tmp_path):
         await token.close()
 
 
-async def test_a_workload_without_its_file_is_refused(tmp_path):
+@pytest.mark.parametrize("file", ["missing", ""])  # the latter is the folder, which is no file
+async def test_a_workload_without_its_file_is_refused(tmp_path, file):
     server = GoogleTokenServer()
     async with server.running():
-        text = json.dumps(workload(server, tmp_path / "missing"))
+        text = json.dumps(workload(server, tmp_path / file))
         token = AccessToken(read_credentials(text, SCOPE)[0])
         outcome = await token.fresh()
         await token.close()

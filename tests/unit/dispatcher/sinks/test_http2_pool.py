@@ -152,6 +152,34 @@ async def test_those_that_wait_for_a_connection_that_fails_fail_with_it():
     await pool.close()
 
 
+def test_those_that_wait_for_one_that_is_silent_were_never_sent():
+    async def test(server):
+        timeouts = Timeouts(0.05)
+        pool = pool_to(server, timeouts=timeouts)
+        outcomes = await post_all(server, pool, 50)
+        assert outcomes[0] == TIMEOUTS.outcome()
+        assert outcomes[1:] == [Outcome.throttled("no connection to the provider")] * 49
+        assert len(server.requests) == 1
+        await pool.close()
+
+    run(test, lambda request: Silence())
+
+
+def test_those_that_wait_when_it_is_closed_were_never_sent():
+    async def test(server):
+        pool = pool_to(server)
+        posting = asyncio.create_task(post_all(server, pool, 3))
+        while not server.requests:
+            await asyncio.sleep(0)
+        await pool.close()
+        first, *others = await posting
+        assert (first.kind, first.arrival) == (Kind.RETRY, Arrival.UNKNOWN)
+        assert others == [Outcome.throttled("no connection to the provider")] * 2
+        assert pool.size == len(server.connections) == 1
+
+    run(test, lambda request: Silence())
+
+
 def test_one_that_waits_and_is_cancelled_takes_no_place():
     async def test(server):
         pool = pool_to(server, streams=1, requests=1)

@@ -12,7 +12,7 @@ import pytest
 from pushlane.dispatcher.sinks.named import NamedSink, open_sinks
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.ports import Delivery
-from pushlane.lanes.push import DELIVERED, Push
+from pushlane.lanes.push import DELIVERED, Kind, Push
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
 from tests.web_server import Server
@@ -87,6 +87,23 @@ async def test_a_file_that_cannot_be_read_any_more_leaves_the_sink_as_it_was(
     [warned] = caplog.records
     assert warned.getMessage().endswith("it goes on as it was")
     assert SECRET not in caplog.text
+
+
+async def test_one_that_was_opened_anew_just_now_is_closed_as_well(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("Bearer old")
+    async with Server().running() as server:
+        named = settings(sms=webhook(url=server.url, authorization_file=str(token)))
+        sink = open_sinks(named)["sms"]
+        assert isinstance(sink, NamedSink)
+        deliver_by_old = sink.deliver
+        rewrite(token, "Bearer new")
+        assert sink.look()
+        await sink.close()
+        [outcome] = await deliver_by_old([Delivery(Push("task", 1, "r"), Level.HIGH, "r")])
+
+    assert outcome.kind is Kind.RETRY
+    assert server.heads == []
 
 
 async def test_it_has_the_slots_and_the_time_of_its_table(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_service_that_begins_to_rest_is_named_once_in_the_log(caplog):
 
 def test_a_push_that_did_not_go_is_given_back():
     services = Services([A, B]).services
-    service = services.of(A)
+    service, _ = services.of(A), services.of(B)  # alone it would always be asked
 
     for _ in range(1_000):
         services.give_back(service, services.admit(service))

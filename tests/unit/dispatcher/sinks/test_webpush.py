@@ -228,20 +228,28 @@ async def test_a_malformed_subscription_is_dead_with_the_part_that_is_wrong():
     )
 
 
-async def test_one_that_is_cancelled_is_counted_off():
-    emulator = WebPushEmulator()
+async def test_those_that_are_cancelled_are_counted_off():
+    emulator, hosts = WebPushEmulator(), ["127.0.0.1", "localhost"]
     emulator.always = Answer(201, after_s=3600)
     async with emulator.running():
-        sink = sink_to(emulator)
-        delivery = Delivery(Push("t", 1, "r"), Level.HIGH, emulator.subscriptions[0])
-        running = asyncio.create_task(sink.deliver([delivery]))
-        while not emulator.server.requests:
+        options = options_of(emulator, hosts=hosts, allow=hosts)
+        sink = WebPushSink(options, 1, TIMEOUT_S, clock_s=lambda: 1_000.0)
+        [address] = emulator.subscriptions
+        delivery, other = (
+            Delivery(Push("t", 1, "r"), Level.HIGH, one)
+            for one in (address, address.replace("127.0.0.1", "localhost"))
+        )
+        await sink.deliver([other])
+        # As many as its breaker lets go without an answer, while another service is in use.
+        running = [asyncio.create_task(sink.deliver([delivery])) for _ in range(102)]
+        while len(emulator.server.requests) < 2:
             await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
+        for one in running:
+            one.cancel()
+        ends = await asyncio.gather(*running, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError] * 102
         emulator.always = None
-        assert await sink.deliver([delivery]) == [DELIVERED]
+        assert await sink.deliver([delivery] * 2) == [DELIVERED] * 2
         await sink.close()
 
 
@@ -281,6 +289,8 @@ def test_a_dead_subscription_is_about_its_recipient_alone():
         ({"vapid_key": "x"}, "vapid_key is not a private key"),
         ({"subject": "push@example.com"}, "subject is not one that push services take"),
         ({"hosts": ["https://push.example.com/"]}, "'https://push.example.com/' is no host"),
+        ({"hosts": ["10.1.0.0/16"]}, "'10.1.0.0/16' is no host of a push service"),
+        ({"hosts": ["b\u00fccher.example"]}, "'b\u00fccher.example' is no host of a push service"),
         ({"hosts": []}, "hosts is out of range; give a list of texts"),
         ({"hosts": "push.example.com"}, "hosts is a text; give a list of texts"),
         ({"allow": ["127.0.0.1/99"]}, "'127.0.0.1/99' is no host"),

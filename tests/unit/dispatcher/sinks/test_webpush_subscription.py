@@ -68,6 +68,7 @@ def test_padding_is_taken():
         ('{"endpoint": 7}', JSON),
         (but(keys="p256dh"), JSON),
         ("\ud800", JSON),
+        ('{"a":' + "[" * 20_000, JSON),
         ("{}", ENDPOINT),
         (but(endpoint=None), ENDPOINT),
         (but(endpoint=""), ENDPOINT),

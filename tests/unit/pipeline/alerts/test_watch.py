@@ -265,6 +265,24 @@ async def test_a_damaged_store_is_told_of_each_alert(tmp_path):
     assert "pipeline replay" in check.problem
 
 
+async def test_an_answer_is_not_read_to_its_end(tmp_path):
+    root = store_of(tmp_path / "reports", receipts(10, outcome="dead"))
+    left = list(range(1_000))
+
+    async def long_answer(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 65536000\r\n\r\n")
+        while left and not writer.is_closing():
+            writer.write(b"x" * 65_536)
+            await writer.drain()
+            left.pop()
+
+    async with Server(react=long_answer).running() as server, documents(tmp_path) as alerts:
+        await alerts.add(rule(url=server.url))
+        [check] = await check_all(alerts, root, WEBHOOK.send, 0, NOW_MS)
+    assert (check.problem, len(check.told)) == ("", 1)
+    assert left
+
+
 async def test_an_alert_of_the_same_name_is_refused_unless_it_replaces(tmp_path):
     async with documents(tmp_path) as alerts:
         await alerts.add(rule())
