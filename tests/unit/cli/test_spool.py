@@ -16,6 +16,7 @@ from pushlane.lanes.ports import RecipientTurn
 from pushlane.lanes.recipient_window import collapse_mark
 from pushlane.lanes.settings import load
 from pushlane.lanes.task import Level, Progress, Task
+from pushlane.producers.outbox import sender  # before `away`: it keeps what it imports
 from pushlane.producers.producer import Producer
 from tests.command import Command, Ran
 from tests.lane_content import lane_of
@@ -27,7 +28,7 @@ def left(command: Command, tmp_path: Path) -> tuple[str, Path]:
     """The id of a task of which three pushes are in the spool, and where that is."""
     spool = tmp_path / "spool"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pushlane.producers.outbox.sender.connect", never)
+        patch.setattr(sender, "connect", never)
         producer = Producer("orders", level=Level.HIGH, spool=spool).open()
         for number in range(3):
             producer.push(f"user-{number}")
