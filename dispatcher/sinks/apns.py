@@ -30,8 +30,8 @@ from pushlane.dispatcher.sinks.apns_token import ProviderToken
 from pushlane.dispatcher.sinks.es256 import read_key
 from pushlane.dispatcher.sinks.http2_pool import Http2Pool
 from pushlane.dispatcher.sinks.http_client import (
+    MAX_ANSWER_BYTES,
     Timeouts,
-    drain,
     header_of,
     http2_builder,
     lost,
@@ -194,11 +194,10 @@ class ApnsSink:
                 client.post(self._url + address)
                 .headers({"authorization": f"bearer {token}", **headers})
                 .body_bytes(content)
-                .streamed_read_buffer_limit(0)
+                .streamed_read_buffer_limit(MAX_ANSWER_BYTES)
             )
             async with request.build_streamed() as response:
                 if response.status == 200:
-                    await drain(response)
                     return None
                 code, gone_at_ms = read_body(await read_answer(response))
                 after_s = retry_after_s(header_of(response, "Retry-After"), self._now())

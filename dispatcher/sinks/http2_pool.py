@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
@@ -36,6 +35,22 @@ class _Connection:
         self.is_over = False
 
 
+class _Use:
+    """One request's use of a connection: a class, as a generator would cost each request more."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Http2Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Client:
+        self._connection = connection = await self._pool.take()
+        return connection.client
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._pool.give_back(self._connection, error)
+
+
 class Http2Pool:
     """As many connections as the requests in flight take, at most `streams` of them on each.
 
@@ -57,41 +72,48 @@ class Http2Pool:
     def size(self) -> int:
         return len(self._connections)
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
+    def client(self) -> _Use:
         """Take the client for one request. A PyreqwestError that is raised inside ends it.
 
         Raises:
             PyreqwestError: no connection came to stand, while this waited for one.
         """
-        while (connection := self._free()) is None:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
-        connection.in_flight += 1
-        try:
-            yield connection.client
-        except PyreqwestError as error:
-            if not is_unprocessed(error):
-                self._end(connection)
-            if is_unconnected(error):
-                self._fail_waiting(error)
-            elif connection.is_new and isinstance(error, RequestTimeoutError):
-                self._fail_waiting(unconnected())
-            raise
-        else:
-            connection.is_new = False
-        finally:
-            connection.in_flight -= 1
-            if connection.is_over and not connection.in_flight:
-                self._close_later(connection.client)
-            self._wake()
+        return _Use(self)
 
     async def close(self) -> None:
         self._is_closed = True
         self._fail_waiting(unconnected())
         await asyncio.gather(*self._closing)
         await asyncio.gather(*(close_client(one.client) for one in self._connections))
+
+    async def take(self) -> _Connection:
+        """Return a connection that has room, and count a request on it."""
+        while (connection := self._free()) is None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        connection.in_flight += 1
+        return connection
+
+    def give_back(self, connection: _Connection, error: BaseException | None) -> None:
+        """Note what came of a request: an answer, an error of the client's, or a cancel."""
+        if error is None:
+            connection.is_new = False
+        elif isinstance(error, PyreqwestError):
+            self._on_error(connection, error)
+        connection.in_flight -= 1
+        if connection.is_over and not connection.in_flight:
+            self._close_later(connection.client)
+        if self._waiting:
+            self._wake()
+
+    def _on_error(self, connection: _Connection, error: PyreqwestError) -> None:
+        if not is_unprocessed(error):
+            self._end(connection)
+        if is_unconnected(error):
+            self._fail_waiting(error)
+        elif connection.is_new and isinstance(error, RequestTimeoutError):
+            self._fail_waiting(unconnected())
 
     def _free(self) -> _Connection | None:
         """Return the connection with the least in flight, a new one if all are full."""

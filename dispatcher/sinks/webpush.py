@@ -20,10 +20,10 @@ from pyreqwest.response import Response
 
 from pushlane.dispatcher.sinks.guarded_clients import GuardedClients, refusal
 from pushlane.dispatcher.sinks.http_client import (
+    MAX_ANSWER_BYTES,
     Timeouts,
     clock_note,
     clock_off_s,
-    drain,
     header_of,
     lost,
     read_answer,
@@ -199,7 +199,7 @@ class WebPushSink:
             .header("TTL", str(self._ttl(push.expires_at_ms)))
             .header("Urgency", _URGENCY[attempt.delivery.level])
             .body_bytes(encrypt(attempt.plaintext, subscription.keys))
-            .streamed_read_buffer_limit(0)
+            .streamed_read_buffer_limit(MAX_ANSWER_BYTES)
         )
         if push.collapse:
             request = request.header("Topic", topic(push.collapse))
@@ -214,7 +214,6 @@ class WebPushSink:
     async def _outcome(self, response: Response, service: PushService) -> Outcome:
         status = response.status
         if 200 <= status < 300:
-            await drain(response)
             return DELIVERED
         now_s = self._now()
         return outcome_of(
