@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
@@ -27,7 +28,7 @@ from pushlane.lanes.sink_settings import SinkSettings
 
 KINDS = {"fcm": "FCM", "apns": "APNs", "webpush": "Web Push"}
 
-_STREAMS = 100
+STREAMS = 100
 _SWITCH_S = 0.0001  # as `pushlane dispatch` does with sinks that speak HTTP
 _TITLE, _BODY = "title", "x" * 150
 _BROWSER = ec.generate_private_key(ec.SECP256R1())
@@ -44,33 +45,43 @@ def write_keys(folder: Path) -> None:
     (folder / "account.pem").write_bytes(_pem(rsa.generate_private_key(65_537, 2_048)))
 
 
-def sink_settings(kind: str, folder: Path, url: str) -> SinkSettings:
+def sink_settings(kind: str, folder: Path, url: str, streams: int) -> SinkSettings:
     """Return the settings of a sink of this kind that goes to the provider at a URL."""
-    if kind == "fcm":
-        account = {
-            "type": "service_account",
-            "project_id": "bench",
-            "private_key": (folder / "account.pem").read_text(),
-            "client_email": "bench@bench.example",
-            "token_uri": f"{url}/token",
-        }
-        (folder / "account.json").write_bytes(msgspec.json.encode(account))
-        options = {"credentials_file": str(folder / "account.json"), "endpoint": url}
-    elif kind == "apns":
-        options = {"key_id": "KEY4567890", "team_id": "TEAM567890", "topic": "com.example.app"}
-        options |= {"key_file": str(folder / "key.p8"), "endpoint": url}
-    else:
-        return SinkSettings(
-            kind=kind,
-            options={
-                "vapid_key_file": str(folder / "key.p8"),
-                "subject": "mailto:bench@example.com",
-                "hosts": ["127.0.0.1"],
-                "allow": ["127.0.0.1"],
-                "only_http2": True,
-            },
-        )
-    return SinkSettings(kind=kind, options=options)
+    options = {"fcm": _fcm, "apns": _apns, "webpush": _webpush}[kind](folder, url)
+    return SinkSettings(kind=kind, options={**options, "streams": streams})
+
+
+def _fcm(folder: Path, url: str) -> dict[str, Any]:
+    account = {
+        "type": "service_account",
+        "project_id": "bench",
+        "private_key": (folder / "account.pem").read_text(),
+        "client_email": "bench@bench.example",
+        "token_uri": f"{url}/token",
+    }
+    path = folder / "account.json"
+    path.write_bytes(msgspec.json.encode(account))
+    return {"credentials_file": str(path), "endpoint": url}
+
+
+def _apns(folder: Path, url: str) -> dict[str, Any]:
+    return {
+        "key_file": str(folder / "key.p8"),
+        "key_id": "KEY4567890",
+        "team_id": "TEAM567890",
+        "topic": "com.example.app",
+        "endpoint": url,
+    }
+
+
+def _webpush(folder: Path, url: str) -> dict[str, Any]:
+    return {
+        "vapid_key_file": str(folder / "key.p8"),
+        "subject": "mailto:bench@example.com",
+        "hosts": ["localhost"],
+        "allow": ["localhost"],
+        "only_http2": True,
+    }
 
 
 def push_to(kind: str, url: str) -> Callable[[str, int], Push]:
@@ -89,7 +100,8 @@ def _addresses(kind: str, url: str) -> Callable[[str], str]:
     if kind == "apns":
         return lambda word: word.encode().hex()
     keys = {"p256dh": base64url(_point(_BROWSER)), "auth": base64url(_SECRET)}
-    made = msgspec.json.encode({"endpoint": f"{url}/push/WORD", "keys": keys}).decode()
+    endpoint = url.replace("127.0.0.1", "localhost")  # browsers' push services have names
+    made = msgspec.json.encode({"endpoint": f"{endpoint}/push/WORD", "keys": keys}).decode()
     return lambda word: made.replace("WORD", word)
 
 
@@ -120,7 +132,7 @@ def _requests(kind: str, count: int) -> Iterator[Request]:
 
 
 async def _post_all(kind: str, url: str, count: int, at_once: int) -> None:
-    clients = [http2_builder(url, Timeouts(30.0), {}).build() for _ in range(at_once // _STREAMS)]
+    clients = [http2_builder(url, Timeouts(30.0), {}).build() for _ in range(at_once // STREAMS)]
     requests = _requests(kind, count)
     for client in clients:  # the settings of the other end are known from then on
         await client.get(url).build().send()
