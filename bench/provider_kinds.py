@@ -1,4 +1,4 @@
-"""What `bench providers` sends to each kind of provider, as our sink does and in a bare loop."""
+"""Makes the pushes, keys and bare requests of `bench providers`, by kind of provider."""
 
 from __future__ import annotations
 

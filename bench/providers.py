@@ -1,4 +1,4 @@
-"""How fast pushes reach FCM, APNs and Web Push, beside a bare loop of the same HTTP client.
+"""Measures how fast pushes reach FCM, APNs and Web Push, beside a bare loop of the same client.
 
 A dispatcher drains a backlog into one sink; the bare loop posts as many bodies of that size on as
 many connections, with the same headers, and for Web Push encrypts each by itself. Both go to the

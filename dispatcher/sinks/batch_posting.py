@@ -1,7 +1,8 @@
 """Posts many messages in one request, and gives each its outcome.
 
 A batch of more than 1 MiB goes in several requests. An answer that is no success is about every
-message of its request.
+message of its request; but one message alone may have spoilt it: then its halves are posted, and
+theirs, until the others are through.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pushlane.lanes.push import Arrival, Outcome
 
 MAX_REQUEST_BYTES = 1024 * 1024
 MAX_ANSWER_BYTES = 1024 * 1024
+SPOILT = frozenset({400, 413, 422})
+"""The statuses of a request that was not taken for what it holds (RFC 9110, 15.5)."""
 UNREADABLE = Outcome.retry("the answer to a batch cannot be read", arrival=Arrival.UNKNOWN)
 
 Read = Callable[[bytes, Sequence[Delivery]], list[Outcome]]
@@ -58,6 +61,17 @@ class BatchPoster:
         await self._poster.close()
 
     async def _post(self, part: Sequence[Delivery], messages: list[bytes]) -> list[Outcome]:
+        outcomes = await self._answer(part, messages)
+        if outcomes is not None:
+            return outcomes
+        half = len(part) // 2
+        first = await self._post(part[:half], messages[:half])
+        return first + await self._post(part[half:], messages[half:])
+
+    async def _answer(
+        self, part: Sequence[Delivery], messages: list[bytes]
+    ) -> list[Outcome] | None:
+        """Return the outcomes of a request, None if one of its messages may have spoilt it."""
         body = self._start + b",".join(messages) + b"]}"
         try:
             async with self._poster.request(_key(part), body) as response:
@@ -65,6 +79,8 @@ class BatchPoster:
                     answer = await response.body_reader.read(MAX_ANSWER_BYTES)
                     return self._read(bytes(answer or b""), part)
                 refusal = self._read_refusal(response.status, await read_answer(response))
+                if refusal is None and response.status in SPOILT and len(part) > 1:
+                    return None
                 return [refusal or outcome_of_answer(response, self._now())] * len(part)
         except PyreqwestError as error:
             return [self._poster.lost(error)] * len(part)

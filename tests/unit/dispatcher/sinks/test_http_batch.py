@@ -194,6 +194,31 @@ async def test_what_is_too_large_for_a_request_goes_in_another_one():
     assert sorted(counts) == [1, 2, 2]
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_push_that_spoils_its_request_is_dead_alone(status):
+    good = answering()
+    spoilt = {3, 8}
+
+    def answer(request):
+        seqs = {one["seq"] for one in json.loads(request.body)["messages"]}
+        return Answer(status) if seqs & spoilt else good(request)
+
+    [outcomes], requests = await sent(answer, deliveries(10))
+
+    assert [one.kind for one in outcomes] == [
+        Kind.DEAD if seq in spoilt else Kind.DELIVERED for seq in range(1, 11)
+    ]
+    taken = [json.loads(one.body)["messages"] for one in requests if answer(one).status != status]
+    assert sorted(one["seq"] for each in taken for one in each) == [1, 2, 4, 5, 6, 7, 9, 10]
+
+
+async def test_a_request_that_is_refused_for_another_reason_goes_once():
+    [outcomes], requests = await sent(lambda request: Answer(404), deliveries(10))
+
+    assert {one.kind for one in outcomes} == {Kind.DEAD}
+    assert len(requests) == 1
+
+
 async def test_one_that_is_larger_than_a_request_goes_alone():
     batch = [*deliveries(1), *deliveries(1, payload="x" * MAX_REQUEST_BYTES), *deliveries(1)]
     _, requests = await sent(answering(), batch)
