@@ -181,10 +181,13 @@ def _resting_at(now: Situation, sink: str) -> Iterator[Cause]:
     next_ms = min(again, default=0)
     is_final = len(resting) == len(stands) and all(map(_is_open, resting))
     went_on = f"pushes that went on go to sink {sink}: " if is_later else ""
+    rests = any(map(_is_open, resting))
     yield Cause(
-        "sink_rests" if any(map(_is_open, resting)) else "sink_recovers",
+        "sink_rests" if rests else "sink_recovers",
         f"{went_on}{first.what}{where}: {resting_since(first, next_ms)}",
-        "mend the sink: it is tried again by itself, and nothing is lost",
+        "mend the sink: it is tried again by itself, and nothing is lost"
+        if rests
+        else "nothing yet: it takes some pushes, and gets as many as it takes",
         first.since_ms,
         final=is_final and (now.has_moved_on or not is_later),
         at_later=is_later,

@@ -52,7 +52,7 @@ _MEANINGS = (
     ("signature", "their key was deleted or disabled; create a new one"),
     ("account not found", "their service account was deleted; create a new one"),
     ("disabled", "they are disabled; enable them or create new ones"),
-    ("reasonable timeframe", "our clock is off; set it by NTP"),
+    ("reasonable timeframe", "set our clock by NTP"),
 )
 """Parts of what Google says of an invalid_grant, and what each means."""
 

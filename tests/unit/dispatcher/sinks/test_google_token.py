@@ -171,7 +171,7 @@ async def test_a_clock_of_ours_that_is_behind(monkeypatch):
     clock.ahead_s = -2 * HOUR_S
     async with server.running(), token_from(server, clock) as token:
         outcome = await token.fresh()
-    assert "our clock is off; set it by NTP; our clock is 120 min behind theirs" in outcome.reason
+    assert "set our clock by NTP; our clock is 120 min behind theirs" in outcome.reason
 
 
 @pytest.mark.parametrize(
