@@ -14,9 +14,13 @@ import msgspec
 
 from pushlane.lanes.push import Push
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_settings import SinkSettings
 
 FCM_BYTES = 4_096
 """https://firebase.google.com/docs/cloud-messaging/customize-messages/set-message-type"""
+
+FCM_TOPIC_BYTES = 2_048
+"""https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode"""
 
 APNS_BYTES = 4_096
 APNS_VOIP_BYTES = 5_120
@@ -26,8 +30,9 @@ WEB_PUSH_BYTES = 3_993
 """RFC 8291, 4: what is left of 4,096 bytes once it is encrypted."""
 
 _BY_KIND = {"fcm": FCM_BYTES, "apns": APNS_BYTES, "webpush": WEB_PUSH_BYTES}
-_SURELY_FITS = 900  # bytes as we pack a push: as JSON it is at most some four times that
+_SURELY_FITS = 300  # bytes as we pack a push: as JSON it is at most six times that
 _COUNTED_BY_FCM = ("notification", "data")
+_TO_MANY = ("topic", "condition")  # addresses of FCM that stand for many devices
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,11 +73,18 @@ def payload_limits(settings: Settings, chain: Iterable[str]) -> PayloadLimits:
     for name in chain:
         own = settings.sinks.get(name)
         if own is not None and own.kind in _BY_KIND:
-            push_type = own.options.get("push_type") if own.kind == "apns" else None
-            limits[name] = own.kind, APNS_VOIP_BYTES if push_type == "voip" else _BY_KIND[own.kind]
-            if push_type == "background":
+            limits[name] = own.kind, _most_bytes(own)
+            if own.kind == "apns" and own.options.get("push_type") == "background":
                 silent.append(name)
     return PayloadLimits(limits, tuple(silent))
+
+
+def _most_bytes(sink: SinkSettings) -> int:
+    if sink.kind == "apns" and sink.options.get("push_type") == "voip":
+        return APNS_VOIP_BYTES
+    if sink.kind == "fcm" and sink.options.get("address") in _TO_MANY:
+        return FCM_TOPIC_BYTES
+    return _BY_KIND[sink.kind]
 
 
 def _texts(value: Any) -> int:

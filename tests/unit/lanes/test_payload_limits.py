@@ -10,6 +10,7 @@ from pushlane.lanes.sink_settings import SinkSettings
 SETTINGS = Settings(
     sinks={
         "android": SinkSettings(kind="fcm"),
+        "news": SinkSettings(kind="fcm", options={"address": "topic"}),
         "ios": SinkSettings(kind="apns"),
         "calls": SinkSettings(kind="apns", options={"push_type": "voip"}),
         "quiet": SinkSettings(kind="apns", options={"push_type": "background"}),
@@ -25,7 +26,8 @@ def excess(sink, **fields):
 
 
 @pytest.mark.parametrize(
-    ("sink", "most"), [("android", 4096), ("ios", 4096), ("calls", 5120), ("web", 3993)]
+    ("sink", "most"),
+    [("android", 4096), ("news", 2048), ("ios", 4096), ("calls", 5120), ("web", 3993)],
 )
 def test_texts_are_refused_from_the_first_byte_too_many_on(sink, most):
     assert excess(sink, title="é", body="x" * (most - 2)) == ""
