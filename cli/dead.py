@@ -44,6 +44,7 @@ _PREFETCH = 2_000
 _COLUMNS: tuple[Column[DeadPush], ...] = (
     Column("PUSH", push_id),
     Column("TASK", lambda dead: dead.task_id or NO_TASK, from_width=100),
+    Column("SINK", lambda dead: dead.sink or "-", from_width=100),
     Column("ATTEMPT", lambda dead: str(dead.attempt), number=True),
     Column("DIED", lambda dead: age_text(dead.died_at_ms, now_ms()), number=True),
     Column("REASON", lambda dead: dead.reason, elastic=True),
@@ -301,6 +302,7 @@ def _as_json(dead: DeadPush) -> dict[str, Any]:
         "push": push_id(dead),
         "task": dead.task_id or NO_TASK,
         "seq": dead.seq,
+        "sink": dead.sink or None,
         "attempt": dead.attempt,
         "reason": dead.reason,
         "died_at_ms": dead.died_at_ms,
@@ -318,6 +320,7 @@ def _as_fields(dead: DeadPush, reveal: bool) -> list[tuple[str, str]]:
     fields = [
         ("push", push_id(dead)),
         ("task", dead.task_id or NO_TASK),
+        ("sink", dead.sink or "-"),
         ("attempt", str(dead.attempt)),
         ("reason", dead.reason),
         ("died", time_text(dead.died_at_ms)),

@@ -295,7 +295,10 @@ EXPIRED = Outcome(Kind.EXPIRED)
 
 
 class DeadPush(msgspec.Struct, frozen=True, array_like=True):
-    """A push on the dead-letter lane: its bytes as it travelled, why it died and when."""
+    """A push on the dead-letter lane: its bytes as it travelled, why it died, when and where.
+
+    `sink` is empty when no sink had to do with it.
+    """
 
     task_id: str
     seq: int
@@ -303,6 +306,7 @@ class DeadPush(msgspec.Struct, frozen=True, array_like=True):
     reason: str
     died_at_ms: int
     body: bytes
+    sink: str = ""
 
     def __repr__(self) -> str:
         return f"DeadPush({self.task_id}-{self.seq}, {self.reason!r})"

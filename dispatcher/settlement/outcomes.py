@@ -124,7 +124,9 @@ class Outcomes:
             waited_ms = (at_ms or now_ms()) - push.submitted_at_ms
             self._stats.waited[job.lane.level].add(waited_ms / 1000)
         if kind is Kind.DEAD:
-            dead = dead_push(push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body)
+            dead = dead_push(
+                push.task_id, push.seq, push.attempt, outcome.reason, job.taken.body, self._sink
+            )
             receipt = self._receipts.of(job, kind, outcome.reason, at_ms)
             return self._settler.bury(job.lane, job.taken, dead, receipt)
         return self._settler.finish(job, kind, outcome.reason, at_ms)

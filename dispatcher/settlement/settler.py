@@ -292,5 +292,7 @@ def _rounded(delay_s: float) -> float:
     return -(-delay_s // _DELAY_STEP_S) * _DELAY_STEP_S if delay_s > 0 else 0.0
 
 
-def dead_push(task_id: str, seq: int, attempt: int, reason: str, body: bytes) -> DeadPush:
-    return DeadPush(task_id, seq, attempt, reason[:_REASON_LONGEST], now_ms(), body)
+def dead_push(
+    task_id: str, seq: int, attempt: int, reason: str, body: bytes, sink: str = ""
+) -> DeadPush:
+    return DeadPush(task_id, seq, attempt, reason[:_REASON_LONGEST], now_ms(), body, sink)

@@ -31,6 +31,7 @@ def test_the_list_names_push_and_reason_and_nobody_else(command: Command, died: 
     shown = command("dead", "list", "--json")
 
     assert [one["push"] for one in shown.json] == [f"{died}-{seq}" for seq in (1, 2, 3)]
+    assert {one["sink"] for one in shown.json} == {"default"}
     assert "processor returned False" in table
     assert not any(secret in table + shown.stdout for secret in SECRETS)
 

@@ -15,9 +15,10 @@ from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.bundle import MOST_PUSHES, packed
 from pushlane.lanes.naming import DEFAULT_SINK, own_lane, pool_lane
 from pushlane.lanes.ports import Delivery, Sink, Taken
-from pushlane.lanes.push import DELIVERED, Outcome, Push, encode
+from pushlane.lanes.push import DELIVERED, DeadPush, Outcome, Push, encode
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, State, Task, new_task_id
+from pushlane.producers.dead import DeadLetters, Selection
 
 DEADLINE_S = 100.0  # less than a test may take in all
 
@@ -199,3 +200,10 @@ async def backend_in(folder: Path, **given: Any) -> AsyncIterator[tuple[Backend,
     settings = settings_in(folder, **given)
     async with connect(settings) as backend:
         yield backend, settings
+
+
+async def dead_pushes(backend: Backend, count: int) -> list[DeadPush]:
+    """The dead pushes of all tasks, which must be so many."""
+    found = await DeadLetters(backend).find(Selection())
+    assert len(found.letters) == count
+    return [letter.dead for letter in found.letters]

@@ -14,32 +14,24 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.app_share import set_app_share
-from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.naming import own_lane
 from pushlane.lanes.ports import Delivery, LaneReader, OnReady, Taken
-from pushlane.lanes.push import DELIVERED, MAX_PUSH_BYTES, DeadPush, Outcome, Push, encode
+from pushlane.lanes.push import DELIVERED, MAX_PUSH_BYTES, Outcome, Push, encode
 from pushlane.lanes.search import listed
 from pushlane.lanes.task import Finished, Level, Progress, State, Weights
-from pushlane.producers.dead import DeadLetters, Selection
 from tests.unit.dispatcher.support import (
     DEADLINE_S,
     MemorySink,
     add_task,
     backend_in,
+    dead_pushes,
     dispatching,
     drain,
     until,
     until_state,
     until_task,
 )
-
-
-async def dead_pushes(backend: Backend, count: int) -> list[DeadPush]:
-    """The dead pushes of all tasks, which must be so many."""
-    found = await DeadLetters(backend).find(Selection())
-    assert len(found.letters) == count
-    return [letter.dead for letter in found.letters]
 
 
 async def test_every_push_is_delivered_once_and_the_task_is_done(tmp_path: Path) -> None:

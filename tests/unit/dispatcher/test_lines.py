@@ -21,6 +21,7 @@ from tests.unit.dispatcher.support import (
     Wrapped,
     add_task,
     backend_in,
+    dead_pushes,
     dispatching,
     drain,
     until,
@@ -201,6 +202,16 @@ async def test_a_push_goes_on_after_its_last_attempt(tmp_path: Path) -> None:
 
         assert [d.push.attempt for d in sinks["fcm"].received] == [1, 2, 3]
         assert sinks["sms"].pushes() == [(task.id, 1)]
+
+
+async def test_a_dead_push_tells_at_which_sink_it_died(tmp_path: Path) -> None:
+    async with backend_in(tmp_path) as (backend, settings):
+        sinks = {name: MemorySink(lambda _: Outcome.dead("gone")) for name in ("fcm", "sms")}
+        await add_task(backend, Level.HIGH, 1, sinks=("fcm", "sms"))
+
+        await drain(backend, sinks, settings)
+
+        assert [dead.sink for dead in await dead_pushes(backend, 1)] == ["sms"]
 
 
 async def test_a_sink_without_an_address_is_passed_over(tmp_path: Path) -> None:
