@@ -1,4 +1,4 @@
-"""What frequency caps and suppression cost the dispatcher: its rate with them beside without.
+"""Measures the cost of frequency caps and suppression: a dispatcher's rate with and without.
 
 One task on one lane to as many recipients, all written before its dispatcher starts, which runs in
 this process. Every push is counted and none is dropped. Runs take turns, so that whatever else the

@@ -1,4 +1,4 @@
-"""How fairly apps share a level: many tasks of one app against one task of another.
+"""Measures how fairly apps share a level: many tasks of one app against one task of another.
 
 All are written before the dispatcher starts, each on a lane of its own. The sink is a webhook that
 answers after 10 ms, 50 at a time: a sink that does nothing is faster than one lane is read, so that

@@ -1,4 +1,4 @@
-"""What two sinks of a process keep while the third one rests, is slow, or refuses pushes.
+"""Measures what two sinks of a process keep while the third one rests, is slow, or refuses pushes.
 
 Three webhooks that answer after 250 ms, each a sink of 50 slots with tasks of all levels, the low
 ones on the lanes that low tasks share. A rate is that of whole rounds of the slots, by the
@@ -57,7 +57,7 @@ class Windows(NamedTuple):
 
 
 class Isolation(NamedTuple):
-    """What the others kept, by case: the one that kept least; and of low tasks alone."""
+    """Return what the others kept by case, the one that kept least; and of low tasks alone."""
 
     kept: dict[str, float]
     low_kept: dict[str, float]

@@ -149,7 +149,7 @@ async def _submit(settings: Settings, counts: Mapping[str, int]) -> dict[str, in
 
 
 def _limited(settings: Settings) -> Counted:
-    """What four processes that could do far more use of a limit, in the worst 10 s."""
+    """Measure what four processes that could do far more use of a limit, in the worst 10 s."""
     say(f"four processes and a limit of {_LIMIT_PER_S}/s")
     count = round(_LIMIT_PER_S * (_WINDOW_S + _LEASED_S) * 2)
     with tempfile.TemporaryDirectory(prefix="pushlane-limit-") as folder:

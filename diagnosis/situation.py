@@ -253,7 +253,7 @@ class Situation:
 
     @property
     def lane_waits(self) -> list[str]:
-        """What processes say that its lanes wait for, each thing once."""
+        """List what processes say that its lanes wait for, each thing once."""
         lanes = {self.task.lane, *self.task.own_lanes()}
         waits = (one for process in self.processes for one in process.waiting)
         return list(dict.fromkeys(one.why for one in waits if one.lane in lanes))
@@ -272,7 +272,7 @@ class Situation:
 
     @property
     def load(self) -> SinkLoad:
-        """What its first sink has to do, the task itself included."""
+        """Return what its first sink has to do, the task itself included."""
         mine = Standing(self.task, self.left, self.has_moved_on)
         load = self._load_at(self.task.chain[0], [*self.others, mine])
         if not self.spent:

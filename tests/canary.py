@@ -29,7 +29,7 @@ class Canaries:
         return f"{self.mark}-{field}"
 
     def found_in(self, text: str | bytes) -> list[str]:
-        """What stands around each canary of a text, in any form; empty if there is none."""
+        """Return the text around each canary, in any form; empty if there is none."""
         content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
         lower = content.lower()
         return [
@@ -55,7 +55,7 @@ class Canaries:
 
 
 def leaks(canaries: Canaries, said: Mapping[str, str | bytes]) -> dict[str, list[str]]:
-    """What leaked, by who said it."""
+    """Return the leaks, by who said them."""
     found = {who: canaries.found_in(text) for who, text in said.items()}
     return {who: places for who, places in found.items() if places}
 

@@ -8,7 +8,7 @@ _PAGE = Path(__file__).parents[1] / "docs" / "sinks.md"
 
 
 def documented(kind):
-    """What becomes of a push by answer, from the table under the heading `### KIND: answers`."""
+    """Return what becomes of a push by answer, from the table under `### KIND: answers`."""
     _, _, rest = _PAGE.read_text().partition(f"\n### {kind}: answers\n")
     assert rest, f"docs/sinks.md has no heading '### {kind}: answers'"
     table = rest.partition("\n#")[0]
@@ -17,7 +17,7 @@ def documented(kind):
 
 
 def in_words(outcome: Outcome):
-    """What becomes of a push, in the words of the tables."""
+    """Say what becomes of a push, in the words of the tables."""
     if outcome.kind is Kind.DELIVERED:
         return "delivered"
     if outcome.kind is Kind.RETRY:

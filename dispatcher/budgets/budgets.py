@@ -42,7 +42,7 @@ class RoomListener(Protocol):
 
 
 class Charge:
-    """What a push has taken of budgets: of `parts`, some of which may be given back already."""
+    """The tokens and places of a push, of `parts`; some may be given back already."""
 
     __slots__ = ("_cost", "_taken", "budgets", "parts")
 

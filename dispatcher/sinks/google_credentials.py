@@ -14,6 +14,7 @@ from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError
 from google.oauth2 import service_account
 
+from pushlane.dispatcher.sinks.http_client import NO_JSON
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.urls import require_http_url
 
@@ -47,11 +48,12 @@ def read_credentials(text: str, scope: str) -> tuple[Credentials, str]:
 def _read_object(text: str) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
-        pass
-    if text.strip().endswith(".json"):
-        raise BadInput("credentials are the name of a file; give it as credentials_file")
-    raise BadInput(f"credentials are no JSON object; {_NEW_KEY}")
+    except NO_JSON:
+        if text.strip().endswith(".json"):
+            told = "credentials are the name of a file; give it as credentials_file"
+        else:
+            told = f"credentials are no JSON object; {_NEW_KEY}"
+        raise BadInput(told) from None  # the error may quote them
 
 
 def _service_account(info: Mapping[str, Any], scope: str) -> Credentials:

@@ -61,7 +61,7 @@ class GorushOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class _FailedPush(msgspec.Struct, gc=False):
-    """What gorush says of a push that failed. It says its token too, which is not read."""
+    """One failed push in an answer of gorush. It has the token too, which is not read."""
 
     notif_id: str = ""
     error: str = ""

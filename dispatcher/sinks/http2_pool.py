@@ -52,7 +52,7 @@ class _Use:
 
 
 class Http2Pool:
-    """As many connections as the requests in flight take, at most `streams` of them on each.
+    """Opens as many connections as the requests in flight take, at most `streams` of them on each.
 
     `connect` makes a client. A connection that broke is replaced, and closed when what is in flight
     on it has ended. Who waits while a new one gives no answer in time was never sent, and is told

@@ -42,7 +42,7 @@ class HttpBatchOptions(PostOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class _Result(msgspec.Struct, gc=False):
-    """What a receiver says of one push. None of it is trusted."""
+    """The result of one push, as a receiver gives it. None of it is trusted."""
 
     push_id: Any = None
     status: Any = None

@@ -1,4 +1,4 @@
-"""What sinks that speak HTTP have in common: how they connect, and what a lost answer means.
+"""Makes the clients of sinks that speak HTTP, and reads lost answers, waits and clocks.
 
 No client follows a redirect or keeps what a server answers. What a status means is the sink's.
 """
@@ -27,7 +27,7 @@ from pushlane.lanes.push import Arrival, Outcome
 MAX_RETRY_AFTER_S = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON that comes from outside may raise."""
+"""The errors that reading JSON from outside may raise."""
 _MAX_CONNECT_S = 10.0
 _CLOCK_MAY_BE_OFF_S = 60.0
 _THREADS_END_S = 0.1  # a thread of the client that still holds an object aborts a process that ends

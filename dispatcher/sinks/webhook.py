@@ -167,7 +167,7 @@ def outcome_of_answer(response: Response, now_s: float) -> Outcome:
 
 
 def outcome_of(status: int, retry_after: str | None, now_s: float) -> Outcome:
-    """What a status other than 2xx means for the push."""
+    """Return what a status other than 2xx means for the push."""
     reason = f"HTTP {status}"
     if status >= 500 or status in _RETRY:
         after_s = retry_after_s(retry_after, now_s)

@@ -1,4 +1,4 @@
-"""What every adapter of dead addresses promises (see `lanes.ports.DeadAddresses`)."""
+"""The promises of every adapter of dead addresses (see `lanes.ports.DeadAddresses`)."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class FcmEmulator:
 
 
 def refusal_of(message):
-    """What FCM answers to a message that it does not take, None if it does."""
+    """Return the refusal of a message that FCM does not take, None if it does."""
     if unknown := message.keys() - FIELDS:
         words = f"Invalid JSON payload received. Unknown name \"{min(unknown)}\" at 'message'"
         return fcm_error(400, bad_field("message", words), message=words)

@@ -58,7 +58,7 @@ class GoogleTokenServer:
         self._numbers = itertools.count(1)
 
     def service_account(self, key=None, **changes):
-        """What the file of a service account of this project holds."""
+        """Return the content of the file of a service account of this project."""
         return {
             "type": "service_account",
             "project_id": self.project,

@@ -36,7 +36,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """What is sent back, `after_s` from when the request was there.
+    """An answer, sent `after_s` from when the request was there.
 
     With `most_streams` its connection may have so many open from then on.
     """

@@ -34,7 +34,7 @@ class Browser:
         self.token = token or secrets.token_urlsafe(16)
 
     def subscription(self, service):
-        """What `JSON.stringify(subscription)` gives, at the push service with this URL."""
+        """Return what `JSON.stringify(subscription)` gives, at the push service with this URL."""
         keys = {"p256dh": base64url(self.point), "auth": base64url(self.auth)}
         endpoint = f"{service}/push/{self.token}"
         return json.dumps({"endpoint": endpoint, "expirationTime": None, "keys": keys})

@@ -255,3 +255,8 @@ def test_credentials_that_cannot_be_used(text, told):
         read_credentials(text, SCOPE)
     assert told in str(caught.value)
     assert "abc" not in str(caught.value)
+
+
+def test_credentials_without_end_are_no_json():
+    with pytest.raises(BadInput, match="credentials are no JSON object"):
+        read_credentials('{"a":' * 5_000, "scope")
