@@ -80,6 +80,8 @@ class WorkersHealth(Collector):
 
     async def watch(self) -> None:
         """Ask all workers how they are every two seconds, for ever."""
+        for worker in self._workers:
+            self.contact[worker.name].asked()
         loop = asyncio.get_running_loop()
         while True:
             asked = [loop.run_in_executor(self._threads, self._look, one) for one in self._workers]

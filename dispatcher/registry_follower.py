@@ -55,6 +55,7 @@ class RegistryFollower:
 
     async def run(self) -> None:
         """Apply changes, for ever."""
+        self._contact[REGISTRY].asked()
         self._version = 0
         broker = self._backend.broker
         for line in self._lines:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from pushlane.lanes.errors import PushlaneError
+
+if TYPE_CHECKING:
+    from pushlane.lanes.backend import Backend
 
 log = logging.getLogger("pushlane.health")
 
@@ -34,20 +38,26 @@ class LastAnswer:
         self._clock_s = clock_s
         self._at_s = clock_s()
         self.has_answered = False
+        self._is_asked = False
+
+    def asked(self) -> None:
+        """Note that answers are waited for from now on."""
+        self._at_s = self._clock_s()
+        self._is_asked = True
 
     def heard(self) -> None:
         """Note that the service has answered now."""
         self._at_s = self._clock_s()
-        self.has_answered = True
+        self.has_answered = self._is_asked = True
 
     def age_s(self) -> float:
-        """Return the seconds since the last answer; before the first, since this was made."""
+        """Return the seconds since the last answer; before the first, since it was asked."""
         return max(0.0, self._clock_s() - self._at_s)
 
     @property
     def is_silent(self) -> bool:
         """Return True if an answer is overdue."""
-        return self.age_s() > SILENT_S
+        return self._is_asked and self.age_s() > SILENT_S
 
     @property
     def is_up(self) -> bool:
@@ -88,8 +98,29 @@ class Contact:
         ]
 
 
+@asynccontextmanager
+async def in_contact(contact: Contact, backend: Backend) -> AsyncIterator[None]:
+    """Ask the broker and the registry as `asking` does, for as long as the block lasts."""
+    async with (
+        asking(contact[BROKER], backend.broker.ping),
+        asking(contact[REGISTRY], backend.registry.weights),
+    ):
+        yield
+
+
+@asynccontextmanager
+async def asking(answer: LastAnswer, ask: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Ask the service as `keep_asking` does, for as long as the block lasts."""
+    task = asyncio.create_task(keep_asking(answer, ask), name=f"ask the {answer.service}")
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
 async def keep_asking(answer: LastAnswer, ask: Callable[[], Awaitable[object]]) -> None:
     """Ask the service every two seconds, for ever, and note when it answers."""
+    answer.asked()
     is_lost = False
     while True:
         with suppress(PushlaneError, TimeoutError):
