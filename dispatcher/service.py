@@ -25,13 +25,16 @@ from pushlane.dispatcher.drain_watch import DrainWatch
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.line import Clocks, Line, Shared
+from pushlane.dispatcher.line_metrics import LINE_METRICS
 from pushlane.dispatcher.line_report import MOST_NAMED
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
-from pushlane.dispatcher.stats import Stats, StatsCollector
+from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.health import BROKER, REGISTRY, Contact, keep_asking
 from pushlane.lanes.limits import Limit, Subject
+from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
@@ -80,7 +83,8 @@ class Dispatcher:
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
         ]
-        self._follower = RegistryFollower(backend, shared.tasks, self._lines)
+        self.contact = Contact(BROKER, REGISTRY, clock_s=clock_s)
+        self._follower = RegistryFollower(backend, shared.tasks, self._lines, self.contact)
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
@@ -92,7 +96,8 @@ class Dispatcher:
             if listener is not None:
                 shared.tasks.add_listener(listener)
         if registry is not None:
-            registry.register(StatsCollector([line.metrics(self._backlog) for line in self._lines]))
+            lines = [(line, (line.title,)) for line in self._lines]
+            registry.register(MetricCollector(LINE_METRICS, lambda: lines))
 
     @property
     def stats(self) -> Stats:
@@ -103,8 +108,17 @@ class Dispatcher:
         """Return the counts of each sink since the start, by its name."""
         return {line.name: line.stats for line in self._lines}
 
+    def missing(self) -> list[str]:
+        """Return what keeps it from dispatching, a line for each; empty when nothing does.
+
+        It asks nobody and may be called on any thread: `["starting"]`, `["stopping"]`, or who does
+        not answer and since when. A sink that rests is not missing.
+        """
+        return self.contact.missing()
+
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
+        self.contact.stopping()
         for line in self._lines:
             line.loop.stop()
 
@@ -185,6 +199,7 @@ class Dispatcher:
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "registry", self._follower.run()
+        yield "broker", keep_asking(self.contact[BROKER], self._backend.broker.ping)
         yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
         yield "budgets", self._shared.budgets.leasing.run()
@@ -249,14 +264,6 @@ class Dispatcher:
     def _waiting(self) -> Iterator[LaneWait]:
         for line in self._lines:
             yield from line.report.waiting()
-
-    def _backlog(self, sink: str) -> dict[Level, int]:
-        waiting = dict.fromkeys(Level, 0)
-        for task in self._shared.tasks.active.values():
-            if task.chain[0] == sink:
-                finished = self._shared.completion.finished.get(task.id, 0)
-                waiting[task.level] += max(0, (task.total or 0) - finished)
-        return waiting
 
 
 def _limit_in(settings: Settings, sink: str) -> Limit:

@@ -1,0 +1,58 @@
+"""What the process that looks after alerts counts, and the metrics that it shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from pushlane.lanes.metric import Exporter, MetricMaker, ReadMetric
+
+MOST_ALERTS = 100
+
+
+class AlertStats:
+    """The counts of one process since it started; of very many alerts the first are shown."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
+        self._clock_s = clock_s
+        self.looked_at_s = 0.0
+        self.evaluations = {"ok": 0, "failed": 0}
+        self.told = 0
+        self.firing: Mapping[str, int] = {}
+
+    def looked(self) -> None:
+        """Note that all alerts have been looked at."""
+        self.looked_at_s = self._clock_s()
+
+
+_make: MetricMaker[AlertStats] = MetricMaker(Exporter.ALERTS)
+
+ALERT_METRICS: tuple[ReadMetric[AlertStats], ...] = (
+    _make.counter(
+        "alerts_evaluations_total",
+        "looks",
+        "Looks at one alert: `failed` if it could not be measured, or its webhook not told",
+        lambda stats: stats.evaluations,
+        {"result": ("ok", "failed")},
+    ),
+    _make.gauge(
+        "alerts_firing",
+        "groups",
+        "Groups of an alert that fire now",
+        lambda stats: stats.firing,
+        {"rule": ()},
+    ),
+    _make.counter(
+        "alerts_told_total",
+        "messages",
+        "Messages that webhooks have taken",
+        lambda stats: stats.told,
+    ),
+    _make.gauge(
+        "alerts_looked_at_seconds",
+        "Unix seconds",
+        "When all alerts were looked at last",
+        lambda stats: stats.looked_at_s,
+    ),
+)
+"""All metrics of a process that looks after alerts, in the order in which they are shown."""
