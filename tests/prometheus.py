@@ -74,7 +74,7 @@ class OwnPrometheus:
     def query(self, expression: str) -> list[Any]:
         """Return the series of a result; fails the test for one that cannot be answered."""
         try:
-            return self._get("query", {"query": expression})["data"]["result"]
+            return self._result(expression)
         except HTTPError as error:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error
 
@@ -94,8 +94,12 @@ class OwnPrometheus:
         said = (self._folder / "prometheus.log").read_text
         assert self._process.poll() is None, said()
         with suppress(URLError, ConnectionError):
-            return bool(self.query("up")) and not self.query("up == 0")
+            return bool(self._result("up")) and not self._result("up == 0")
         return False
+
+    def _result(self, expression: str) -> list[Any]:
+        found: list[Any] = self._get("query", {"query": expression})["data"]["result"]
+        return found
 
     def _get(self, what: str, parameters: Mapping[str, str]) -> Any:
         url = f"http://127.0.0.1:{self._port}/api/v1/{what}?{urlencode(parameters)}"

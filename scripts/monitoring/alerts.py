@@ -63,7 +63,7 @@ def _of_processes() -> tuple[Alert, ...]:
         _lost(
             "PushlaneBrokerLost",
             "pushlane_broker_up",
-            "{{ $value }} dispatchers do not reach the broker",
+            "dispatchers that do not reach the broker: {{ $value }}",
             "These dispatchers neither get pushes nor settle what they sent. They go on by "
             "themselves once they reach it; a broker's restart takes less than two minutes.",
             "broker-lost",
@@ -71,7 +71,7 @@ def _of_processes() -> tuple[Alert, ...]:
         _lost(
             "PushlaneRedisLost",
             "pushlane_registry_up",
-            "{{ $value }} dispatchers do not reach the registry",
+            "dispatchers that do not reach the registry: {{ $value }}",
             "These dispatchers know no change of tasks, quotas and limits, and what needs a claim "
             "waits. It is rebuilt from the journal if it comes back empty.",
             "redis-lost",
@@ -147,11 +147,9 @@ def _of_backlog() -> tuple[Alert, ...]:
     backlog = EVERYWHERE.once(known("pushlane_backlog"))
     waiting = EVERYWHERE.once(known("pushlane_drain_backlog"))
     late = binary(drain, ">", EVERYWHERE.once(known("pushlane_drain_target_seconds")))
-    short = binary(
-        EVERYWHERE.once(known("pushlane_entitled_share")),
-        "-",
-        EVERYWHERE.once(known("pushlane_observed_share")),
-    )
+    observed = EVERYWHERE.once(known("pushlane_observed_share"))
+    short = binary(EVERYWHERE.once(known("pushlane_entitled_share")), "-", observed)
+    sends = binary(grouped("sum", observed, *INSTALLATION, "sink"), ">", 0)
     return (
         Alert(
             "PushlaneLagGrows",
@@ -179,13 +177,15 @@ def _of_backlog() -> tuple[Alert, ...]:
         ),
         Alert(
             "PushlaneLevelShort",
-            binary(short, ">", _SHORT_BY),
+            binary(binary(short, ">", _SHORT_BY), "and", sends),
             "10m",
             Severity.WARNING,
             "level {{ $labels.level }} lacks {{ $value | humanizePercentage }} of sink "
             "{{ $labels.sink }}",
-            f"It got {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for ten "
-            "windows of a minute in a row; a change of weights or quotas shows within one.",
+            f"It gets {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for ten "
+            "windows of a minute in a row, while the sink takes pushes. A change of weights shows "
+            "within one; a level whose deliveries take longer than others has its part of the slots "
+            "instead.",
             "a-level-is-short",
         ),
     )

@@ -131,9 +131,7 @@ class Selection:
         _refuse_unknown(metric, tuple(where))
         for label, value in where.items():
             _refuse_value(metric, label, value)
-        has = set(metric.labels)
-        if metric.exporter is not Exporter.PRODUCER:  # which runs in somebody's application
-            has.update(TARGET)
+        has = (*TARGET, *metric.labels)
         chosen = {label: f'=~"{value}"' for label, value in self.chosen.items() if label in has}
         asked = {label: _matcher(value) for label, value in where.items()}
         matchers = ", ".join(label + match for label, match in {**chosen, **asked}.items())

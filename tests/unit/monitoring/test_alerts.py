@@ -143,14 +143,14 @@ CASES = (
     Case(
         "PushlaneBrokerLost",
         two("pushlane_broker_up", "1x60", "1x20 0x40"),
-        says="1 dispatchers do not reach the broker",
+        says="dispatchers that do not reach the broker: 1",
         of={"job": "pushlane"},
     ),
     Case("PushlaneRedisLost", two("pushlane_registry_up", "1x60")),
     Case(
         "PushlaneRedisLost",
         two("pushlane_registry_up", "1x20 0x40"),
-        says="2 dispatchers do not reach the registry",
+        says="dispatchers that do not reach the registry: 2",
         of={"job": "pushlane"},
     ),
     Case("PushlaneSinkRefuses", two("pushlane_sink_refuses_us", "0x60", "", 'sink="app"')),
@@ -195,8 +195,10 @@ CASES = (
         says="a task of level high for sink app waits for 30m 0s",
         of=HIGH,
     ),
+    # A little; more than its part; nothing is sent at all; much.
     Case("PushlaneLevelShort", shares(entitled=0.6, observed=0.55)),
     Case("PushlaneLevelShort", shares(entitled=0.3, observed=0.6)),
+    Case("PushlaneLevelShort", shares(entitled=0.6, observed=0)),
     Case(
         "PushlaneLevelShort",
         shares(entitled=0.6, observed=0.35),
