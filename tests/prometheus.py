@@ -78,6 +78,10 @@ class OwnPrometheus:
         except HTTPError as error:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error
 
+    def names(self) -> set[str]:
+        """Return the name of each series that it has."""
+        return set(self._get("label/__name__/values", {})["data"])
+
     def rules(self) -> list[dict[str, Any]]:
         """Return each rule, with how its evaluation went."""
         groups = self._get("rules", {})["data"]["groups"]

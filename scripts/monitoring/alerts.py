@@ -184,8 +184,8 @@ def _of_backlog() -> tuple[Alert, ...]:
             "{{ $labels.sink }}",
             f"It gets {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for ten "
             "windows of a minute in a row, while the sink takes pushes. A change of weights shows "
-            "within one; a level whose deliveries take longer than others has its part of the slots "
-            "instead.",
+            "within one; a level whose deliveries take longer than others' has its part of the "
+            "slots instead.",
             "a-level-is-short",
         ),
     )

@@ -11,13 +11,13 @@ from scripts.monitoring.rows import rows
 from scripts.monitoring.rules import rules_file
 
 CHART = Path(__file__).parents[2] / "charts" / "pushlane"
-DOCS = "docs/"
-"""What comes before the page of a runbook: where the project keeps its documents."""
+DOCS = "docs"
+"""The folder of the runbook's page: where the project keeps its documents."""
 
 
 def files(docs: str = DOCS) -> dict[Path, str]:
-    """Return the text of each file."""
+    """Return the text of each file; `docs` is the folder, or the URL, of the runbook's page."""
     return {
         CHART / "dashboards" / "pushlane.json": dashboard_file(rows()),
-        CHART / "rules" / "pushlane.yaml": rules_file(RECORDED, alerts(), docs),
+        CHART / "rules" / "pushlane.yaml": rules_file(RECORDED, alerts(), docs.rstrip("/")),
     }

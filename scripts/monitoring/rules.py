@@ -64,7 +64,7 @@ class Alert:
             raise ValueError(f"{self.name} says {sorted(wrong)}, which its expression has not")
 
     def as_yaml(self, docs: str) -> str:
-        """Return the rule; `docs` is what comes before the page of the runbook."""
+        """Return the rule; `docs` is where the page of the runbook is."""
         return (
             f"  - alert: {self.name}\n"
             f"{_expression(self.expression)}"
@@ -74,7 +74,7 @@ class Alert:
             "    annotations:\n"
             f"      summary: {json.dumps(self.summary)}\n"
             f"      description: {json.dumps(self.description)}\n"
-            f"      runbook_url: {json.dumps(f'{docs}operations.md#{self.runbook}')}\n"
+            f"      runbook_url: {json.dumps(f'{docs}/operations.md#{self.runbook}')}\n"
         )
 
 

@@ -25,6 +25,7 @@ from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
 from scripts.monitoring.files import CHART
 from tests.processes import Pushlane, Running, until
 from tests.prometheus import OwnPrometheus
+from tests.series import series_names
 
 NOT_IN_THIS_RUN = {"Alerts": "none fires"}
 """Panels that may be empty, and why."""
@@ -128,4 +129,6 @@ def test_every_panel_has_an_answer(
     assert missing == [], dispatch.text
     unanswered(prometheus, [one for one in panel_queries() if one[0] in NOT_IN_THIS_RUN])
     until(lambda: {rule["health"] for rule in prometheus.rules()} == {"ok"})
+    shown = {name for name in prometheus.names() if name.startswith("pushlane_")}
+    assert shown - series_names() == set(), "no definition says these"
     assert dispatch.stop() == 0

@@ -13,13 +13,12 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from pushlane.lanes.metric import MetricKind
-from scripts.metrics import METRICS
 from scripts.monitoring.alerts import alerts
 from scripts.monitoring.files import CHART, files
-from scripts.monitoring.known import OF_EACH_PROCESS, OF_PROMETHEUS
+from scripts.monitoring.known import OF_EACH_PROCESS
 from scripts.monitoring.recorded import RECORDED
 from tests.prometheus import Promtool
+from tests.series import series_names
 
 DASHBOARD = CHART / "dashboards" / "pushlane.json"
 RULES = CHART / "rules" / "pushlane.yaml"
@@ -36,15 +35,6 @@ _NOT_NAMES = re.compile(
     """,
     re.VERBOSE,
 )
-
-
-def series_names() -> set[str]:
-    """The name of each series that there is."""
-    names = {rule.metric.name for rule in RECORDED}
-    for metric in (*METRICS, *OF_EACH_PROCESS, *OF_PROMETHEUS):
-        parts = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
-        names.update(metric.name + part for part in parts)
-    return names
 
 
 def named(expression: str) -> set[str]:
