@@ -17,7 +17,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -26,6 +26,16 @@ from pushlane.cli.health_server import METRICS, Reply
 from pushlane.cli.metric_families import of_worker, together
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.health import Contact
+from pushlane.lanes.metric import Exporter, MetricDefinition, MetricKind
+
+WORKER_UP = MetricDefinition(
+    Exporter.DISPATCHER,
+    MetricKind.GAUGE,
+    "pushlane_worker_up",
+    "0 or 1",
+    "1 for each of several workers that answers its parent",
+    {"worker": ()},
+)
 
 _ASK_EVERY_S = 2.0
 _PATIENCE_S = 2.0
@@ -101,16 +111,16 @@ class WorkersHealth(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of all workers, and which of them have answered."""
-        up = GaugeMetricFamily(
-            "pushlane_worker_up", "1 if the worker answers its parent", labels=["worker"]
-        )
+        answered: dict[str, bool] = {}
         found: list[Metric] = []
         replies = self._threads.map(lambda one: _ask(one.socket, METRICS), self._workers)
         for worker, reply in zip(self._workers, replies, strict=True):
-            up.add_metric([str(worker.index)], reply is not None and reply.status == 200)
-            if reply is not None and reply.status == 200:
+            name = str(worker.index)
+            answered[name] = reply is not None and reply.status == 200
+            if reply is not None and answered[name]:
                 families = text_string_to_metric_families(reply.body.decode())
-                found += of_worker(str(worker.index), families)
+                found += of_worker(name, families)
+        up = WORKER_UP.family(((name,), is_up) for name, is_up in answered.items())
         return together([up, *found])
 
     def ask_any(self, path: str, query: Mapping[str, str]) -> Reply | None:

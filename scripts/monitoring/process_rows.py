@@ -159,14 +159,15 @@ def processes() -> tuple[Panel, ...]:
         "/",
         CHOSEN.lowest(known("pushlane_disk_size_bytes"), "instance", "dir"),
     )
-    up = known("up")
+    up, workers = known("up"), known("pushlane_worker_up")
     return (
         Panel(
-            "Read by Prometheus",
+            "Processes that answer",
             NUMBER,
             (
                 Query(CHOSEN.total(up, "job"), "{{job}} up"),
                 Query(CHOSEN.count(up, "job"), "{{job}} all", is_dashed=True),
+                Query(CHOSEN.total(workers, "instance"), "workers of {{instance}}"),
             ),
             width=8,
         ),
