@@ -52,8 +52,8 @@ usual `_bucket`, `_sum` and `_count`.
 From the same definitions are [a dashboard](../charts/pushlane/dashboards/pushlane.json) for Grafana
 10.1 or newer and [alerts](../charts/pushlane/rules/pushlane.yaml) for Prometheus, with recording
 rules that the dashboard needs. Both take one `job` of a namespace for one installation: give all
-its processes the same. `python -m scripts.monitoring --docs URL` writes them with links to a runbook
-of yours.
+its processes the same. `python -m scripts.monitoring --docs URL` writes them with links to a
+runbook of yours.
 """
 
 _SECTIONS = {
