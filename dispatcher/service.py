@@ -32,6 +32,7 @@ from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
+from pushlane.lanes.health import BROKER, REGISTRY, Contact, keep_asking
 from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
@@ -82,7 +83,8 @@ class Dispatcher:
             Line(shared, name, one, settings.of_sink(name), drain=drain)
             for name, one in sinks.items()
         ]
-        self._follower = RegistryFollower(backend, shared.tasks, self._lines)
+        self.contact = Contact(BROKER, REGISTRY, clock_s=clock_s)
+        self._follower = RegistryFollower(backend, shared.tasks, self._lines, self.contact)
         self._id = f"dispatcher-{secrets.token_hex(4)}"
         self._started_at_ms = clock_ms()
         self._janitor = Janitor(backend, self._id, settings)
@@ -106,8 +108,17 @@ class Dispatcher:
         """Return the counts of each sink since the start, by its name."""
         return {line.name: line.stats for line in self._lines}
 
+    def missing(self) -> list[str]:
+        """Return what keeps it from dispatching, a line for each; empty when nothing does.
+
+        It asks nobody and may be called on any thread: `["starting"]`, `["stopping"]`, or who does
+        not answer and since when. A sink that rests is not missing.
+        """
+        return self.contact.missing()
+
     def stop(self) -> None:
         """Stop gently: take no more, finish what is in flight, send the acks."""
+        self.contact.stopping()
         for line in self._lines:
             line.loop.stop()
 
@@ -188,6 +199,7 @@ class Dispatcher:
 
     def _side_tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "registry", self._follower.run()
+        yield "broker", keep_asking(self.contact[BROKER], self._backend.broker.ping)
         yield "limits", self._shared.limits.run()
         yield "pauses", self._shared.pauses.run()
         yield "budgets", self._shared.budgets.leasing.run()

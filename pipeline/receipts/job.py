@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 from pushlane.lanes.errors import ReceiptsGone
+from pushlane.lanes.health import RECEIPTS, Contact, keep_asking
+from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
@@ -27,7 +30,10 @@ _LOOK_EVERY_S = 0.2
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left."""
+    """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left.
+
+    `contact` is told of its start and when the log answers; `beside` runs in the log's event loop.
+    """
 
     once: bool = False
     until_idle: bool = False
@@ -36,6 +42,8 @@ class RunOptions:
     most_bodies: int = MOST_BODIES
     on_batch: Callable[[BatchDone], None] = field(default=lambda _: None)
     on_note: Callable[[str], None] = field(default=lambda _: None)
+    contact: Contact = field(default_factory=lambda: Contact(RECEIPTS))
+    beside: Sequence[Callable[[ReceiptLog], Coroutine[Any, Any, None]]] = ()
 
 
 def run(settings: Settings, options: RunOptions, stop: threading.Event) -> None:
@@ -60,9 +68,13 @@ def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None
 
     A stop waits for the batch that runs. While nothing is left to read, the store is maintained.
     """
+    for each in options.beside:
+        work.log.run_beside(each)
+    work.log.run_beside(lambda log: keep_asking(options.contact[RECEIPTS], log.first))
     initial, missing = resume_positions(work.writer, work.log)
     if missing:
         options.on_note(missing)
+    options.contact.started()
     batches = Batches(work, initial)
     idle = StoreMaintenance(work, options.on_note)
     pause_s = 0.0 if options.until_idle or options.once else options.every_s

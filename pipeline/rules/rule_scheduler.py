@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from pushlane.lanes import task_transitions
 from pushlane.lanes.errors import PushlaneError, Superseded, Unreachable
+from pushlane.lanes.health import REGISTRY, Contact
 from pushlane.lanes.leader import Leader
 from pushlane.lanes.ports import Fence
 from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
@@ -35,7 +36,10 @@ class RunId(NamedTuple):
 
 
 class RuleScheduler:
-    """Notes and runs what is due while it leads; with `only`, no other run is carried out."""
+    """Notes and runs what is due while it leads; with `only`, no other run is carried out.
+
+    `contact` is told when the registry answers, and of its start and stop.
+    """
 
     def __init__(
         self,
@@ -44,12 +48,14 @@ class RuleScheduler:
         leader: Leader,
         clock: Clock,
         only: RunId | None = None,
+        contact: Contact | None = None,
     ) -> None:
         self._store = store
         self._runner = runner
         self._leader = leader
         self._clock = clock
         self._only = only
+        self._contact = contact or Contact(REGISTRY)
         self._fence: Fence | None = None
         self._current: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -64,6 +70,7 @@ class RuleScheduler:
     def stop(self) -> None:
         """Make `run` end soon; a run under way is left for the next leader."""
         self._stopping = True
+        self._contact.stopping()
         self._wake.set()
 
     async def run(self, *, once: bool = False) -> None:
@@ -72,6 +79,7 @@ class RuleScheduler:
         Raises:
             Unreachable: a service does not answer; only `once`, else it is waited for.
         """
+        self._contact[REGISTRY].asked()
         try:
             while not self._stopping:
                 self._wake.clear()
@@ -97,6 +105,8 @@ class RuleScheduler:
 
     async def _lead(self) -> float:
         fence = await self._leader.fence()
+        self._contact[REGISTRY].heard()
+        self._contact.started()
         if fence != self._fence or self._is_new:
             await self._halt()
             self._fence, self._is_new = fence, False

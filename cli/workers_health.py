@@ -1,0 +1,168 @@
+"""The health of several workers as one: their parent asks them on Unix sockets.
+
+Their state is asked for every two seconds, so that a probe of the parent waits for none of them;
+their metrics when somebody scrapes, all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlencode
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from pushlane.cli.health import Health
+from pushlane.cli.health_server import METRICS, Reply
+from pushlane.cli.metric_families import of_worker, together
+from pushlane.lanes.errors import BadInput
+from pushlane.lanes.health import Contact
+
+_ASK_EVERY_S = 2.0
+_PATIENCE_S = 2.0
+_MOST_AT_ONCE = 32
+_LONGEST_PATH = 100  # the system allows a little over this
+
+
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """Make a folder for the workers' sockets that nobody else may enter, and remove it.
+
+    Raises:
+        BadInput: there is none that is short enough for a socket's path.
+    """
+    with tempfile.TemporaryDirectory(prefix="pushlane-") as name:
+        if len(name) > _LONGEST_PATH - len("/99999"):
+            raise BadInput(
+                f"the folder for temporary files, {Path(name).parent}, is too long for the sockets "
+                "of the workers; set TMPDIR to a shorter one"
+            )
+        yield Path(name)
+
+
+@dataclass
+class _Worker:
+    """A worker as its parent knows it: its name in the contact, and what it last said."""
+
+    index: int
+    socket: Path
+    is_stuck: str = ""
+    missing: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.index}"
+
+
+class WorkersHealth(Collector):
+    """The health and the metrics of as many workers, whose sockets are in this folder."""
+
+    def __init__(self, folder: Path, count: int, stuck_after_s: float) -> None:
+        self._workers = [_Worker(index, folder / str(index)) for index in range(count)]
+        self._stuck_after_s = stuck_after_s
+        self._threads = ThreadPoolExecutor(min(2 * count, _MOST_AT_ONCE), "workers-health")
+        self.contact = Contact(*(worker.name for worker in self._workers))
+
+    def answer_for(self, health: Health) -> None:
+        """Have the parent's health tell of its workers."""
+        health.missing = self.missing
+        health.stuck = self.stuck
+        health.ask_others = self.ask_any
+
+    async def watch(self) -> None:
+        """Ask all workers how they are every two seconds, for ever."""
+        for worker in self._workers:
+            self.contact[worker.name].asked()
+        loop = asyncio.get_running_loop()
+        while True:
+            asked = [loop.run_in_executor(self._threads, self._look, one) for one in self._workers]
+            await asyncio.gather(*asked)
+            if all(self.contact[worker.name].has_answered for worker in self._workers):
+                self.contact.started()
+            await asyncio.sleep(_ASK_EVERY_S)
+
+    def missing(self) -> list[str]:
+        """Return what keeps the workers from their work, each line with the worker's name."""
+        said = [f"{worker.name}: {line}" for worker in self._workers for line in worker.missing]
+        return [*self.contact.missing(), *said]
+
+    def stuck(self) -> list[str]:
+        """Return which workers do not come back by themselves."""
+        return [line for worker in self._workers if (line := self._why_stuck(worker))]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of all workers, and which of them have answered."""
+        up = GaugeMetricFamily(
+            "pushlane_worker_up", "1 if the worker answers its parent", labels=["worker"]
+        )
+        found: list[Metric] = []
+        replies = self._threads.map(lambda one: _ask(one.socket, METRICS), self._workers)
+        for worker, reply in zip(self._workers, replies, strict=True):
+            up.add_metric([str(worker.index)], reply is not None and reply.status == 200)
+            if reply is not None and reply.status == 200:
+                families = text_string_to_metric_families(reply.body.decode())
+                found += of_worker(str(worker.index), families)
+        return together([up, *found])
+
+    def ask_any(self, path: str, query: Mapping[str, str]) -> Reply | None:
+        """Return what some worker replies, one that answered lately if there is one."""
+        path += f"?{urlencode(query)}" if query else ""
+        for worker in sorted(self._workers, key=lambda one: not self.contact[one.name].is_up):
+            if (reply := _ask(worker.socket, path)) is not None:
+                return reply
+        return Reply.of_lines(503, "no worker answers")
+
+    def close(self) -> None:
+        """Wait for no worker any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self, worker: _Worker) -> None:
+        live, ready = _ask(worker.socket, "/livez"), _ask(worker.socket, "/readyz")
+        if live is None or ready is None:
+            worker.missing = ()  # what it said then is over; that it is silent is told
+            return
+        self.contact[worker.name].heard()
+        worker.is_stuck = "" if live.status == 200 else live.body.decode().strip()
+        worker.missing = () if ready.status == 200 else tuple(ready.body.decode().splitlines())
+
+    def _why_stuck(self, worker: _Worker) -> str:
+        answer = self.contact[worker.name]
+        if worker.is_stuck:
+            return f"{worker.name}: {worker.is_stuck}"
+        if answer.has_answered and answer.age_s() > self._stuck_after_s:
+            return f"{worker.name}: has not answered for {answer.age_s():.0f} s"
+        return ""
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("worker", timeout=_PATIENCE_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _ask(path: Path, target: str) -> Reply | None:
+    """Return what a worker replies, None if it does not within two seconds."""
+    connection = _UnixConnection(path)
+    try:
+        connection.request("GET", target)
+        reply = connection.getresponse()
+        kind = reply.headers.get("Content-Type", "text/plain")
+        return Reply(reply.status, reply.read(), kind)
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
