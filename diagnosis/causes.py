@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pushlane.diagnosis.cause import Cause, clock, resting_since
-from pushlane.diagnosis.situation import (
-    Situation,
-    quiet_until,
-    sink_now,
-    unserved_sinks,
-)
+from pushlane.diagnosis.situation import Situation, unserved_sinks
 from pushlane.diagnosis.slowing import SLOWER
 from pushlane.lanes.frequency_caps import FrequencyCaps
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import Resting
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_load import quiet_until, sink_now
 from pushlane.lanes.task import State, Task
 
 _RESTS = ("open", "probing")
