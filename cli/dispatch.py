@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from pushlane.cli.drain_path import DRAIN, drain_path
 from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.health import Health, HealthFlags, stuck_after_s
 from pushlane.cli.logs import set_up_logs
@@ -146,6 +147,7 @@ async def _dispatch(
         async with health.beating(), connect(settings) as backend:
             dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=health.registry)
             health.missing = dispatcher.missing
+            health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
             stop_on_signals(stop, left=REPEATED)
             if with_parent:
