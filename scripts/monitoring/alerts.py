@@ -23,6 +23,7 @@ from scripts.monitoring.rules import Alert, Severity
 EVERYWHERE = Selection({}, INSTALLATION)
 
 _OLDEST_S = {"high": 300, "medium": 1800, "low": 21_600}
+_TOLERANCE = 1.1  # the same as a horizontal pod autoscaler's: within it nothing scales
 _SHORT_BY = 0.1
 _DYING = 0.05
 _MANY_DEAD = 20
@@ -146,7 +147,8 @@ def _of_backlog() -> tuple[Alert, ...]:
     drain = EVERYWHERE.once(known("pushlane_drain_seconds"))
     backlog = EVERYWHERE.once(known("pushlane_backlog"))
     waiting = EVERYWHERE.once(known("pushlane_drain_backlog"))
-    late = binary(drain, ">", EVERYWHERE.once(known("pushlane_drain_target_seconds")))
+    target = EVERYWHERE.once(known("pushlane_drain_target_seconds"))
+    late = binary(drain, ">", binary(target, "*", _TOLERANCE))
     observed = EVERYWHERE.once(known("pushlane_observed_share"))
     short = binary(EVERYWHERE.once(known("pushlane_entitled_share")), "-", observed)
     sends = binary(grouped("sum", observed, *INSTALLATION, "sink"), ">", 0)
@@ -158,9 +160,10 @@ def _of_backlog() -> tuple[Alert, ...]:
             Severity.WARNING,
             "the backlog of sink {{ $labels.sink }} needs {{ $value | humanizeDuration }} and does "
             "not fall",
-            "It needs longer than the target (drain_target_s), and its lowest point of the last 10 "
-            "minutes is no lower than that of the 10 before. The backlog of a large task that is "
-            "being sent falls, so it does not count, however long it needs.",
+            "It needs a tenth longer than the target (drain_target_s) or more, and its lowest point "
+            "of the last 10 minutes is no lower than that of the 10 before. The backlog of a large "
+            "task that is being sent falls, so it does not count, however long it needs; what "
+            "limits hold back counts for no longer than the target.",
             "lag-grows",
         ),
         Alert(

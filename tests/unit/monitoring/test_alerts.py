@@ -178,8 +178,10 @@ CASES = (
         says="10% of the pushes of sink app die",
         of=SINK,
     ),
-    # Soon done; a large task that is being sent; more comes than goes; nothing goes.
+    # Soon done; held back by a limit; a large task that is being sent; more comes than goes;
+    # nothing goes.
     Case("PushlaneLagGrows", late("200x60", "1000+10x60")),
+    Case("PushlaneLagGrows", late("301x60", "1000x60")),
     Case("PushlaneLagGrows", late("5000-50x60", "1000000-10000x60")),
     Case(
         "PushlaneLagGrows", late("400+10x60", "1000+100x60"), says=LATE.format("11m 40s"), of=SINK
