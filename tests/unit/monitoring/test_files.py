@@ -13,6 +13,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from scripts.metrics import METRICS
 from scripts.monitoring.alerts import alerts
 from scripts.monitoring.files import CHART, files
 from scripts.monitoring.known import OF_EACH_PROCESS
@@ -85,6 +86,13 @@ def test_metrics_of_a_process_are_those_that_the_client_shows() -> None:
     shown = {sample.name for family in registry.collect() for sample in family.samples}
 
     assert {metric.name for metric in OF_EACH_PROCESS} <= shown
+
+
+def test_no_label_of_ours_is_one_that_prometheus_adds() -> None:
+    """It would rename ours, and expressions would ask for its own."""
+    ours = {label for metric in METRICS for label in metric.labels}
+
+    assert ours & {"namespace", "job", "instance", "pod", "le", "quantile"} == set()
 
 
 def test_prometheus_reads_every_expression(promtool: Promtool, tmp_path: Path) -> None:
