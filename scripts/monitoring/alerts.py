@@ -160,8 +160,8 @@ def _of_backlog() -> tuple[Alert, ...]:
             Severity.WARNING,
             "the backlog of sink {{ $labels.sink }} needs {{ $value | humanizeDuration }} and does "
             "not fall",
-            "It needs over a tenth longer than the target (drain_target_s), and its lowest point of "
-            "the last 10 minutes is no lower than that of the 10 before. The backlog of a large "
+            "It needs over a tenth longer than the target (drain_target_s), and its lowest point "
+            "of the last 10 minutes is no lower than that of the 10 before. The backlog of a large "
             "task that is being sent falls, so it does not count, however long it needs; what "
             "limits hold back counts for no longer than the target.",
             "lag-grows",

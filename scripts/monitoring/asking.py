@@ -1,4 +1,4 @@
-"""How panels ask: of the installations, sinks and levels that the dashboard's variables choose."""
+"""Questions of panels, about what the dashboard's variables choose, in a few usual looks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts.monitoring.panels import Look, Panel, Query
 
 CHOSEN = Selection({label: f"${label}" for label in ("namespace", "job", "sink", "level")}, ())
 ANYWHERE = Selection({}, ())
-"""Of alerts, some of which have no job, and of producers, which run in applications."""
+"""For alerts, some of which have no job, and producers, which run in applications."""
 
 OVER = "$__rate_interval"
 """Grafana's word for at least four scrapes."""

@@ -14,7 +14,7 @@ from typing import Literal
 from pushlane.lanes.metric import Exporter, MetricDefinition, MetricKind
 
 INSTALLATION = ("namespace", "job")
-"""What tells one pushlane from another in a Prometheus that scrapes several."""
+"""The labels that tell one pushlane from another in a Prometheus that scrapes several."""
 
 TARGET = (*INSTALLATION, "instance", "pod", "worker")
 """Labels that each series may have beside its own: where it was scraped."""

@@ -21,7 +21,7 @@ OF_EACH_PROCESS = (
         "Time that a process had of a CPU",
     ),
 )
-"""What prometheus-client's ProcessCollector shows."""
+"""The metrics that prometheus-client's ProcessCollector shows."""
 
 OF_PROMETHEUS = (
     _gauge("up", "0 or 1", "1 for a process that Prometheus could read"),
@@ -32,7 +32,7 @@ OF_PROMETHEUS = (
         {"alertname": (), "alertstate": ("pending", "firing"), "severity": ()},
     ),
 )
-"""What Prometheus says itself."""
+"""The metrics that Prometheus makes itself."""
 
 _KNOWN = {one.name: one for one in (*METRICS, *OF_EACH_PROCESS, *OF_PROMETHEUS)}
 

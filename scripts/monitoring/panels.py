@@ -1,4 +1,4 @@
-"""Panels of a Grafana dashboard: what each shows, and how Grafana is told."""
+"""Panels of a Grafana dashboard, and the words in which Grafana is told of them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from scripts.monitoring.expression import Expression
 
 DATASOURCE = DataSourceRef("prometheus", "${datasource}")
-_LINE = re.compile(r"\{\{(\w+)\}\}")
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_LINK = re.compile(r" \(\[[^]]*\]\([^)]*\)\)")
 
 
 class Look(Enum):
-    """How a panel shows what it asks for."""
+    """The ways to show what a panel asks for."""
 
     LINES = "lines"
     STACK = "stack"
@@ -40,14 +41,14 @@ class Look(Enum):
 
 @dataclass(frozen=True)
 class Query:
-    """What a panel asks for. `legend` may name labels of the result."""
+    """A question of a panel. `legend` may name labels of the result."""
 
     expression: Expression
     legend: str
     is_dashed: bool = False
 
     def __post_init__(self) -> None:
-        if wrong := set(_LINE.findall(self.legend)) - set(self.expression.labels):
+        if wrong := set(_PLACE.findall(self.legend)) - set(self.expression.labels):
             raise ValueError(f"legend {self.legend!r} names {sorted(wrong)}, which are not there")
 
 
@@ -64,11 +65,13 @@ class Panel:
 
     @property
     def description(self) -> str:
-        """What the metrics mean, each once."""
+        """The meanings of the metrics, each once and without links, which would lead nowhere."""
         metrics = {
             metric.name: metric for query in self.queries for metric in query.expression.metrics
         }
-        return "\n\n".join(f"`{name}`: {metric.meaning}." for name, metric in metrics.items())
+        return "\n\n".join(
+            f"`{name}`: {_LINK.sub('', metric.meaning)}." for name, metric in metrics.items()
+        )
 
 
 @dataclass(frozen=True)

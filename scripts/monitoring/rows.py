@@ -1,4 +1,4 @@
-"""What the dashboard shows, from what is looked at first to what explains it."""
+"""The rows of the dashboard, from what is looked at first to what explains it."""
 
 from __future__ import annotations
 
