@@ -8,9 +8,9 @@ from dataclasses import replace
 from msgspec.structs import replace as with_fields
 
 from pushlane.diagnosis.situation import Situation
-from pushlane.lanes.entitlement import entitled_rates, entitled_shares
 from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.sink_load import SinkLoad
+from pushlane.lanes.sink_shares import entitled_rates, entitled_shares
 from pushlane.lanes.task import Task
 
 _ENDLESS = 10**9

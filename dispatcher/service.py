@@ -32,8 +32,8 @@ from pushlane.dispatcher.line_metrics import LINE_METRICS
 from pushlane.dispatcher.line_report import MOST_NAMED
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
-from pushlane.dispatcher.side_tasks import end_all, raise_cause, supervised
 from pushlane.dispatcher.stats import Stats
+from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.errors import PushlaneError
 from pushlane.lanes.health import BROKER, REGISTRY, Contact, keep_asking

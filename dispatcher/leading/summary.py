@@ -17,11 +17,11 @@ from msgspec.structs import replace as with_fields
 
 from pushlane.dispatcher.leading.backlogs import TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
-from pushlane.lanes.entitlement import entitled_rates
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.sink_load import SinkLoad, SinkNow, Standing, shared_by_lane, sink_now
+from pushlane.lanes.sink_shares import entitled_rates
 from pushlane.lanes.task import Level, Weights
 
 MOST_NAMED = 10
@@ -34,7 +34,7 @@ _WINDOW_MS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SurveyInput:
     """All that the leader has found out at `now_ms` (Unix ms).
 
     `busy_since_ms` is by sink since when there has been something to send, whenever it looked.
@@ -60,7 +60,7 @@ class Summary(NamedTuple):
 class _AtSink:
     """One sink: what is left there, what of it may go, and who serves it."""
 
-    def __init__(self, found: Found, name: str, backlogs: Sequence[TaskBacklog]) -> None:
+    def __init__(self, found: SurveyInput, name: str, backlogs: Sequence[TaskBacklog]) -> None:
         self.name = name
         self.backlogs = backlogs
         self.found = found
@@ -103,7 +103,7 @@ class _AtSink:
         return bool(stands) and all(one.resting for one in stands)
 
 
-def summarized(found: Found) -> Summary:
+def summarized(found: SurveyInput) -> Summary:
     """Return the figures of all sinks that somebody serves, or that have something left."""
     backlogs = defaultdict(list)
     for one in found.backlogs:
@@ -116,7 +116,7 @@ def summarized(found: Found) -> Summary:
     return Summary(_figures(found, sinks, drains), _together(found, drains), busy)
 
 
-def _together(found: Found, drains: dict[str, SinkDrain]) -> DrainFigures:
+def _together(found: SurveyInput, drains: dict[str, SinkDrain]) -> DrainFigures:
     return DrainFigures(
         seconds=max((one.seconds for one in drains.values()), default=0.0),
         target_s=found.target_s,
@@ -165,7 +165,7 @@ def _backlog_to_drain(sink: _AtSink, rate_per_s: float) -> float:
 
 
 def _figures(
-    found: Found, sinks: Sequence[_AtSink], drains: Mapping[str, SinkDrain]
+    found: SurveyInput, sinks: Sequence[_AtSink], drains: Mapping[str, SinkDrain]
 ) -> LeaderFigures:
     figures = LeaderFigures(target_s=found.target_s)
     for sink in sinks:

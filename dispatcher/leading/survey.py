@@ -15,7 +15,7 @@ from pushlane.dispatcher.backoff import Backoff
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leading.backlogs import Backlogs
 from pushlane.dispatcher.leading.figures import LeaderFigures
-from pushlane.dispatcher.leading.summary import Found, Summary, summarized
+from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import Limits
 from pushlane.lanes.presence import DrainFigures
@@ -101,7 +101,7 @@ class Survey:
         """
         backlogs = await self._backlogs.look()
         processes = await self._backend.presence.list()
-        found = Found(
+        found = SurveyInput(
             backlogs=backlogs,
             processes=[one for one in processes if one.kind == "dispatcher"],
             weights=self._weights(),
