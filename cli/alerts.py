@@ -180,16 +180,20 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
+        from pushlane.lanes.metric import MetricCollector
+        from pushlane.lanes.process_metrics import folders_in_use, process_collector
         from pushlane.lanes.url_guard import UrlGuard
+        from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
         from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
 
     guard, root = UrlGuard(allow or ()), store_root(settings)
-    contact = Contact(BROKER, REGISTRY)
+    contact, stats = Contact(BROKER, REGISTRY), AlertStats()
     wait_s = None if once else every_s
 
     def on_looks(looks: list[AlertCheck]) -> None:
         contact.started()
+        stats.looked(looks)
         _say(looks)
 
     async def work(backend: Backend) -> int:
@@ -198,6 +202,10 @@ def run(
 
     with metrics.serving() as health:
         health.missing = contact.missing
+        health.show(
+            MetricCollector(ALERT_METRICS, lambda: [(stats, ())]),
+            process_collector(folders_in_use(settings)),
+        )
         problems = on_backend(settings, work)
     if once and problems:
         raise typer.Exit(1)

@@ -20,6 +20,7 @@ from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
     from pushlane.cli.health_server import Reply
 
@@ -65,6 +66,12 @@ class Health:
     def add_path(self, path: str, answer: Callable[[Mapping[str, str]], Reply]) -> None:
         """Serve one more path. `answer` gets its parameters, and is called on another thread."""
         self._paths[path] = answer
+
+    def show(self, *collectors: Collector) -> None:
+        """Show the metrics of these collectors, if anybody can read them."""
+        if self.registry is not None:
+            for collector in collectors:
+                self.registry.register(collector)
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:

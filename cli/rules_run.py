@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pushlane.pipeline.rules.expand import SparkExpander
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
+    from pushlane.pipeline.rules.rule_metrics import RuleStats
     from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
 
@@ -159,14 +160,22 @@ def _ending(run: Run) -> str:
 
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool, health: Health) -> None:
+    from pushlane.lanes.metric import MetricCollector
+    from pushlane.lanes.process_metrics import folders_in_use, process_collector
     from pushlane.pipeline.fanout.stage import remove_abandoned
+    from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
 
     contact = Contact(BROKER, REGISTRY)
     health.missing = contact.missing
+    stats = RuleStats()
+    health.show(
+        MetricCollector(RULE_METRICS, lambda: [(stats, ())]),
+        process_collector(folders_in_use(settings)),
+    )
     async with health.beating():
         await asyncio.to_thread(remove_abandoned, settings)
         async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):
-            await _lead(_scheduler(backend, expander, contact), once)
+            await _lead(_scheduler(backend, expander, contact, stats), once)
 
 
 async def _lead(scheduler: RuleScheduler, once: bool) -> None:
@@ -180,16 +189,18 @@ async def _lead(scheduler: RuleScheduler, once: bool) -> None:
         note("another process leads the rules, and runs what is due")
 
 
-def _scheduler(backend: Backend, expander: SparkExpander, contact: Contact) -> RuleScheduler:
+def _scheduler(
+    backend: Backend, expander: SparkExpander, contact: Contact, stats: RuleStats
+) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
     from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
     store, clock = RuleStore(backend.documents), RealClock()
-    runner = Runner(store, backend.registry, expander, clock.now_ms)
+    runner = Runner(store, backend.registry, expander, clock.now_ms, stats)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-    return RuleScheduler(store, runner, leader, clock, contact=contact)
+    return RuleScheduler(store, runner, leader, clock, contact=contact, stats=stats)
 
 
 def _at_ms(text: str) -> int:

@@ -20,6 +20,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context
+from pushlane.pipeline.receipts.job_metrics import JobStats
 from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreState, StoreWriter
@@ -32,7 +33,8 @@ _LOOK_EVERY_S = 0.2
 class RunOptions:
     """Options of a job: `once` ends it after one batch, `until_idle` when nothing is left.
 
-    `contact` is told of its start and when the log answers; `beside` runs in the log's event loop.
+    `contact` is told of its start and when the log answers, `stats` of its batches; `beside` runs
+    in the log's event loop.
     """
 
     once: bool = False
@@ -43,6 +45,7 @@ class RunOptions:
     on_batch: Callable[[BatchDone], None] = field(default=lambda _: None)
     on_note: Callable[[str], None] = field(default=lambda _: None)
     contact: Contact = field(default_factory=lambda: Contact(RECEIPTS))
+    stats: JobStats = field(default_factory=JobStats)
     beside: Sequence[Callable[[ReceiptLog], Coroutine[Any, Any, None]]] = ()
 
 
@@ -82,13 +85,16 @@ def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None
     while not stop.is_set():
         if idle.is_overdue:
             idle.work()
-        if not work.log.lag(batches.positions):
+        lag = work.log.lag(batches.positions)
+        options.stats.looked(lag)
+        if not lag:
             if options.once or (options.until_idle and not idle.is_waiting):
                 return
             idle.work()
         elif time.monotonic() >= due_s:
             due_s = time.monotonic() + pause_s
             if done := batches.read_next(options.most_bodies):
+                options.stats.stored_batch(done.receipts - done.duplicates, done.seconds)
                 options.on_batch(done)
                 if options.once:
                     return
