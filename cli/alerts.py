@@ -181,23 +181,26 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pushlane.lanes.url_guard import UrlGuard
+        from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
         from pushlane.pipeline.alerts.watch import serve
         from pushlane.pipeline.store import store_root
 
     guard, root = UrlGuard(allow or ()), store_root(settings)
-    contact = Contact(BROKER, REGISTRY)
+    contact, stats = Contact(BROKER, REGISTRY), AlertStats()
     wait_s = None if once else every_s
 
     def on_looks(looks: list[AlertCheck]) -> None:
         contact.started()
+        stats.looked(looks)
         _say(looks)
 
     async def work(backend: Backend) -> int:
         async with health.beating(), in_contact(contact, backend):
             return await serve(backend, root, guard, wait_s, _stop(contact), on_looks, note)
 
-    with metrics.serving() as health:
+    with metrics.serving(settings) as health:
         health.missing = contact.missing
+        health.show(ALERT_METRICS, stats)
         problems = on_backend(settings, work)
     if once and problems:
         raise typer.Exit(1)

@@ -89,13 +89,15 @@ def dispatch(
     patience_s = stuck_after_s(settings, names)
     if workers > 1:
         pool = WorkerPool(workers, chosen.given, serve, drain, retry_timeouts)
-        raise typer.Exit(_run_workers(pool, metrics, patience_s))
-    with metrics.serving(patience_s) as health:
+        raise typer.Exit(_run_workers(pool, settings, metrics, patience_s))
+    with metrics.serving(settings, patience_s) as health:
         sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
         uvloop.run(_dispatch(settings, sinks, health, drain, with_parent))
 
 
-def _run_workers(pool: WorkerPool, metrics: HealthFlags, patience_s: float) -> int:
+def _run_workers(
+    pool: WorkerPool, settings: Settings, metrics: HealthFlags, patience_s: float
+) -> int:
     """Run the workers, whose health this process serves for all; return the exit code."""
     if metrics.metrics_port is None:
         return asyncio.run(pool.run())
@@ -103,7 +105,7 @@ def _run_workers(pool: WorkerPool, metrics: HealthFlags, patience_s: float) -> i
         workers = WorkersHealth(folder, pool.count, patience_s)
         pool.sockets = folder
         pool.on_stop = workers.contact.stopping
-        with metrics.serving(patience_s, workers) as health:
+        with metrics.serving(settings, patience_s, workers) as health:
             workers.answer_for(health)
             return asyncio.run(_run_watched(pool, workers, health))
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -20,9 +20,12 @@ from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
     from pushlane.cli.health_server import Reply
+    from pushlane.lanes.metric import ReadMetric
 
+SourceT = TypeVar("SourceT")
 STUCK_S = 30.0
 """An event loop that has not turned for longer does not come back by itself."""
 
@@ -65,6 +68,13 @@ class Health:
     def add_path(self, path: str, answer: Callable[[Mapping[str, str]], Reply]) -> None:
         """Serve one more path. `answer` gets its parameters, and is called on another thread."""
         self._paths[path] = answer
+
+    def show(self, metrics: Sequence[ReadMetric[SourceT]], source: SourceT) -> None:
+        """Show these metrics of this source."""
+        from pushlane.lanes.metric import MetricCollector
+
+        if self.registry is not None:
+            self.registry.register(MetricCollector(metrics, lambda: [(source, ())]))
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -113,6 +123,16 @@ def _verdict(good: str, problems: Sequence[str]) -> Reply:
     return Reply.of_lines(503, *problems) if problems else Reply.of_lines(200, good)
 
 
+def _folders(settings: Settings) -> dict[str, Path]:
+    """Return the folders that processes with these settings use, by the word for each."""
+    data = settings.data_dir
+    return {
+        "data": data,
+        "reports": settings.reports_dir or data / "reports",
+        "fanout": settings.fanout_dir or data / "fanout",
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class HealthFlags:
     """The options that say where a command serves its health and metrics."""
@@ -129,7 +149,12 @@ class HealthFlags:
     metrics_socket: Annotated[Path | None, typer.Option(hidden=True)] = None
 
     @contextmanager
-    def serving(self, stuck_after_s: float = STUCK_S, metrics: Any = None) -> Iterator[Health]:
+    def serving(
+        self,
+        settings: Settings,
+        stuck_after_s: float = STUCK_S,
+        metrics: Collector | None = None,
+    ) -> Iterator[Health]:
         """Serve inside the block, if at all.
 
         `metrics` are those of the process itself unless given.
@@ -145,8 +170,10 @@ class HealthFlags:
 
         from pushlane.cli.health_server import served
         from pushlane.cli.metric_families import ProcessMetrics
+        from pushlane.lanes.process_metrics import process_collector
 
         registry = CollectorRegistry()
+        registry.register(process_collector(_folders(settings)))
         health = Health(stuck_after_s, registry)
         with served(health.answer, metrics or ProcessMetrics(registry), place):
             yield health

@@ -64,9 +64,11 @@ def run(
     settings = flags.settings()
     with pipeline_extra():
         from pushlane.pipeline.receipts.job import RunOptions, run
-    contact = Contact(RECEIPTS)
-    with metrics.serving() as health, stopped_by_signals(contact.stopping) as stop:
+        from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
+    contact, stats = Contact(RECEIPTS), JobStats()
+    with metrics.serving(settings) as health, stopped_by_signals(contact.stopping) as stop:
         health.missing = contact.missing
+        health.show(JOB_METRICS, stats)
         options = RunOptions(
             once=once,
             until_idle=until_idle,
@@ -75,6 +77,7 @@ def run(
             most_bodies=max_bodies,
             on_batch=lambda done: note(_batch_line(done)),
             on_note=note,
+            stats=stats,
             contact=contact,
             beside=(lambda _: health.beat(),),
         )

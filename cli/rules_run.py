@@ -85,7 +85,7 @@ def serve(
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
     expander = _expander(settings, spark, None)
-    with metrics.serving() as health:
+    with metrics.serving(settings) as health:
         asyncio.run(_serve(settings, expander, once, health))
 
 
@@ -166,7 +166,7 @@ async def _serve(settings: Settings, expander: SparkExpander, once: bool, health
     async with health.beating():
         await asyncio.to_thread(remove_abandoned, settings)
         async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):
-            await _lead(_scheduler(backend, expander, contact), once)
+            await _lead(_scheduler(backend, expander, contact, health), once)
 
 
 async def _lead(scheduler: RuleScheduler, once: bool) -> None:
@@ -180,14 +180,18 @@ async def _lead(scheduler: RuleScheduler, once: bool) -> None:
         note("another process leads the rules, and runs what is due")
 
 
-def _scheduler(backend: Backend, expander: SparkExpander, contact: Contact) -> RuleScheduler:
+def _scheduler(
+    backend: Backend, expander: SparkExpander, contact: Contact, health: Health
+) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
+    from pushlane.pipeline.rules.rule_metrics import RULE_METRICS
     from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
     store, clock = RuleStore(backend.documents), RealClock()
     runner = Runner(store, backend.registry, expander, clock.now_ms)
+    health.show(RULE_METRICS, runner.stats)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
     return RuleScheduler(store, runner, leader, clock, contact=contact)
 

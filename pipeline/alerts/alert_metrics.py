@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pushlane.lanes.metric import Exporter, MetricMaker, ReadMetric
+from pushlane.pipeline.alerts.watch import AlertCheck
 
 MOST_ALERTS = 100
 
@@ -20,9 +21,17 @@ class AlertStats:
         self.told = 0
         self.firing: Mapping[str, int] = {}
 
-    def looked(self) -> None:
-        """Note that all alerts have been looked at."""
+    def looked(self, checks: Sequence[AlertCheck]) -> None:
+        """Note what a look at all alerts has found; what could not be measured stays as it was."""
         self.looked_at_s = self._clock_s()
+        self.told += sum(len(check.told) for check in checks)
+        for check in checks:
+            self.evaluations["failed" if check.problem else "ok"] += 1
+        shown = checks[:MOST_ALERTS]
+        self.firing = {
+            one.rule.name: self.firing.get(one.rule.name, 0) if one.firing is None else one.firing
+            for one in shown
+        }
 
 
 _make: MetricMaker[AlertStats] = MetricMaker(Exporter.ALERTS)

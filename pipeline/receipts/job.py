@@ -20,6 +20,7 @@ from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.pipeline.receipts.batch import BatchDone, Batches
 from pushlane.pipeline.receipts.job_context import JobContext, SessionOptions, open_job_context
+from pushlane.pipeline.receipts.job_metrics import JobStats
 from pushlane.pipeline.receipts.maintenance import StoreMaintenance
 from pushlane.pipeline.receipts.sync_log import SyncReceiptLog
 from pushlane.pipeline.store import Gap, StoreState, StoreWriter
@@ -42,6 +43,7 @@ class RunOptions:
     most_bodies: int = MOST_BODIES
     on_batch: Callable[[BatchDone], None] = field(default=lambda _: None)
     on_note: Callable[[str], None] = field(default=lambda _: None)
+    stats: JobStats = field(default_factory=JobStats)
     contact: Contact = field(default_factory=lambda: Contact(RECEIPTS))
     beside: Sequence[Callable[[ReceiptLog], Coroutine[Any, Any, None]]] = ()
 
@@ -82,13 +84,17 @@ def run_on(work: JobContext, options: RunOptions, stop: threading.Event) -> None
     while not stop.is_set():
         if idle.is_overdue:
             idle.work()
-        if not work.log.lag(batches.positions):
+        options.stats.looked(lag := work.log.lag(batches.positions))
+        if not lag:
             if options.once or (options.until_idle and not idle.is_waiting):
                 return
             idle.work()
         elif time.monotonic() >= due_s:
             due_s = time.monotonic() + pause_s
             if done := batches.read_next(options.most_bodies):
+                took_all = done.bodies < options.most_bodies
+                options.stats.stored_batch(done.receipts, done.seconds, took_all=took_all)
+                options.stats.looked(done.lag)
                 options.on_batch(done)
                 if options.once:
                     return

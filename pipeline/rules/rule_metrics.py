@@ -10,7 +10,10 @@ from pushlane.pipeline.rules.history import Run, RunState
 
 MOST_RULES = 100
 OTHER_RULE = "other"
-RESULTS = (RunState.DONE, RunState.WAITING, RunState.FAILED, RunState.REFUSED)
+RESULTS = (
+    *(RunState.DONE, RunState.WAITING, RunState.FAILED),
+    *(RunState.REFUSED, RunState.SKIPPED),
+)
 
 
 class RuleStats:

@@ -115,11 +115,14 @@ class RuleScheduler:
                 extra={"action": "leads" if fence else "stands_by"},
             )
         if fence is None:
+            self._runner.stats.looked(0, leads=False)
             return LOOK_S
         await self._collect()
         records = [await self._noted(record, fence) for record in await self._store.records()]
         if self._current is None and (chosen := self._choose(records)):
             self._begin(chosen, fence)
+        open_runs = sum(len(record.history.open) for record in records)
+        self._runner.stats.looked(open_runs, leads=True)
         return self._wait_s(records)
 
     async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:

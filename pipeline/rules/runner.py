@@ -15,6 +15,7 @@ from pushlane.lanes.ports import Registry
 from pushlane.pipeline.fanout import AudienceTooLarge, EmptyAudience
 from pushlane.pipeline.rules.history import Run, RunState, iso_utc, run_key
 from pushlane.pipeline.rules.rule import Rule
+from pushlane.pipeline.rules.rule_metrics import RuleStats
 from pushlane.pipeline.rules.rule_store import RuleStore
 from pushlane.pipeline.rules.run_transitions import MOST_FAILURES, Edit, begin, end, retry_later
 
@@ -48,12 +49,18 @@ class Runner:
     """Carries out runs that are noted in the store."""
 
     def __init__(
-        self, store: RuleStore, registry: Registry, expand: Expand, now_ms: Callable[[], int]
+        self,
+        store: RuleStore,
+        registry: Registry,
+        expand: Expand,
+        now_ms: Callable[[], int],
+        stats: RuleStats | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._expand = expand
         self._now_ms = now_ms
+        self.stats = stats or RuleStats()
 
     async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
         """Carry out the run of this rule and time, as the leader of this fence.
@@ -70,6 +77,7 @@ class Runner:
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
             run = (await self._store.change_history(name, ended)).find(at_ms)
         if run is not None:
+            self.stats.ran(name, run)
             _log_run(name, run)
 
     async def _expanded(self, order: RunOrder, run: Run) -> Edit:
