@@ -53,12 +53,18 @@ class Health:
     the process, None when nobody can read them.
     """
 
-    def __init__(self, stuck_after_s: float, registry: CollectorRegistry | None) -> None:
+    def __init__(
+        self,
+        stuck_after_s: float,
+        registry: CollectorRegistry | None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.registry = registry
         self.missing: Problems = lambda: ["starting"]
         self.stuck: Problems = list
         self.ask_others: Callable[[str, Mapping[str, str]], Reply | None] = lambda *_: None
         self._stuck_after_s = stuck_after_s
+        self._clock_s = clock_s
         self._beat_s: float | None = None
         self._paths: dict[str, Callable[[Mapping[str, str]], Reply]] = {
             _LIVE: lambda _: self._live(),
@@ -89,7 +95,7 @@ class Health:
         """Note every second that the event loop turns, until it is cancelled."""
         try:
             while True:
-                self._beat_s = time.monotonic()
+                self._beat_s = self._clock_s()
                 await asyncio.sleep(_BEAT_EVERY_S)
         finally:
             self._beat_s = None  # what comes after the loop is not judged
@@ -113,7 +119,7 @@ class Health:
     def _standstill(self, longer_than_s: float) -> list[str]:
         """Say it if the loop has not turned for longer; before its first turn it is not judged."""
         beat_s = self._beat_s
-        still_s = 0.0 if beat_s is None else time.monotonic() - beat_s
+        still_s = 0.0 if beat_s is None else self._clock_s() - beat_s
         return [f"event loop: has not turned for {still_s:.0f} s"] * (still_s > longer_than_s)
 
 

@@ -82,13 +82,15 @@ class WorkersHealth(Collector):
         """Ask all workers how they are every two seconds, for ever."""
         for worker in self._workers:
             self.contact[worker.name].asked()
-        loop = asyncio.get_running_loop()
         while True:
-            asked = [loop.run_in_executor(self._threads, self._look, one) for one in self._workers]
-            await asyncio.gather(*asked)
-            if all(self.contact[worker.name].has_answered for worker in self._workers):
-                self.contact.started()
+            await asyncio.to_thread(self.look)
             await asyncio.sleep(_ASK_EVERY_S)
+
+    def look(self) -> None:
+        """Ask all workers how they are, at once, and wait for their answers."""
+        list(self._threads.map(self._look_at, self._workers))
+        if all(self.contact[worker.name].has_answered for worker in self._workers):
+            self.contact.started()
 
     def missing(self) -> list[str]:
         """Return what keeps the workers from their work, each line with the worker's name."""
@@ -125,7 +127,7 @@ class WorkersHealth(Collector):
         """Wait for no worker any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _look(self, worker: _Worker) -> None:
+    def _look_at(self, worker: _Worker) -> None:
         live, ready = _ask(worker.socket, "/livez"), _ask(worker.socket, "/readyz")
         if live is None or ready is None:
             worker.missing = ()  # what it said then is over; that it is silent is told
