@@ -17,7 +17,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -26,11 +26,26 @@ from pushlane.cli.health_server import METRICS, Reply
 from pushlane.cli.metric_families import of_worker, together
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.health import Contact
+from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
 
 _ASK_EVERY_S = 2.0
 _PATIENCE_S = 2.0
 _MOST_AT_ONCE = 32
 _LONGEST_PATH = 100  # the system allows a little over this
+
+
+_make: MetricMaker[Mapping[str, bool]] = MetricMaker(Exporter.DISPATCHER)
+
+WORKER_METRICS: tuple[ReadMetric[Mapping[str, bool]], ...] = (
+    _make.gauge(
+        "worker_up",
+        "0 or 1",
+        "1 if a worker of `--workers` has answered its parent, which serves for all",
+        lambda up: up,
+        {"worker": ()},
+    ),
+)
+"""The metrics of the parent of workers; all others are of the workers."""
 
 
 @contextmanager
@@ -40,7 +55,7 @@ def socket_folder() -> Iterator[Path]:
     Raises:
         BadInput: there is none that is short enough for a socket's path.
     """
-    with tempfile.TemporaryDirectory(prefix="pushlane-") as name:
+    with tempfile.TemporaryDirectory(prefix="pushlane-workers-") as name:
         if len(name) > _LONGEST_PATH - len("/99999"):
             raise BadInput(
                 f"the folder for temporary files, {Path(name).parent}, is too long for the sockets "
@@ -103,17 +118,16 @@ class WorkersHealth(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of all workers, and which of them have answered."""
-        up = GaugeMetricFamily(
-            "pushlane_worker_up", "1 if the worker answers its parent", labels=["worker"]
-        )
         found: list[Metric] = []
+        up: dict[str, bool] = {}
         replies = self._threads.map(lambda one: _ask(one.socket, METRICS), self._workers)
         for worker, reply in zip(self._workers, replies, strict=True):
-            up.add_metric([str(worker.index)], reply is not None and reply.status == 200)
-            if reply is not None and reply.status == 200:
+            number = str(worker.index)
+            up[number] = reply is not None and reply.status == 200
+            if reply is not None and up[number]:
                 families = text_string_to_metric_families(reply.body.decode())
-                found += of_worker(str(worker.index), families)
-        return together([up, *found])
+                found += of_worker(number, families)
+        return together([*MetricCollector(WORKER_METRICS, lambda: [(up, ())]).collect(), *found])
 
     def ask_any(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """Return what some worker replies, one that answered lately if there is one."""
