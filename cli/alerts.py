@@ -198,9 +198,9 @@ def run(
         async with health.beating(), in_contact(contact, backend):
             return await serve(backend, root, guard, wait_s, _stop(contact), on_looks, note)
 
-    with metrics.serving(settings) as health:
+    with metrics.serving() as health:
         health.missing = contact.missing
-        health.show(ALERT_METRICS, stats)
+        health.show(ALERT_METRICS, stats, settings)
         problems = on_backend(settings, work)
     if once and problems:
         raise typer.Exit(1)

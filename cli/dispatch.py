@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from pushlane.cli.drain_path import DRAIN, drain_path
 from pushlane.cli.flags import Flags, LogFormat, add_commands
 from pushlane.cli.health import Health, HealthFlags, stuck_after_s
 from pushlane.cli.logs import set_up_logs
@@ -89,15 +90,13 @@ def dispatch(
     patience_s = stuck_after_s(settings, names)
     if workers > 1:
         pool = WorkerPool(workers, chosen.given, serve, drain, retry_timeouts)
-        raise typer.Exit(_run_workers(pool, settings, metrics, patience_s))
-    with metrics.serving(settings, patience_s) as health:
+        raise typer.Exit(_run_workers(pool, metrics, patience_s))
+    with metrics.serving(patience_s) as health:
         sinks = open_sinks(settings, names, retry_timeouts=retry_timeouts)
         uvloop.run(_dispatch(settings, sinks, health, drain, with_parent))
 
 
-def _run_workers(
-    pool: WorkerPool, settings: Settings, metrics: HealthFlags, patience_s: float
-) -> int:
+def _run_workers(pool: WorkerPool, metrics: HealthFlags, patience_s: float) -> int:
     """Run the workers, whose health this process serves for all; return the exit code."""
     if metrics.metrics_port is None:
         return asyncio.run(pool.run())
@@ -105,7 +104,7 @@ def _run_workers(
         workers = WorkersHealth(folder, pool.count, patience_s)
         pool.sockets = folder
         pool.on_stop = workers.contact.stopping
-        with metrics.serving(settings, patience_s, workers) as health:
+        with metrics.serving(patience_s, workers) as health:
             workers.answer_for(health)
             return asyncio.run(_run_watched(pool, workers, health))
 
@@ -148,6 +147,7 @@ async def _dispatch(
         async with health.beating(), connect(settings) as backend:
             dispatcher = Dispatcher(backend, sinks, settings, drain=drain, registry=health.registry)
             health.missing = dispatcher.missing
+            health.add_path(DRAIN, drain_path(dispatcher, asyncio.get_running_loop()))
             stop = at_latest(dispatcher.stop, settings.drain_timeout_s + _LEAVE_S, REPEATED)
             stop_on_signals(stop, left=REPEATED)
             if with_parent:

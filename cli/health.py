@@ -75,12 +75,16 @@ class Health:
         """Serve one more path. `answer` gets its parameters, and is called on another thread."""
         self._paths[path] = answer
 
-    def show(self, metrics: Sequence[ReadMetric[SourceT]], source: SourceT) -> None:
-        """Show these metrics of this source."""
+    def show(
+        self, metrics: Sequence[ReadMetric[SourceT]], source: SourceT, settings: Settings
+    ) -> None:
+        """Show these metrics of this source, and those of every process."""
         from pushlane.lanes.metric import MetricCollector
+        from pushlane.lanes.process_metrics import folders_in_use, process_collector
 
         if self.registry is not None:
             self.registry.register(MetricCollector(metrics, lambda: [(source, ())]))
+            self.registry.register(process_collector(folders_in_use(settings)))
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -129,16 +133,6 @@ def _verdict(good: str, problems: Sequence[str]) -> Reply:
     return Reply.of_lines(503, *problems) if problems else Reply.of_lines(200, good)
 
 
-def _folders(settings: Settings) -> dict[str, Path]:
-    """Return the folders that processes with these settings use, by the word for each."""
-    data = settings.data_dir
-    return {
-        "data": data,
-        "reports": settings.reports_dir or data / "reports",
-        "fanout": settings.fanout_dir or data / "fanout",
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
 class HealthFlags:
     """The options that say where a command serves its health and metrics."""
@@ -156,10 +150,7 @@ class HealthFlags:
 
     @contextmanager
     def serving(
-        self,
-        settings: Settings,
-        stuck_after_s: float = STUCK_S,
-        metrics: Collector | None = None,
+        self, stuck_after_s: float = STUCK_S, metrics: Collector | None = None
     ) -> Iterator[Health]:
         """Serve inside the block, if at all.
 
@@ -176,10 +167,8 @@ class HealthFlags:
 
         from pushlane.cli.health_server import served
         from pushlane.cli.metric_families import ProcessMetrics
-        from pushlane.lanes.process_metrics import process_collector
 
         registry = CollectorRegistry()
-        registry.register(process_collector(_folders(settings)))
         health = Health(stuck_after_s, registry)
         with served(health.answer, metrics or ProcessMetrics(registry), place):
             yield health

@@ -66,9 +66,9 @@ def run(
         from pushlane.pipeline.receipts.job import RunOptions, run
         from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
     contact, stats = Contact(RECEIPTS), JobStats()
-    with metrics.serving(settings) as health, stopped_by_signals(contact.stopping) as stop:
+    with metrics.serving() as health, stopped_by_signals(contact.stopping) as stop:
         health.missing = contact.missing
-        health.show(JOB_METRICS, stats)
+        health.show(JOB_METRICS, stats, settings)
         options = RunOptions(
             once=once,
             until_idle=until_idle,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pushlane.pipeline.rules.expand import SparkExpander
     from pushlane.pipeline.rules.history import Run
     from pushlane.pipeline.rules.rule import Rule
+    from pushlane.pipeline.rules.rule_metrics import RuleStats
     from pushlane.pipeline.rules.rule_scheduler import RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
 
@@ -85,7 +86,7 @@ def serve(
     settings = flags.also(log_format=log_format).settings()
     set_up_logs(settings.log_format)
     expander = _expander(settings, spark, None)
-    with metrics.serving(settings) as health:
+    with metrics.serving() as health:
         asyncio.run(_serve(settings, expander, once, health))
 
 
@@ -160,13 +161,15 @@ def _ending(run: Run) -> str:
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool, health: Health) -> None:
     from pushlane.pipeline.fanout.stage import remove_abandoned
+    from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
 
-    contact = Contact(BROKER, REGISTRY)
+    contact, stats = Contact(BROKER, REGISTRY), RuleStats()
+    health.show(RULE_METRICS, stats, settings)
     health.missing = contact.missing
     async with health.beating():
         await asyncio.to_thread(remove_abandoned, settings)
         async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):
-            await _lead(_scheduler(backend, expander, contact, health), once)
+            await _lead(_scheduler(backend, expander, contact, stats), once)
 
 
 async def _lead(scheduler: RuleScheduler, once: bool) -> None:
@@ -181,19 +184,17 @@ async def _lead(scheduler: RuleScheduler, once: bool) -> None:
 
 
 def _scheduler(
-    backend: Backend, expander: SparkExpander, contact: Contact, health: Health
+    backend: Backend, expander: SparkExpander, contact: Contact, stats: RuleStats
 ) -> RuleScheduler:
     from pushlane.lanes.leader import Leader
-    from pushlane.pipeline.rules.rule_metrics import RULE_METRICS
     from pushlane.pipeline.rules.rule_scheduler import LEASE, RealClock, RuleScheduler
     from pushlane.pipeline.rules.rule_store import RuleStore
     from pushlane.pipeline.rules.runner import Runner
 
     store, clock = RuleStore(backend.documents), RealClock()
-    runner = Runner(store, backend.registry, expander, clock.now_ms)
-    health.show(RULE_METRICS, runner.stats)
+    runner = Runner(store, backend.registry, expander, clock.now_ms, stats)
     leader = Leader(backend.lease, LEASE, secrets.token_hex(8))
-    return RuleScheduler(store, runner, leader, clock, contact=contact)
+    return RuleScheduler(store, runner, leader, clock, contact=contact, stats=stats)
 
 
 def _at_ms(text: str) -> int:

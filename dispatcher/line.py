@@ -128,7 +128,13 @@ class Line:
         self.settler = Settler(backend, tasks, self.receipts, shared.completion, ring, wake)
         wait_s = backoff(settings.retry_first_s, settings.retry_longest_s)
         self.outcomes = Outcomes(
-            self.name, self.settler, self.receipts, self.stats, shared.pauses, wait_s
+            self.name,
+            self.settler,
+            self.receipts,
+            self.stats,
+            shared.pauses,
+            wait_s,
+            hosts_code=self._sink.hosts_code,
         )
         self.dead_addresses = DeadAddressRecorder(
             backend,

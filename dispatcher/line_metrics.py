@@ -175,7 +175,7 @@ LINE_METRICS: tuple[ReadMetric[Line], ...] = (
     ),
     _make.histogram(
         "decode_seconds",
-        "Reading the pushes of one message",
+        "Reading the pushes of one bundle",
         lambda line: line.stats.decode,
     ),
     _make.histogram(

@@ -20,6 +20,7 @@ CAPPED = "capped"
 
 MOST_REASONS = 20
 OTHER = "other"
+_MOST_APPS = 10_000
 
 
 class ByReason(dict[str, int]):
@@ -35,11 +36,13 @@ class ByReason(dict[str, int]):
 class Stats:
     """Counts of one dispatcher since it started.
 
-    `held_s` adds up for how long each of the `released` pushes has held its slot.
+    `held_s` adds up for how long each of the `released` pushes has held its slot. Of very many apps
+    the first are counted.
     """
 
     def __init__(self) -> None:
         self.picked = dict.fromkeys(Level, 0)
+        self.picked_of_app: dict[str, int] = {}
         self.outcomes = {(level, kind): 0 for level in Level for kind in Kind}
         self.waited = {level: Buckets() for level in Level}
         self.delivery = Buckets()
@@ -64,3 +67,11 @@ class Stats:
         self.limited = dict.fromkeys(KINDS, 0)
         self.limit_waits = {kind: Buckets() for kind in KINDS}
         self.decode = Buckets(SHORT_BUCKETS_S)
+
+    def pick(self, level: Level, app: str) -> None:
+        """Count a push that is sent."""
+        self.picked[level] += 1
+        if app in self.picked_of_app:
+            self.picked_of_app[app] += 1
+        elif len(self.picked_of_app) < _MOST_APPS:
+            self.picked_of_app[app] = 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pushlane.lanes.metric import Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
 from pushlane.lanes.push import FORMAT
+from pushlane.lanes.settings import Settings
 from pushlane.lanes.version import VERSION
 
 Folders = Mapping[str, Path]
@@ -60,3 +61,13 @@ PROCESS_METRICS: tuple[ReadMetric[Folders], ...] = (
 def process_collector(folders: Folders) -> MetricCollector[Folders]:
     """Return what shows these metrics of a process that uses these folders."""
     return MetricCollector(PROCESS_METRICS, lambda: [(folders, ())])
+
+
+def folders_in_use(settings: Settings) -> dict[str, Path]:
+    """Return the folders that these settings name, whether they are there or not."""
+    data_dir = settings.data_dir
+    return {
+        **({"data": data_dir} if settings.capabilities.is_local else {}),
+        "reports": settings.reports_dir or data_dir / "reports",
+        "fanout": settings.fanout_dir or data_dir / "fanout",
+    }

@@ -200,6 +200,7 @@ class Producer:
             corrupt=tuple(self._folder.corrupt) if self._folder else (),
             longest_block_s=buffer.longest_block_s,
             trouble=buffer.trouble or background.trouble,
+            enqueue=buffer.enqueue,
         )
 
     def collector(self) -> Collector:

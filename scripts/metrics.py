@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pushlane.cli.workers_health import WORKER_METRICS
 from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS
-from pushlane.dispatcher.leader_metrics import LEADER_METRICS
+from pushlane.dispatcher.leading.leader_metrics import LEADER_METRICS
 from pushlane.dispatcher.line_metrics import LINE_METRICS
 from pushlane.lanes.metric import MetricDefinition
 from pushlane.lanes.process_metrics import PROCESS_METRICS

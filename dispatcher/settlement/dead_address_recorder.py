@@ -14,6 +14,7 @@ from itertools import islice
 
 from pushlane.dispatcher.backoff import Backoff, whenever
 from pushlane.dispatcher.job import Job
+from pushlane.dispatcher.reasons import as_label
 from pushlane.dispatcher.stats import Stats
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.dead_address import REASON_LONGEST, AddressDeath
@@ -26,7 +27,6 @@ log = logging.getLogger("pushlane.dead_addresses")
 _MOST_WAITING = 10_000
 _AT_ONCE = 100  # to encrypt so many takes 5 ms
 _LONGEST_SEALED = 4_096
-_OF_CODE = "processor"
 
 
 class DeadAddressRecorder:
@@ -133,7 +133,7 @@ class DeadAddressRecorder:
         recorded = await port.record(self._sink, list(deaths.values()), self._clock_ms())
         for one in recorded:
             reason = deaths[one].reason
-            self._stats.dead_addresses.add(_OF_CODE if self._hosts_code else reason)
+            self._stats.dead_addresses.add(as_label(reason, is_own_words=self._hosts_code))
         for listener in self._listeners:
             listener()
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pushlane.lanes.metric import Exporter, MetricMaker, ReadMetric
-from pushlane.pipeline.alerts.watch import AlertCheck
 
-MOST_ALERTS = 100
+if TYPE_CHECKING:
+    from pushlane.pipeline.alerts.watch import AlertCheck
+
+_MOST_ALERTS = 100
 
 
 class AlertStats:
@@ -19,19 +22,20 @@ class AlertStats:
         self.looked_at_s = 0.0
         self.evaluations = {"ok": 0, "failed": 0}
         self.told = 0
-        self.firing: Mapping[str, int] = {}
+        self.firing: dict[str, int] = {}
 
     def looked(self, checks: Sequence[AlertCheck]) -> None:
-        """Note what a look at all alerts has found; what could not be measured stays as it was."""
-        self.looked_at_s = self._clock_s()
-        self.told += sum(len(check.told) for check in checks)
+        """Note a look at all alerts. One that could not be measured fires as it did before."""
+        before = self.firing
+        self.firing = {}
         for check in checks:
+            name = check.rule.name
             self.evaluations["failed" if check.problem else "ok"] += 1
-        shown = checks[:MOST_ALERTS]
-        self.firing = {
-            one.rule.name: self.firing.get(one.rule.name, 0) if one.firing is None else one.firing
-            for one in shown
-        }
+            self.told += len(check.told)
+            if len(self.firing) < _MOST_ALERTS:
+                now = check.firing
+                self.firing[name] = before.get(name, 0) if now is None else now
+        self.looked_at_s = self._clock_s()
 
 
 _make: MetricMaker[AlertStats] = MetricMaker(Exporter.ALERTS)

@@ -79,10 +79,12 @@ def after_delivery(state: Mapping[str, AlertGroup], name: str, now_ms: int) -> A
     return {**rest, name: AlertGroup(group.since_ms, group.told, now_ms)}
 
 
-def count_firing(state: Mapping[str, AlertGroup]) -> int:
-    """Return how many groups fire: their firing was told, or is to be, and they go on."""
-    pending = [group.pending for group in state.values() if group.told]
-    return sum(one is None or one.status != "recovered" for one in pending)
+def fires(state: Mapping[str, AlertGroup]) -> int:
+    """Return how many groups fire: those that were told, or are about to be, and not recovered."""
+    return sum(
+        group.told and not (group.pending and group.pending.status == "recovered")
+        for group in state.values()
+    )
 
 
 def is_alarming(rule: AlertRule, measured: Measured, *, is_known: bool = False) -> bool:

@@ -37,7 +37,7 @@ Send = Callable[[str, AlertMessage], Awaitable[str]]
 class AlertCheck:
     """One check of one rule: the figures found, the messages sent, and any problem.
 
-    `firing` is how many groups fire, None if that could not be found out.
+    `firing` is how many groups of it fire now; None if that could not be found out.
     """
 
     rule: AlertRule
@@ -66,7 +66,7 @@ async def check_all(
         known = await store.load_state(rule.name)
         state = firing.next_state(rule, known.state, found, now_ms)
         problem = await _announce(store, rule, known, state, send, now_ms, told)
-        checks.append(AlertCheck(rule, found, told, problem, firing.count_firing(state)))
+        checks.append(AlertCheck(rule, found, told, problem, firing.fires(state)))
     return checks
 
 

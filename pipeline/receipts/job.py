@@ -149,7 +149,8 @@ class _Job:
         if done is None:
             return False
         took_all = done.bodies < options.most_bodies
-        options.stats.stored_batch(done.receipts, done.seconds, took_all=took_all)
+        stored = done.receipts - done.duplicates
+        options.stats.stored_batch(stored, done.seconds, took_all=took_all)
         options.stats.looked(done.lag)
         options.on_batch(done)
         return True

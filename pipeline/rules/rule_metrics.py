@@ -8,12 +8,9 @@ from collections.abc import Callable
 from pushlane.lanes.metric import Exporter, Labels, MetricMaker, ReadMetric
 from pushlane.pipeline.rules.history import Run, RunState
 
-MOST_RULES = 100
-OTHER_RULE = "other"
-RESULTS = (
-    *(RunState.DONE, RunState.WAITING, RunState.FAILED),
-    *(RunState.REFUSED, RunState.SKIPPED),
-)
+_MOST_RULES = 100
+_OTHER = "other"
+_RESULTS = (RunState.DONE, RunState.WAITING, RunState.FAILED, RunState.REFUSED)
 
 
 class RuleStats:
@@ -34,7 +31,7 @@ class RuleStats:
 
     def ran(self, rule: str, run: Run) -> None:
         """Note how an attempt at a run of a rule came out."""
-        name = rule if rule in self.pushes or len(self.pushes) < MOST_RULES else OTHER_RULE
+        name = rule if rule in self.pushes or len(self.pushes) < _MOST_RULES else _OTHER
         self.pushes[name] = self.pushes.get(name, 0) + (run.total or 0)
         event = (name, run.state)
         self.events[event] = self.events.get(event, 0) + 1
@@ -63,7 +60,7 @@ RULE_METRICS: tuple[ReadMetric[RuleStats], ...] = (
         "attempts",
         "Attempts at runs, by how they came out: `waiting` is tried again",
         lambda stats: stats.events,
-        {**_RULE, "result": tuple(map(str, RESULTS))},
+        {**_RULE, "result": tuple(map(str, _RESULTS))},
     ),
     _make.counter(
         "rules_pushes_total",

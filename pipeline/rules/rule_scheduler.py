@@ -20,6 +20,7 @@ from pushlane.lanes.leader import Leader
 from pushlane.lanes.ports import Fence
 from pushlane.pipeline.rules.due_runs import next_due_ms, note_due
 from pushlane.pipeline.rules.history import Run, RunState
+from pushlane.pipeline.rules.rule_metrics import RuleStats
 from pushlane.pipeline.rules.rule_store import RuleRecord, RuleStore
 from pushlane.pipeline.rules.runner import Runner
 
@@ -38,7 +39,7 @@ class RunId(NamedTuple):
 class RuleScheduler:
     """Notes and runs what is due while it leads; with `only`, no other run is carried out.
 
-    `contact` is told when the registry answers, and of its start and stop.
+    `contact` is told when the registry answers, and of its start and stop, `stats` of each look.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class RuleScheduler:
         clock: Clock,
         only: RunId | None = None,
         contact: Contact | None = None,
+        stats: RuleStats | None = None,
     ) -> None:
         self._store = store
         self._runner = runner
@@ -56,6 +58,7 @@ class RuleScheduler:
         self._clock = clock
         self._only = only
         self._contact = contact or Contact(REGISTRY)
+        self._stats = stats or RuleStats()
         self._fence: Fence | None = None
         self._current: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -115,14 +118,13 @@ class RuleScheduler:
                 extra={"action": "leads" if fence else "stands_by"},
             )
         if fence is None:
-            self._runner.stats.looked(0, leads=False)
+            self._stats.looked(0, leads=False)
             return LOOK_S
         await self._collect()
         records = [await self._noted(record, fence) for record in await self._store.records()]
+        self._stats.looked(sum(len(one.history.open) for one in records), leads=True)
         if self._current is None and (chosen := self._choose(records)):
             self._begin(chosen, fence)
-        open_runs = sum(len(record.history.open) for record in records)
-        self._runner.stats.looked(open_runs, leads=True)
         return self._wait_s(records)
 
     async def _noted(self, record: RuleRecord, fence: Fence) -> RuleRecord:

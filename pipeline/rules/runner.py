@@ -46,7 +46,7 @@ Expand = Callable[[RunOrder], Awaitable[Expanded]]
 
 
 class Runner:
-    """Carries out runs that are noted in the store."""
+    """Carries out runs that are noted in the store; `stats` is told how each came out."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Runner:
         now_ms: Callable[[], int],
         stats: RuleStats | None = None,
     ) -> None:
+        self._stats = stats or RuleStats()
         self._store = store
         self._registry = registry
         self._expand = expand
         self._now_ms = now_ms
-        self.stats = stats or RuleStats()
 
     async def carry_out(self, name: str, at_ms: int, fence: int) -> None:
         """Carry out the run of this rule and time, as the leader of this fence.
@@ -76,8 +76,9 @@ class Runner:
             _log_run(name, run)
             ended = await self._expanded(RunOrder(run.rule, run_key(name, at_ms), run.most), run)
             run = (await self._store.change_history(name, ended)).find(at_ms)
+            if run is not None:
+                self._stats.ran(name, run)
         if run is not None:
-            self.stats.ran(name, run)
             _log_run(name, run)
 
     async def _expanded(self, order: RunOrder, run: Run) -> Edit:

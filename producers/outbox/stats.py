@@ -59,7 +59,7 @@ PRODUCER_METRICS: tuple[ReadMetric[ProducerStats], ...] = (
     ),
     _make.histogram(
         "enqueue_seconds",
-        "One call that hands pushes to the producer, with its wait for room",
+        "Accepting one push, with its wait for room: of every 16th push",
         lambda stats: stats.enqueue,
     ),
     _make.gauge("buffered", "pushes", "Pushes in memory", lambda stats: stats.buffered),

@@ -6,8 +6,10 @@ than levels and sinks make.
 
 from __future__ import annotations
 
-from pushlane.dispatcher.leader_figures import LeaderFigures
-from pushlane.lanes.metric import LEVELS, Exporter, Labels, MetricMaker, ReadMetric
+from collections.abc import Callable
+
+from pushlane.dispatcher.leading.figures import LeaderFigures
+from pushlane.lanes.metric import LEVELS, Exporter, Labels, MetricCollector, MetricMaker, ReadMetric
 
 _LEVEL_SINK: Labels = {"level": LEVELS, "sink": ()}
 _APP_SINK: Labels = {"app": (), "sink": ()}
@@ -115,3 +117,15 @@ LEADER_METRICS: tuple[ReadMetric[LeaderFigures], ...] = (
     ),
 )
 """All metrics of the leader, in the order in which they are shown."""
+
+
+def leader_collector(
+    figures: Callable[[], LeaderFigures | None],
+) -> MetricCollector[LeaderFigures]:
+    """Return what shows these figures, and nothing while there are none."""
+
+    def sources() -> list[tuple[LeaderFigures, tuple[()]]]:
+        found = figures()
+        return [] if found is None else [(found, ())]
+
+    return MetricCollector(LEADER_METRICS, sources)
