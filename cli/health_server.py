@@ -52,8 +52,8 @@ Answer = Callable[[str, Mapping[str, str]], Reply]
 
 
 @contextmanager
-def served(answer: Answer, metrics: Collector, place: tuple[str, int] | Path) -> Iterator[None]:
-    """Serve inside the block, on a host and port or on a Unix socket of this path.
+def served(answer: Answer, metrics: Collector, place: tuple[str, int] | Path) -> Iterator[Any]:
+    """Serve on a host and port, or on a Unix socket of this path, inside the block: at its value.
 
     `metrics` are at `/metrics`, in the format that is asked for, and all else is for `answer`.
 
@@ -68,7 +68,7 @@ def served(answer: Answer, metrics: Collector, place: tuple[str, int] | Path) ->
     )
     thread.start()
     try:
-        yield
+        yield server.server_address
     finally:
         server.shutdown()
         server.server_close()

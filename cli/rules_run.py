@@ -160,18 +160,12 @@ def _ending(run: Run) -> str:
 
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool, health: Health) -> None:
-    from pushlane.lanes.metric import MetricCollector
-    from pushlane.lanes.process_metrics import folders_in_use, process_collector
     from pushlane.pipeline.fanout.stage import remove_abandoned
     from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
 
-    contact = Contact(BROKER, REGISTRY)
+    contact, stats = Contact(BROKER, REGISTRY), RuleStats()
+    health.show(RULE_METRICS, stats, settings)
     health.missing = contact.missing
-    stats = RuleStats()
-    health.show(
-        MetricCollector(RULE_METRICS, lambda: [(stats, ())]),
-        process_collector(folders_in_use(settings)),
-    )
     async with health.beating():
         await asyncio.to_thread(remove_abandoned, settings)
         async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):

@@ -26,21 +26,26 @@ from pushlane.cli.health_server import METRICS, Reply
 from pushlane.cli.metric_families import of_worker, together
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.health import Contact
-from pushlane.lanes.metric import Exporter, MetricDefinition, MetricKind
-
-WORKER_UP = MetricDefinition(
-    Exporter.DISPATCHER,
-    MetricKind.GAUGE,
-    "pushlane_worker_up",
-    "0 or 1",
-    "1 for each of several workers that answers its parent",
-    {"worker": ()},
-)
+from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
 
 _ASK_EVERY_S = 2.0
 _PATIENCE_S = 2.0
 _MOST_AT_ONCE = 32
 _LONGEST_PATH = 100  # the system allows a little over this
+
+
+_make: MetricMaker[Mapping[str, bool]] = MetricMaker(Exporter.DISPATCHER)
+
+WORKER_METRICS: tuple[ReadMetric[Mapping[str, bool]], ...] = (
+    _make.gauge(
+        "worker_up",
+        "0 or 1",
+        "1 if a worker of `--workers` has answered its parent, which serves for all",
+        lambda up: up,
+        {"worker": ()},
+    ),
+)
+"""The metrics of the parent of workers; all others are of the workers."""
 
 
 @contextmanager
@@ -50,7 +55,7 @@ def socket_folder() -> Iterator[Path]:
     Raises:
         BadInput: there is none that is short enough for a socket's path.
     """
-    with tempfile.TemporaryDirectory(prefix="pushlane-") as name:
+    with tempfile.TemporaryDirectory(prefix="pushlane-workers-") as name:
         if len(name) > _LONGEST_PATH - len("/99999"):
             raise BadInput(
                 f"the folder for temporary files, {Path(name).parent}, is too long for the sockets "
@@ -92,13 +97,15 @@ class WorkersHealth(Collector):
         """Ask all workers how they are every two seconds, for ever."""
         for worker in self._workers:
             self.contact[worker.name].asked()
-        loop = asyncio.get_running_loop()
         while True:
-            asked = [loop.run_in_executor(self._threads, self._look, one) for one in self._workers]
-            await asyncio.gather(*asked)
-            if all(self.contact[worker.name].has_answered for worker in self._workers):
-                self.contact.started()
+            await asyncio.to_thread(self.look)
             await asyncio.sleep(_ASK_EVERY_S)
+
+    def look(self) -> None:
+        """Ask all workers how they are, at once, and wait for their answers."""
+        list(self._threads.map(self._look_at, self._workers))
+        if all(self.contact[worker.name].has_answered for worker in self._workers):
+            self.contact.started()
 
     def missing(self) -> list[str]:
         """Return what keeps the workers from their work, each line with the worker's name."""
@@ -111,17 +118,16 @@ class WorkersHealth(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of all workers, and which of them have answered."""
-        answered: dict[str, bool] = {}
         found: list[Metric] = []
+        up: dict[str, bool] = {}
         replies = self._threads.map(lambda one: _ask(one.socket, METRICS), self._workers)
         for worker, reply in zip(self._workers, replies, strict=True):
-            name = str(worker.index)
-            answered[name] = reply is not None and reply.status == 200
-            if reply is not None and answered[name]:
+            number = str(worker.index)
+            up[number] = reply is not None and reply.status == 200
+            if reply is not None and up[number]:
                 families = text_string_to_metric_families(reply.body.decode())
-                found += of_worker(name, families)
-        up = WORKER_UP.family(((name,), is_up) for name, is_up in answered.items())
-        return together([up, *found])
+                found += of_worker(number, families)
+        return together([*MetricCollector(WORKER_METRICS, lambda: [(up, ())]).collect(), *found])
 
     def ask_any(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """Return what some worker replies, one that answered lately if there is one."""
@@ -135,7 +141,7 @@ class WorkersHealth(Collector):
         """Wait for no worker any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _look(self, worker: _Worker) -> None:
+    def _look_at(self, worker: _Worker) -> None:
         live, ready = _ask(worker.socket, "/livez"), _ask(worker.socket, "/readyz")
         if live is None or ready is None:
             worker.missing = ()  # what it said then is over; that it is silent is told
