@@ -112,11 +112,11 @@ def others() -> tuple[Panel, ...]:
 
 def _rules() -> tuple[Panel, ...]:
     events = CHOSEN.rate(known("pushlane_rules_events_total"), "rule", "result", over=OVER)
-    evaluations = CHOSEN.rate(known("pushlane_alerts_evaluations_total"), over=OVER)
+    evaluations = CHOSEN.rate(known("pushlane_alerts_evaluations_total"), "result", over=OVER)
     firing = CHOSEN.highest(known("pushlane_alerts_firing"), "rule")
     return (
         line("Events of rules", PER_S, events, "{{rule}} {{result}}", width=8),
-        line("Evaluations of alert rules", PER_S, evaluations, "evaluations", width=8),
+        line("Evaluations of alert rules", PER_S, evaluations, "{{result}}", width=8),
         line("Alert rules that fire", NUMBER, firing, "{{rule}}", width=8),
     )
 

@@ -71,9 +71,8 @@ def other_port(pushlane: Pushlane) -> Iterator[int]:
     rules, alerts, job = RuleStats(), AlertStats(), JobStats()
     rules.events["every-day", "done"], rules.pushes["every-day"] = 1, 100
     rules.looked(0, leads=True)
-    alerts.firing = {"too-many-die": 1}
-    alerts.looked()
-    job.stored_batch(100, 0.5)
+    alerts.firing["too-many-die"] = 1
+    job.stored_batch(100, 0.5, took_all=True)
     registry = CollectorRegistry()
     registry.register(shown(RULE_METRICS, rules))
     registry.register(shown(ALERT_METRICS, alerts))
