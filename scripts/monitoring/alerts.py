@@ -56,25 +56,25 @@ def _of_processes() -> tuple[Alert, ...]:
             "2m",
             Severity.CRITICAL,
             "none of the dispatchers leads",
-            "Pushes go on, but tasks are not completed or started at their time, and backlog, "
-            "shares and seconds to drain are not known, so nothing scales. A leader that was "
-            "killed is replaced within seconds.",
+            "Pushes go on, but nobody ends tasks, drops their lanes or recovers what a process "
+            "left, and backlog, shares and seconds to drain are not known, so nothing scales. A "
+            "leader that was killed is replaced within ten seconds.",
             "no-leader",
         ),
         _lost(
             "PushlaneBrokerLost",
             "pushlane_broker_up",
             "dispatchers that do not reach the broker: {{ $value }}",
-            "These dispatchers neither get pushes nor settle what they sent. They go on by "
-            "themselves once they reach it; a broker's restart takes less than two minutes.",
+            "These dispatchers neither get pushes nor settle what they sent. Nothing is lost; they "
+            "go on by themselves. A broker's restart takes less than two minutes.",
             "broker-lost",
         ),
         _lost(
             "PushlaneRedisLost",
             "pushlane_registry_up",
             "dispatchers that do not reach the registry: {{ $value }}",
-            "These dispatchers know no change of tasks, quotas and limits, and what needs a claim "
-            "waits. It is rebuilt from the journal if it comes back empty.",
+            "These dispatchers go on with what they have at hand and then wait; they hear of no "
+            "change of tasks, quotas and limits. Nothing is lost; they go on by themselves.",
             "redis-lost",
         ),
     )
@@ -98,6 +98,7 @@ def _lost(name: str, metric: str, summary: str, description: str, runbook: str) 
 def _of_sinks() -> tuple[Alert, ...]:
     state = known("pushlane_sink_state")
     outcomes = known("pushlane_outcomes_total")
+    refuses = binary(EVERYWHERE.total(known("pushlane_sink_refuses_us"), "sink"), ">", 0)
     resting = binary(
         EVERYWHERE.total(state, "sink", state=("open", "probing")),
         "/",
@@ -112,7 +113,7 @@ def _of_sinks() -> tuple[Alert, ...]:
     return (
         Alert(
             "PushlaneSinkRefuses",
-            binary(EVERYWHERE.total(known("pushlane_sink_refuses_us"), "sink"), ">", 0),
+            refuses,
             "2m",
             Severity.CRITICAL,
             "sink {{ $labels.sink }} refuses our credentials",
@@ -122,7 +123,7 @@ def _of_sinks() -> tuple[Alert, ...]:
         ),
         Alert(
             "PushlaneSinkRests",
-            binary(resting, ">", 0.5),
+            binary(binary(resting, ">", 0.5), "unless", refuses),
             "5m",
             Severity.CRITICAL,
             "sink {{ $labels.sink }} rests at {{ $value | humanizePercentage }} of the dispatchers",

@@ -118,13 +118,11 @@ def _failures() -> tuple[Panel, ...]:
 
 def sinks() -> tuple[Panel, ...]:
     """Return panels of what the sinks take, and what keeps pushes from them."""
-    return (*_states(), *_limits())
+    return (*_states(), *_room(), *_limits())
 
 
 def _states() -> tuple[Panel, ...]:
     probes, spared = known("pushlane_sink_probes_total"), known("pushlane_spared_total")
-    full, opened = known("pushlane_lanes_full"), known("pushlane_lanes_open")
-    in_flight, slots = known("pushlane_in_flight"), known("pushlane_slots")
     return (
         line(
             "Dispatchers, by the state of the sink",
@@ -142,20 +140,27 @@ def _states() -> tuple[Panel, ...]:
             width=8,
         ),
         Panel(
-            "Slots",
-            NUMBER,
-            (
-                Query(CHOSEN.total(in_flight, "sink"), "{{sink}} in flight"),
-                Query(CHOSEN.total(slots, "sink"), "{{sink}} usable", is_dashed=True),
-            ),
-            width=8,
-        ),
-        Panel(
             "Pushes that a sink could not take",
             PER_S,
             (
                 Query(CHOSEN.rate(spared, "sink", over=OVER), "{{sink}} spared"),
                 Query(CHOSEN.rate(probes, "sink", over=OVER), "{{sink}} probes"),
+            ),
+            width=8,
+        ),
+    )
+
+
+def _room() -> tuple[Panel, ...]:
+    full, opened = known("pushlane_lanes_full"), known("pushlane_lanes_open")
+    in_flight, slots = known("pushlane_in_flight"), known("pushlane_slots")
+    return (
+        Panel(
+            "Slots",
+            NUMBER,
+            (
+                Query(CHOSEN.total(in_flight, "sink"), "{{sink}} in flight"),
+                Query(CHOSEN.total(slots, "sink"), "{{sink}} usable", is_dashed=True),
             ),
             width=8,
         ),

@@ -56,6 +56,10 @@ def states(state: str, values: str, more: str = "") -> dict[str, str]:
     }
 
 
+def refused(values: str, more: str = "") -> dict[str, str]:
+    return two("pushlane_sink_refuses_us", values, more, 'sink="app"')
+
+
 def outcomes(delivered: int, dead: int) -> dict[str, str]:
     """Pushes a minute of two pods."""
     labels = 'level="high", sink="app", outcome="{}"'
@@ -153,16 +157,17 @@ CASES = (
         says="dispatchers that do not reach the registry: 2",
         of={"job": "pushlane"},
     ),
-    Case("PushlaneSinkRefuses", two("pushlane_sink_refuses_us", "0x60", "", 'sink="app"')),
+    Case("PushlaneSinkRefuses", refused("0x60")),
     Case(
         "PushlaneSinkRefuses",
-        two("pushlane_sink_refuses_us", "0x60", "0x20 1x40", 'sink="app"'),
+        refused("0x60", "0x20 1x40"),
         says="sink app refuses our credentials",
         of=SINK,
     ),
-    # At one of two; throttled, which is no rest; at both.
+    # At one of two; throttled, which is no rest; held, of which another tells; at both.
     Case("PushlaneSinkRests", states("open", "0x60", "1x60")),
     Case("PushlaneSinkRests", states("throttled", "1x60")),
+    Case("PushlaneSinkRests", {**states("open", "1x60"), **refused("1x60")}),
     Case(
         "PushlaneSinkRests",
         states("open", "1x60"),
