@@ -186,7 +186,7 @@ def _of_backlog() -> tuple[Alert, ...]:
             Severity.WARNING,
             "level {{ $labels.level }} lacks {{ $value | humanizePercentage }} of sink "
             "{{ $labels.sink }}",
-            f"It gets {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for ten "
+            f"It gets over {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for ten "
             "windows of a minute in a row, while the sink takes pushes. A change of weights shows "
             "within one; a level whose deliveries take longer than others' has its part of the "
             "slots instead.",
@@ -231,8 +231,8 @@ def _of_the_rest() -> tuple[Alert, ...]:
             "5m",
             Severity.CRITICAL,
             "the volume of {{ $labels.dir }} has {{ $value | humanizePercentage }} left",
-            f"Under {_DISK_FREE:.0%} of one of its volumes. On a full one nothing is durable, so "
-            "nothing is sent.",
+            f"Under {_DISK_FREE:.0%} of one of its volumes. A full one takes nothing more, and "
+            "whatever writes there waits or fails.",
             "disk-full",
         ),
         Alert(
