@@ -14,8 +14,8 @@ from pushlane.cli.health import HealthFlags
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.health import BROKER, REGISTRY, Contact, in_contact
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pushlane.lanes.health import SILENT_S
+from pushlane.lanes.contact import SILENT_S
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 
-    from pushlane.cli.health_server import Reply
+    from pushlane.cli.health_server import HealthReply
     from pushlane.lanes.metric import ReadMetric
 
 SourceT = TypeVar("SourceT")
@@ -62,16 +62,16 @@ class Health:
         self.registry = registry
         self.missing: Problems = lambda: ["starting"]
         self.stuck: Problems = list
-        self.ask_others: Callable[[str, Mapping[str, str]], Reply | None] = lambda *_: None
+        self.ask_others: Callable[[str, Mapping[str, str]], HealthReply | None] = lambda *_: None
         self._stuck_after_s = stuck_after_s
         self._clock_s = clock_s
         self._beat_s: float | None = None
-        self._paths: dict[str, Callable[[Mapping[str, str]], Reply]] = {
+        self._paths: dict[str, Callable[[Mapping[str, str]], HealthReply]] = {
             _LIVE: lambda _: self._live(),
             _READY: lambda _: self._ready(),
         }
 
-    def add_path(self, path: str, answer: Callable[[Mapping[str, str]], Reply]) -> None:
+    def add_path(self, path: str, answer: Callable[[Mapping[str, str]], HealthReply]) -> None:
         """Serve one more path. `answer` gets its parameters, and is called on another thread."""
         self._paths[path] = answer
 
@@ -104,20 +104,20 @@ class Health:
         finally:
             self._beat_s = None  # what comes after the loop is not judged
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Reply:
+    def answer(self, path: str, query: Mapping[str, str]) -> HealthReply:
         """Return the reply to a request."""
-        from pushlane.cli.health_server import Reply
+        from pushlane.cli.health_server import HealthReply
 
         if path in self._paths:
             return self._paths[path](query)
         found = self.ask_others(path, query)
         known = ", ".join([*self._paths, _METRICS])
-        return found or Reply.of_lines(404, f"there is no {path[:80]}; there are {known}")
+        return found or HealthReply.of_lines(404, f"there is no {path[:80]}; there are {known}")
 
-    def _live(self) -> Reply:
+    def _live(self) -> HealthReply:
         return _verdict("ok", [*self._standstill(self._stuck_after_s), *self.stuck()])
 
-    def _ready(self) -> Reply:
+    def _ready(self) -> HealthReply:
         return _verdict("ready", self._standstill(SILENT_S) or self.missing())
 
     def _standstill(self, longer_than_s: float) -> list[str]:
@@ -127,10 +127,10 @@ class Health:
         return [f"event loop: has not turned for {still_s:.0f} s"] * (still_s > longer_than_s)
 
 
-def _verdict(good: str, problems: Sequence[str]) -> Reply:
-    from pushlane.cli.health_server import Reply
+def _verdict(good: str, problems: Sequence[str]) -> HealthReply:
+    from pushlane.cli.health_server import HealthReply
 
-    return Reply.of_lines(503, *problems) if problems else Reply.of_lines(200, good)
+    return HealthReply.of_lines(503, *problems) if problems else HealthReply.of_lines(200, good)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.health import HealthFlags
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.lanes.health import RECEIPTS, Contact
+from pushlane.lanes.contact import RECEIPTS, Contact
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
 

@@ -22,8 +22,8 @@ from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, asking
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.health import BROKER, REGISTRY, Contact, asking
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 

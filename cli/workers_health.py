@@ -22,10 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from pushlane.cli.health import Health
-from pushlane.cli.health_server import METRICS, Reply
+from pushlane.cli.health_server import METRICS, HealthReply
 from pushlane.cli.metric_families import of_worker, together
+from pushlane.lanes.contact import Contact
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.health import Contact
 from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
 
 _ASK_EVERY_S = 2.0
@@ -129,13 +129,13 @@ class WorkersHealth(Collector):
                 found += of_worker(number, families)
         return together([*MetricCollector(WORKER_METRICS, lambda: [(up, ())]).collect(), *found])
 
-    def ask_any(self, path: str, query: Mapping[str, str]) -> Reply | None:
+    def ask_any(self, path: str, query: Mapping[str, str]) -> HealthReply | None:
         """Return what some worker replies, one that answered lately if there is one."""
         path += f"?{urlencode(query)}" if query else ""
         for worker in sorted(self._workers, key=lambda one: not self.contact[one.name].is_up):
             if (reply := _ask(worker.socket, path)) is not None:
                 return reply
-        return Reply.of_lines(503, "no worker answers")
+        return HealthReply.of_lines(503, "no worker answers")
 
     def close(self) -> None:
         """Wait for no worker any more."""
@@ -170,14 +170,14 @@ class _UnixConnection(HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _ask(path: Path, target: str) -> Reply | None:
+def _ask(path: Path, target: str) -> HealthReply | None:
     """Return what a worker replies, None if it does not within two seconds."""
     connection = _UnixConnection(path)
     try:
         connection.request("GET", target)
         reply = connection.getresponse()
         kind = reply.headers.get("Content-Type", "text/plain")
-        return Reply(reply.status, reply.read(), kind)
+        return HealthReply(reply.status, reply.read(), kind)
     except (OSError, HTTPException):
         return None
     finally:

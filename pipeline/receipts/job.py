@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from pushlane.lanes.contact import RECEIPTS, Contact, keep_asking
 from pushlane.lanes.errors import PushlaneError, ReceiptsGone, Unreachable
-from pushlane.lanes.health import RECEIPTS, Contact, keep_asking
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms

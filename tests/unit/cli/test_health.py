@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from pushlane.cli.health import STUCK_S, Health, stuck_after_s
-from pushlane.cli.health_server import Reply
-from pushlane.lanes.health import SILENT_S
+from pushlane.cli.health_server import HealthReply
+from pushlane.lanes.contact import SILENT_S
 from pushlane.lanes.settings import Settings
-from tests.unit.lanes.test_health import Clock
+from tests.unit.lanes.test_contact import Clock
 
 
 def said(health: Health, path: str) -> tuple[int, str]:
@@ -66,7 +66,7 @@ def test_what_is_missing_is_said_line_by_line_and_kills_nobody() -> None:
 
 def test_an_unknown_path_names_those_there_are() -> None:
     health = Health(STUCK_S, None)
-    health.add_path("/drain", lambda query: Reply.of_lines(200, *query))
+    health.add_path("/drain", lambda query: HealthReply.of_lines(200, *query))
 
     status, text = said(health, "/nosuch")
 

@@ -14,15 +14,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain_metrics
 
 from pushlane.cli import health_server
-from pushlane.cli.health_server import Reply, served
+from pushlane.cli.health_server import HealthReply, served
 from pushlane.lanes.errors import BadInput
 
 LOOPBACK = ("127.0.0.1", 0)
 DEADLINE_S = 60
 
 
-def told(path: str, query: Mapping[str, str]) -> Reply:
-    return Reply.of_lines(200 if path == "/livez" else 404, path, *query.values())
+def told(path: str, query: Mapping[str, str]) -> HealthReply:
+    return HealthReply.of_lines(200 if path == "/livez" else 404, path, *query.values())
 
 
 def registry() -> CollectorRegistry:
@@ -120,7 +120,7 @@ def test_a_scrape_that_hangs_leaves_the_other_paths_alone() -> None:
 
 
 def test_an_answer_that_fails_costs_only_that_request(caplog: pytest.LogCaptureFixture) -> None:
-    def failing(path: str, query: Mapping[str, str]) -> Reply:
+    def failing(path: str, query: Mapping[str, str]) -> HealthReply:
         if path == "/bad":
             raise ValueError("user-1")
         return told(path, query)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import generate_latest as plain
 
 from pushlane.cli.health import STUCK_S, Health
-from pushlane.cli.health_server import Reply, served
+from pushlane.cli.health_server import HealthReply, served
 from pushlane.cli.workers_health import WorkersHealth, socket_folder
 from pushlane.lanes.errors import BadInput
 
@@ -112,11 +112,11 @@ def test_metrics_of_all_are_shown_and_who_did_not_answer(crew: Crew) -> None:
 
 def test_a_path_that_only_workers_know_is_answered_by_one_that_is_up(crew: Crew) -> None:
     worker = crew.start(1)
-    worker.add_path("/drain", lambda query: Reply(200, query["sinks"].encode(), "text/x"))
+    worker.add_path("/drain", lambda query: HealthReply(200, query["sinks"].encode(), "text/x"))
 
     reply = crew.parent.answer("/drain", {"sinks": "a,b"})
 
-    assert reply == Reply(200, b"a,b", "text/x")
+    assert reply == HealthReply(200, b"a,b", "text/x")
 
 
 def test_without_any_worker_such_a_path_is_not_available(crew: Crew) -> None:

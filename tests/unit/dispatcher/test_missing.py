@@ -19,7 +19,7 @@ from tests.unit.dispatcher.support import (
     dispatching,
     until,
 )
-from tests.unit.lanes.test_health import Clock
+from tests.unit.lanes.test_contact import Clock
 
 
 class Away(Wrapped):

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pushlane.lanes.contact import BROKER, REGISTRY, SILENT_S, Contact, asking
 from pushlane.lanes.errors import Unreachable
-from pushlane.lanes.health import BROKER, REGISTRY, SILENT_S, Contact, asking
 
 
 class Clock:
