@@ -186,10 +186,10 @@ def _of_backlog() -> tuple[Alert, ...]:
             Severity.WARNING,
             "level {{ $labels.level }} lacks {{ $value | humanizePercentage }} of sink "
             "{{ $labels.sink }}",
-            f"It gets over {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for ten "
-            "windows of a minute in a row, while the sink takes pushes. A change of weights shows "
-            "within one; a level whose deliveries take longer than others' has its part of the "
-            "slots instead.",
+            f"It gets over {_SHORT_BY:.0%} of all pushes less than its weight entitles it to, for "
+            "ten windows of a minute in a row, while the sink takes pushes. A change of weights "
+            "shows within one; a level whose deliveries take longer than others' has its part of "
+            "the slots instead.",
             "a-level-is-short",
         ),
     )
