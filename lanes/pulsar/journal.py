@@ -10,7 +10,7 @@ import _pulsar
 
 from pushlane.lanes.errors import TaskConflict, UnknownLane, Unreachable
 from pushlane.lanes.ports import Journal
-from pushlane.lanes.pulsar.admin import Admin, make_subscription, topic_path
+from pushlane.lanes.pulsar.admin import Admin, make_subscription, make_topic, topic_path
 from pushlane.lanes.pulsar.connection import OPERATION_TIMEOUT_S, Connection
 from pushlane.lanes.pulsar.producers import Producers
 from pushlane.lanes.pulsar.replay import blocking, open_reader
@@ -38,7 +38,7 @@ class PulsarJournal(Journal):
         unread.
         """
         path = topic_path(self._namespace, _TOPIC)
-        await self._admin.insist("PUT", path, "make the journal", allow=(409,))
+        await make_topic(self._admin, path, "make the journal")
         await make_subscription(self._admin, path, _COMPACTION, "make the journal")
 
     async def append(self, key: str, body: bytes) -> None:

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from pushlane.lanes.errors import BadInput
+from pushlane.lanes.errors import BadInput, MissingPermission
 from pushlane.lanes.pulsar.admin import Admin
 from pushlane.lanes.settings import Settings
 
@@ -119,7 +119,7 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
     Harmless when several processes do so at once: a broker that has not heard of a change yet is
-    asked again.
+    asked again. Who may not read policies leaves them to `pushlane bootstrap` and to those who may.
 
     Raises:
         BadInput: the namespace is not of the form tenant/name.
@@ -130,7 +130,10 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
             f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
         )
     path = f"/namespaces/{namespace}"
-    current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
+    try:
+        current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
+    except MissingPermission:
+        return
     if current is None:
         await _create(admin, namespace)
         current = {}

@@ -11,12 +11,13 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import _pulsar
 import msgspec
 
-from pushlane.lanes.errors import ReceiptsGone, UnknownLane, Unreachable
+from pushlane.lanes.errors import MissingPermission, ReceiptsGone, UnknownLane, Unreachable
 from pushlane.lanes.ports import ReceiptLog
 from pushlane.lanes.ports.receipt_log import split_evenly
 from pushlane.lanes.pulsar.admin import (
@@ -165,7 +166,8 @@ class PulsarReceiptLog(ReceiptLog):
     async def _make(self) -> int:
         path, doing = topic_path(self._namespace, TOPIC), "make the log of receipts"
         wanted = self._settings.receipts_partitions
-        await self._admin.insist("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
+        with suppress(MissingPermission):  # who may not make topics may use one that is there
+            await self._admin.insist("PUT", f"{path}/partitions", doing, wanted, allow=(409,))
         found = (await self._admin.read(f"{path}/partitions", doing, _Partitions)).partitions
         for partition in range(found):  # the first process to make one gives it its secret
             secret = {"secret": secrets.token_hex(16)}
