@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -21,9 +20,10 @@ from pushlane.lanes.watched_file import Stamp, stamp_of
 _LOOK_S = 3.0
 _ALERT_S = 0.5  # with TLS 1.3 a server says only after the handshake that it wants a certificate
 
+_NO_TLS = "it speaks no TLS at this port: check the port, or use the URL without TLS"
 _PORTS = {"https": 443, "pulsar+ssl": 6651, "rediss": 6379}
 _EXPIRED = 10
-_UNSIGNED = {2, 18, 19, 20, 21}
+_UNSIGNED = {2, 7, 18, 19, 20, 21}
 _OTHER_HOST = {62, 64}
 
 
@@ -99,21 +99,37 @@ async def tls_problem(host: str, port: int, files: TlsFiles) -> str:
     """
     try:
         context = files.context()
-        async with asyncio.timeout(_LOOK_S):
-            reader, writer = await asyncio.open_connection(host, port, ssl=context)
-            try:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_ALERT_S):
-                        await reader.read(1)
-            finally:
-                writer.close()
+        if not await _connects(host, port, None):
+            return ""
+        if not await _connects(host, port, context):
+            return _NO_TLS
     except BadInput as error:
         return str(error)
     except ssl.SSLError as error:
         return tls_refusal(error, host, files)
-    except (OSError, TimeoutError):  # it is not TLS that fails
-        return ""
     return ""
+
+
+async def _connects(host: str, port: int, context: ssl.SSLContext | None) -> bool:
+    """Connect, listen for a moment, and hang up. False when nobody answers."""
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    except ssl.SSLError:
+        raise
+    except (OSError, TimeoutError):
+        return False
+    try:
+        if context is not None:
+            async with asyncio.timeout(_ALERT_S):
+                await reader.read(1)
+    except ssl.SSLError:
+        raise
+    except OSError:  # it hung up, or said nothing: TimeoutError is one too
+        return True
+    finally:
+        writer.close()
+    return True
 
 
 async def url_tls_problem(url: str, files: TlsFiles) -> str:
@@ -139,7 +155,7 @@ def tls_refusal(error: ssl.SSLError, host: str, files: TlsFiles) -> str:
             f"authority that it trusts, which has not expired, in {service}_cert_file"
         )
     if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
-        return "it speaks no TLS at this port: check the port, or use the URL without TLS"
+        return _NO_TLS
     return f"TLS with it fails ({reason or type(error).__name__}): look into its log"
 
 

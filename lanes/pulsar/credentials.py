@@ -53,6 +53,11 @@ class Credentials:
         """Return the role that the token names; '' when it names none."""
         return claims_of(self.token()).sub
 
+    def has_expired(self) -> bool:
+        """Return whether the token says that its time is over."""
+        expires_s = claims_of(self.token()).exp
+        return expires_s is not None and expires_s < time.time() + _A_MOMENT_S
+
     def problem(self) -> str:
         """Return the probable reason why Pulsar does not accept this, and what to do."""
         if self.name:
@@ -78,8 +83,8 @@ class TokenCredentials(Credentials):
         return self._read()
 
     def problem(self) -> str:
-        expires_s = claims_of(self.token()).exp
-        if expires_s is not None and expires_s < time.time() + _A_MOMENT_S:
+        if self.has_expired():
+            expires_s = claims_of(self.token()).exp
             at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(expires_s))
             return f"the token of {self.name} has expired at {at}: put a new one there"
         return (

@@ -92,6 +92,8 @@ def failure(
     """Make the error that a result code stands for, when `doing` (a verb and its object) failed."""
     meaning = MEANINGS.get(result.name, _AWAY)
     advice = meaning.advice
+    if credentials is not None and meaning is _AWAY and credentials.has_expired():
+        meaning = _REFUSED  # the client goes on trying with it until the time is over
     if credentials is not None and meaning is _REFUSED:
         advice = credentials.problem()
     elif credentials is not None and meaning is _DENIED:
