@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.processes",
     "tests.own_redis",
     "tests.redis_groups",
+    "tests.secure_pulsar",
     "tests.spark",
     "tests.spark_cluster",
 ]

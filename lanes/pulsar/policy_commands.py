@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,14 +33,19 @@ def _quota(namespace: str, value: Any) -> str:
     return f"set-backlog-quota {namespace} --limit {value['limitSize']} --policy {value['policy']}"
 
 
+def _delays(namespace: str, value: Any) -> str:
+    """Return the command with whole seconds: it takes no less, dispatchers then set the rest."""
+    return (
+        f"set-delayed-delivery {namespace} --enable --time {math.ceil(value['tickTime'] / 1000)}s"
+    )
+
+
 _COMMANDS: dict[str, Callable[[str, Any], str]] = {
     "autoTopicCreation": lambda namespace, _: f"set-auto-topic-creation {namespace} --disable",
     "inactiveTopicPolicies": _inactive,
     "messageTTL": lambda namespace, value: f"set-message-ttl {namespace} --messageTTL {value}",
     "deduplication": lambda namespace, _: f"set-deduplication {namespace} --enable",
-    "delayedDelivery": lambda namespace, value: (
-        f"set-delayed-delivery {namespace} --enable --time {value['tickTime']}ms"
-    ),
+    "delayedDelivery": _delays,
     "backlogQuota": _quota,
     "retention": _retention,
     "compactionThreshold": lambda namespace, value: (

@@ -47,6 +47,9 @@ class _Login(CredentialProvider):
         password = self._access.present_password()
         return (self._access.user, password) if self._access.user else (password,)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()
+
 
 NO_ACCESS = RedisAccess(TlsFiles("redis"))
 

@@ -23,8 +23,7 @@ def redis_logins(namespace: str, roles: Roles) -> list[RoleLogin]:
     """
     keys = Keys(namespace)
     base = keys.lock("").removesuffix("lock:")
-    own = [key for key in vars(keys).values() if isinstance(key, str) and key.startswith(base)]
-    named = [key for key in own if key not in (base, keys.change_channel)]
+    named = [key for key in vars(keys).values() if isinstance(key, str) and key != base]
     of_writers = [*named, *(f"{base}{family}:*" for family in _FAMILIES_OF_WRITERS)]
     return [
         RoleLogin(roles.dispatcher, _line(roles.dispatcher, [f"{base}*"], keys)),
@@ -34,4 +33,5 @@ def redis_logins(namespace: str, roles: Roles) -> list[RoleLogin]:
 
 def _line(role: str, patterns: list[str], keys: Keys) -> str:
     allowed = " ".join(f"~{pattern}" for pattern in patterns)
-    return f"ACL SETUSER {role} reset on >PASSWORD {allowed} &{keys.change_channel} {_COMMANDS}"
+    channel = f"resetchannels &{keys.change_channel}"
+    return f"ACL SETUSER {role} reset on >PASSWORD {allowed} {channel} {_COMMANDS}"
