@@ -79,6 +79,11 @@ def turn(answer: Any) -> tuple[bytes, bytes]:
     return first, rest[0] if rest else b""
 
 
+def _is_denied(error: RedisError) -> bool:
+    """Return whether a script was refused a command or a key, as Redis 7 and Redis 6 say it."""
+    return "ACL failure" in str(error) or "user executing the script can't" in str(error)
+
+
 class RedisClient:
     """The servers behind a URL. Nothing is connected before the first call."""
 
@@ -142,7 +147,7 @@ class RedisClient:
         except BadInput:
             raise
         except RedisError as error:
-            if "ACL failure" in str(error):
+            if _is_denied(error):
                 raise self._denied(error) from error
             raise Unreachable(
                 f"Redis at {self.where} refuses a command ({type(error).__name__}: "
@@ -162,7 +167,7 @@ class RedisClient:
     def _denied(self, error: RedisError) -> Denied:
         """Make the error for a user that is not accepted, or may not do what was asked."""
         who, said = self._access.name, str(error)[:160]
-        if isinstance(error, NoPermissionError) or "permission" in said or "ACL failure" in said:
+        if isinstance(error, NoPermissionError) or "permission" in said or _is_denied(error):
             return MissingPermission(
                 f"Redis at {self.where} does not let {who} do this ({said}): an administrator "
                 "gives it with ACL SETUSER; `pushlane bootstrap --print` has the lines"
