@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.commands.core import AsyncScript
 from redis.exceptions import (
     AskError,
@@ -20,6 +21,7 @@ from redis.exceptions import (
     AuthorizationError,
     MovedError,
     NoPermissionError,
+    RedisClusterException,
     RedisError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -28,7 +30,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from pushlane.lanes.errors import BadInput, Denied, MissingPermission, Unreachable
 from pushlane.lanes.redis.access import NO_ACCESS, RedisAccess
 from pushlane.lanes.redis.opening import close_redis, open_redis
-from pushlane.lanes.tls import tls_refusal
+from pushlane.lanes.tls import tls_refusal, url_tls_problem
 from pushlane.lanes.urls import masked
 
 NOW = """
@@ -94,7 +96,21 @@ class RedisClient:
         self._scripts: dict[str, AsyncScript] = {}
 
     async def ping(self) -> None:
-        await self.call("PING")
+        """Ask for any answer.
+
+        Raises:
+            Denied: our user or password is not accepted.
+            Unreachable: there is none; says what is wrong with TLS where that is the reason.
+        """
+        try:
+            await self.call("PING")
+        except Denied:
+            raise
+        except Unreachable as error:
+            problem = await url_tls_problem(self.where, self._access.files)
+            if not problem:
+                raise
+            raise Unreachable(f"Redis at {self.where} cannot be used: {problem}") from error
 
     async def call(self, *command: str | bytes | int, read: Read[T] = _as_it_is) -> T:
         """Send a command; return what `read` makes of the answer."""
@@ -136,6 +152,16 @@ class RedisClient:
             raise Unreachable(
                 f"Redis at {self.where} is part of a cluster ({type(error).__name__}): give the "
                 "URL as redis+cluster://HOST:PORT,HOST:PORT"
+            ) from error
+        except RedisClusterException as error:
+            raise Unreachable(
+                f"Redis at {self.where} is no Cluster that answers ({str(error)[:80]}): check its "
+                "nodes, or give the URL of a single server as redis://HOST:PORT/0"
+            ) from error
+        except MasterNotFoundError as error:
+            raise Unreachable(
+                f"Redis at {self.where}: none of these sentinels names a master that is up; check "
+                "them, and the name behind the slash"
             ) from error
         except _REFUSED as error:
             raise self._denied(error) from error

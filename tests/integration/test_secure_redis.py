@@ -187,3 +187,19 @@ async def test_a_certificate_that_was_replaced_is_shown_by_the_next_connection(
 
         await client.ping()
         await client.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "path", "said"),
+    [
+        ("rediss", "/0", "speaks no TLS at this port"),
+        ("redis+cluster", "", "is no Cluster that answers"),
+        ("redis+sentinel", "/lanes/0", "none of these sentinels names a master"),
+    ],
+)
+async def test_a_url_of_another_kind_of_server_says_what_is_wrong(
+    own_redis: OwnRedis, scheme: str, path: str, said: str
+) -> None:
+    url = f"{scheme}://127.0.0.1:{own_redis.port}{path}"
+
+    assert said in str(await refusal(url, RedisAccess(NO_FILES)))
