@@ -159,10 +159,7 @@ class RedisClient:
                 "nodes, or give the URL of a single server as redis://HOST:PORT/0"
             ) from error
         except MasterNotFoundError as error:
-            raise Unreachable(
-                f"Redis at {self.where}: none of these sentinels names a master that is up; check "
-                "them, and the name behind the slash"
-            ) from error
+            raise self._no_master() from error
         except _REFUSED as error:
             raise self._denied(error) from error
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
@@ -175,6 +172,8 @@ class RedisClient:
         except RedisError as error:
             if _is_denied(error):
                 raise self._denied(error) from error
+            if "`SENTINEL`" in str(error) or "'SENTINEL'" in str(error):
+                raise self._no_master() from error
             raise Unreachable(
                 f"Redis at {self.where} refuses a command ({type(error).__name__}: "
                 f"{str(error)[:120]}); look at its log, its memory limit and its access rules"
@@ -189,6 +188,12 @@ class RedisClient:
             yield
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise self._odd(error) from error
+
+    def _no_master(self) -> Unreachable:
+        return Unreachable(
+            f"Redis at {self.where}: none of these sentinels names a master that is up; check "
+            "them, their ports, and the name behind the slash"
+        )
 
     def _denied(self, error: RedisError) -> Denied:
         """Make the error for a user that is not accepted, or may not do what was asked."""
