@@ -9,13 +9,10 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from datetime import timedelta
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import msgspec
-from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.response import Response
 
@@ -26,6 +23,7 @@ from pushlane.lanes.errors import (
     UnknownLane,
     Unreachable,
 )
+from pushlane.lanes.pulsar.admin_clients import AdminClients
 from pushlane.lanes.pulsar.credentials import Credentials
 from pushlane.lanes.pulsar.oauth2 import credentials_of
 from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
@@ -35,8 +33,6 @@ from pushlane.lanes.transport import tls_files
 from pushlane.lanes.urls import masked
 
 _API = "/admin/v2"
-_TIMEOUT_S = 15
-_CONNECTIONS = 32
 _REDIRECTS = 5
 # Two makers of one thing: 409, or 500 with the metadata store's word for it.
 _UNSETTLED = (404, 409, 412, 500, 502, 503, 504)
@@ -114,15 +110,13 @@ class Admin:
         self._shown_url = masked(self.url)
         self._brokers: frozenset[str] = frozenset()
         self._files = files
-        self._clients = [_new_client(files)]
-        self._stamp = files.stamp()
+        self._clients = AdminClients(files)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        for client in self._clients:
-            await client.close()
+        await self._clients.close()
 
     async def call(
         self, method: str, path: str, doing: str, body: Any = None, allow: tuple[int, ...] = ()
@@ -242,38 +236,12 @@ class Admin:
         )
 
     async def _send(self, method: str, url: str, body: Any) -> Response:
-        request = self._client().request(method, url)
+        request = self._clients.current().request(method, url)
         if token := await self.credentials.fresh_token():
             request = request.bearer_auth(token)
         if body is not None:
             request = request.body_json(body)
         return await request.build().send()
-
-    def _client(self) -> Client:
-        """Return the client, a new one when files of certificates have changed.
-
-        Files that cannot be used any more leave the client as it was.
-        """
-        stamp = self._files.stamp()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            with suppress(BadInput):
-                self._clients.append(_new_client(self._files))
-        return self._clients[-1]
-
-
-def _new_client(files: TlsFiles) -> Client:
-    builder = (
-        ClientBuilder()
-        .timeout(timedelta(seconds=_TIMEOUT_S))
-        .max_connections(_CONNECTIONS)
-        .follow_redirects(False)
-    )
-    if pem := files.check_ca():
-        builder = builder.add_root_certificate_pem(pem)
-    if pem := files.check_pair():
-        builder = builder.identity_pem(pem)
-    return builder.build()
 
 
 def connect_admin(settings: Settings) -> Admin:

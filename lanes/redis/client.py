@@ -192,7 +192,7 @@ class RedisClient:
     def _no_master(self) -> Unreachable:
         return Unreachable(
             f"Redis at {self.where}: none of these sentinels names a master that is up; check "
-            "them, their ports, and the name behind the slash"
+            "them, their ports, their password in the URL, and the name behind the slash"
         )
 
     def _denied(self, error: RedisError) -> Denied:

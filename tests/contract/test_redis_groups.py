@@ -5,12 +5,14 @@ The contracts are those of the other files, run without Pulsar: the journal is i
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from contextlib import AsyncExitStack
 
 import pytest
 
 from pushlane.lanes.redis import RedisPorts, connect_redis
+from pushlane.lanes.task import Weights
 from tests.contract.test_dead_addresses import *  # noqa: F403
 from tests.contract.test_documents import *  # noqa: F403
 from tests.contract.test_lease import *  # noqa: F403
@@ -23,6 +25,8 @@ from tests.contract.test_suppressions import *  # noqa: F403
 from tests.unit.lanes.redis.memory_journal import MemoryJournal
 
 pytestmark = pytest.mark.xdist_group("redis groups")
+
+LONG_S = 600.0
 
 
 class RedisConnections:
@@ -51,3 +55,19 @@ class RedisConnections:
 @pytest.fixture(params=["cluster", "sentinel"])
 def connections(request: pytest.FixtureRequest) -> RedisConnections:
     return RedisConnections(request.getfixturevalue(f"{request.param}_url"))
+
+
+async def test_a_change_wakes_who_waits_at_another_node(
+    connections: RedisConnections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pushlane.lanes.redis.pubsub.RECHECK_S", LONG_S)  # only a message ends it
+    async with connections:
+        here, there = await connections.two()
+        before = (await here.registry.changes(0, 0.0)).version
+        waiting = asyncio.create_task(here.registry.changes(before, LONG_S))
+
+        while not waiting.done():  # the first message may come before the subscription
+            await there.registry.set_weights(Weights(1, 2, 3))
+            await asyncio.wait([waiting], timeout=0.05)
+
+        assert (await waiting).weights == Weights(1, 2, 3)

@@ -230,7 +230,7 @@ async def test_with_an_expired_token_it_waits_and_goes_on_with_a_new_one(
                 await broker.backlog("task-late")
             except Denied as error:
                 said = str(error)
-            return bool(said)
+            return bool(said) and reading.reader.is_lost
 
         await until(is_refused)
         replace(file, pulsar.token("dispatcher"))

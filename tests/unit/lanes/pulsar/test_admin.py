@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,9 @@ from pushlane.lanes.pulsar.connection import Connection
 from pushlane.lanes.pulsar.credentials import Credentials, TokenCredentials
 from pushlane.lanes.pulsar.policies import LANE_POLICIES, Policy, ensure_namespace
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.tls import TlsFiles
+from tests.certificates import Authority
+from tests.tls_proxy import tls_in_front_of
 
 TOKEN = "secret-token"
 HOLDER = TokenCredentials("pulsar_token", lambda: TOKEN)
@@ -465,6 +468,33 @@ def test_a_redirect_to_another_scheme_is_not_followed(credentials: Credentials |
 
     assert asked == []
     assert "over the same scheme" in str(refused)
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_a_redirect_to_a_broker_with_a_certificate_of_our_authority_is_followed(
+    tmp_path: Path, is_trusted: bool
+) -> None:
+    """Who is no superuser may not ask for the list of brokers."""
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "another")
+    signs = ours if is_trusted else theirs
+    far_pair = signs.sign("far", ["localhost"])
+    async with two_servers({}, {("GET", "/admin/v2/x"): Response(200, 1)}) as (near, far):
+        with (
+            tls_in_front_of(_port(near), ours.sign("near", ["127.0.0.1"])) as near_port,
+            tls_in_front_of(_port(far), far_pair) as far_port,
+        ):
+            target = f"https://localhost:{far_port}/admin/v2/x"
+            near.table[("GET", "/admin/v2/x")] = Response(307, location=target)
+            files = TlsFiles("pulsar", ours.ca)
+            async with Admin(f"https://127.0.0.1:{near_port}", HOLDER, files) as admin:
+                with nullcontext() if is_trusted else pytest.raises(Unreachable):
+                    await admin.call("GET", "/x", "look")
+
+    assert len(far.requests) == is_trusted
+
+
+def _port(server: Server) -> int:
+    return int(server.url.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"])
