@@ -98,10 +98,11 @@ class OAuth2Credentials(TokenCredentials):
         try:
             await self._fetch()
         except PushlaneError as error:
-            log.warning("%s", error, extra={"action": "token_not_renewed"})
-            self._renew_at_s = time.monotonic() + _AGAIN_S
-            if time.monotonic() >= self._expires_at_s:
+            now_s = time.monotonic()
+            if now_s >= self._expires_at_s:
                 raise
+            self._renew_at_s = now_s + _AGAIN_S
+            log.warning("%s", error, extra={"action": "token_not_renewed"})
 
     async def _fetch(self) -> None:
         self._of = stamp_of(self._file.path)
