@@ -88,9 +88,7 @@ class OAuth2Credentials(TokenCredentials):
         """Renew the token in time, for as long as this runs; say so when that fails."""
         while True:
             await asyncio.sleep(max(_AGAIN_S, self._renew_at_s - time.monotonic()))
-            with suppress(
-                PushlaneError
-            ):  # what has been said; the next to need a token says it too
+            with suppress(PushlaneError):  # who needs a token says so
                 await self.fresh_token()
 
     async def _renew(self) -> None:
@@ -99,6 +97,8 @@ class OAuth2Credentials(TokenCredentials):
             await self._fetch()
         except PushlaneError as error:
             now_s = time.monotonic()
+            if now_s >= self._expires_at_s and self._token and isinstance(error, BadInput):
+                raise Denied(str(error)) from error  # it was good once: who runs waits for it
             if now_s >= self._expires_at_s:
                 raise
             self._renew_at_s = now_s + _AGAIN_S

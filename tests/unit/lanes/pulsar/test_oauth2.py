@@ -98,6 +98,20 @@ async def test_without_a_good_token_a_refusal_is_an_error_each_time(
     assert credentials.token() == ""
 
 
+async def test_a_file_that_was_spoilt_while_we_run_is_waited_for(
+    issuer: TokenIssuer, file: Path
+) -> None:
+    """An error of the request would end a dispatcher."""
+    issuer.lifetime_s = 0
+    async with issuer.running():
+        credentials = of(issuer.url, file)
+        await credentials.fresh_token()
+        replace(file, "not JSON")
+
+        with pytest.raises(Denied, match=f"pulsar_oauth2_key_file {file} is not the JSON"):
+            await credentials.fresh_token()
+
+
 async def test_a_secret_goes_to_no_endpoint_of_another_scheme(
     issuer: TokenIssuer, file: Path
 ) -> None:
