@@ -26,7 +26,7 @@ from tests.certificates import Authority
 ADMINISTRATOR = "administrator"
 _PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _CLIENT = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
-_START_S = 150.0
+_START_S = 300.0
 
 
 class SecurePulsar:

@@ -197,7 +197,8 @@ class RedisClient:
 
     def _denied(self, error: RedisError) -> Denied:
         """Make the error for a user that is not accepted, or may not do what was asked."""
-        who, said = self._access.name, str(error)[:160]
+        in_url = "@" in self.where and self._access.login() is None
+        who, said = "the login in redis_url" if in_url else self._access.name, str(error)[:160]
         if isinstance(error, NoPermissionError) or "permission" in said or _is_denied(error):
             return MissingPermission(
                 f"Redis at {self.where} does not let {who} do this ({said}): an administrator "

@@ -21,6 +21,7 @@ from pushlane.lanes.push import Push
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
 from tests.certificates import Authority
+from tests.command import Command, Ran
 from tests.contract.reading import Reading, bodies, until
 from tests.emulators.token_issuer import TokenIssuer
 from tests.secure_pulsar import ADMINISTRATOR, SecurePulsar
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.pulsar, pytest.mark.xdist_group("secure pulsar")]
 
 ROLES = Roles("dispatcher", "writer", "pipeline")
 NAMESPACE = "company/lanes"
+ROLE_FLAGS = [word for role in ROLES for word in (f"--{role}-role", role)]
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +287,30 @@ async def test_a_whole_backend_runs_with_roles(pulsar: SecurePulsar, redis_url: 
         claimed = await dispatcher.ledger.claim([Push("t", 1, "nobody")], "me", 1.0)
 
     assert len(claimed) == 1
+
+
+def test_commands_run_with_the_roles_of_their_processes(
+    pulsar: SecurePulsar, redis_url: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in pulsar.settings("company/commands", redis_url=redis_url).items():
+        if name in ("broker", "admin_url", "pulsar_ca_file", "namespace", "redis_url"):
+            monkeypatch.setenv(f"PUSHLANE_{name.upper()}", str(value))
+
+    def run_as(role: str, *words: str | Path, for_s: float | None = None) -> Ran:
+        token = command.file(f"{role}.token", pulsar.token(role, for_s))
+        monkeypatch.setenv("PUSHLANE_PULSAR_TOKEN_FILE", str(token))
+        return command(*words)
+
+    made = run_as(ADMINISTRATOR, "bootstrap", *ROLE_FLAGS)
+    rows = command.file("rows.csv", "recipient\none\ntwo\n")
+    submitted = run_as("writer", "submit", rows, "--level", "high")
+    late = run_as("dispatcher", "dispatch", "--drain", for_s=-60)
+    dispatched = run_as("dispatcher", "dispatch", "--drain")
+    shown = run_as("writer", "task", "show", submitted.stdout.strip(), "--json")
+
+    assert [ran.exit_code for ran in (made, submitted, late, dispatched)] == [0, 0, 3, 0]
+    assert "dispatcher.token has expired at" in late.stderr
+    assert shown.json["delivered"] == 2
 
 
 async def weights_travel(one: Backend, other: Backend) -> None:
