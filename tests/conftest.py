@@ -18,6 +18,8 @@ pytest_plugins = [
     "tests.processes",
     "tests.own_redis",
     "tests.prometheus",
+    "tests.redis_groups",
+    "tests.secure_pulsar",
     "tests.spark",
     "tests.spark_cluster",
 ]
