@@ -22,7 +22,7 @@ from pushlane.lanes.errors import BadInput, PushlaneError, UnknownLane, Unreacha
 from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
 from pushlane.lanes.secret import Secret
 from pushlane.lanes.settings import Settings
-from pushlane.lanes.urls import masked
+from pushlane.lanes.urls import each_host, masked
 
 _API = "/admin/v2"
 _TIMEOUT_S = 15
@@ -91,12 +91,14 @@ class TopicStats(msgspec.Struct):
 class Admin:
     """A client of the admin REST, used as an async context manager.
 
-    `ca_pem` are certificates to trust besides those that are trusted by default.
+    `url` may name several hosts, as `http://HOST:PORT,HOST:PORT`: while one does not answer, the
+    next is asked. `ca_pem` are certificates to trust besides those that are trusted by default.
     """
 
     def __init__(self, url: str, token: Secret | None, ca_pem: bytes = b"") -> None:
-        self.url = url.rstrip("/")
-        self._shown_url = masked(self.url)
+        self._urls = each_host(url)
+        self._answering = 0  # the place among them of the one that answered last
+        self._shown_url = masked(url.rstrip("/"))
         self._token = token
         self._brokers: frozenset[str] = frozenset()
         builder = (
@@ -126,8 +128,7 @@ class Admin:
             UnknownLane: there is no such topic.
         """
         try:
-            response = await self._follow(method, f"{self.url}{_API}{path}", body)
-            status, content = response.status, bytes(await response.bytes())
+            status, content = await self._ask_any(method, f"{_API}{path}", body)
         except ValueError as error:  # pyreqwest's own errors of a URL are among them
             raise BadInput(
                 f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
@@ -189,9 +190,27 @@ class Admin:
                 raise refused
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _follow(self, method: str, url: str, body: Any) -> Response:
+    async def _ask_any(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        """Ask the host that answered last, and the next one where it does not answer.
+
+        Nothing changes more than once by that, as all calls are idempotent.
+        """
+        for away in range(len(self._urls)):
+            place = (self._answering + away) % len(self._urls)
+            try:
+                response = await self._follow(method, self._urls[place], path, body)
+                content = bytes(await response.bytes())
+            except PyreqwestError as error:
+                if away + 1 == len(self._urls) or isinstance(error, ValueError):  # no URL at all
+                    raise
+            else:
+                self._answering = place
+                return response.status, content
+        raise AssertionError("there is at least one host")
+
+    async def _follow(self, method: str, own: str, path: str, body: Any) -> Response:
         """Follow redirects to the broker that owns the topic, with the token."""
-        own = urlsplit(url)
+        url = own + path
         response = await self._send(method, url, body)
         for _ in range(_REDIRECTS):
             target = response.get_header("location")
@@ -202,17 +221,18 @@ class Admin:
             response = await self._send(method, url, body)
         return response
 
-    async def _check_target(self, own: SplitResult, target: SplitResult) -> None:
+    async def _check_target(self, own: str, target: SplitResult) -> None:
         """Refuse to send the token anywhere but to our host and the brokers that it names.
 
         It never goes from https to http.
         """
-        if target.scheme != own.scheme or target.hostname is None:
+        asked = urlsplit(own)
+        if target.scheme != asked.scheme or target.hostname is None:
             raise self._misled(target)
-        if self._token is None or target.hostname == own.hostname:
+        if self._token is None or target.hostname == asked.hostname:
             return
         if target.hostname not in self._brokers:
-            response = await self._send("GET", f"{self.url}{_API}/brokers", None)
+            response = await self._send("GET", f"{own}{_API}/brokers", None)
             self._brokers = _hosts(bytes(await response.bytes()))
         if target.hostname not in self._brokers:
             raise self._misled(target)
