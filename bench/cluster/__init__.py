@@ -10,8 +10,7 @@ import shutil
 import signal
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from pushlane.lanes.errors import Unreachable
 _START_DEADLINE_S = 180.0
 _GONE_DEADLINE_S = 20.0
 _LOOK_EVERY_S = 0.05
+_OPEN_TIMEOUT_S = 1.0
 
 
 class PulsarCluster(Processes):
@@ -129,15 +129,22 @@ class PulsarCluster(Processes):
                 raise Unreachable(f"{name} does not end within {_GONE_DEADLINE_S:g} s of a kill")
             time.sleep(_LOOK_EVERY_S)
 
-    def busiest_broker(self, namespace: str) -> int:
-        """The running broker that owns most topics of the namespace."""
-        owners = self._owners(namespace)
-        return max(self.brokers_running, key=lambda number: owners[number])
+    def owners(self, namespace: str, lanes: Sequence[str] = ()) -> dict[str, int]:
+        """The broker of each of these lanes, or of each lane; -1 if nobody can tell just now."""
+        asked = self._admin(self.brokers_running[0])
+        ports = {
+            lane: topics.owner(asked, namespace, lane)
+            for lane in lanes or topics.lanes_of(asked, namespace)
+        }
+        return {lane: self._brokers.index(port) if port else -1 for lane, port in ports.items()}
 
-    def taken_over(self, namespace: str) -> None:
-        """Wait until running brokers own all topics of the namespace."""
+    def taken_over(self, namespace: str, lanes: Sequence[str]) -> None:
+        """Wait until running brokers own all of these lanes."""
         running = self.brokers_running
-        self._wait(f"broker-{running[0]}", lambda: set(self._owners(namespace)) <= set(running))
+        self._wait(
+            f"broker-{running[0]}",
+            lambda: set(self.owners(namespace, lanes).values()) <= set(running),
+        )
 
     def unload(self, namespace: str) -> None:
         """Have all topics of the namespace move, to any broker that runs."""
@@ -152,11 +159,6 @@ class PulsarCluster(Processes):
             self.end(name)
             shutil.rmtree(self._run_dir / name, ignore_errors=True)
         self._redis.stop(delete_data=True)
-
-    def _owners(self, namespace: str) -> Counter[int]:
-        """How many topics each broker owns; -1 for those of which nobody can tell just now."""
-        ports = topics.owners(self._admin(self.brokers_running[0]), namespace)
-        return Counter(self._brokers.index(port) if port else -1 for port in ports)
 
     def _start_zookeeper(self) -> None:
         folder = self._folder("zookeeper")
@@ -239,7 +241,7 @@ def pulsar_cluster(run_dir: Path, on_step: OnStep) -> Iterator[PulsarCluster]:
 
 def _is_open(port: int) -> bool:
     try:
-        with socket.create_connection((HOST, port), timeout=_LOOK_EVERY_S * 20):
+        with socket.create_connection((HOST, port), timeout=_OPEN_TIMEOUT_S):
             return True
     except OSError:
         return False

@@ -10,26 +10,23 @@ from urllib.parse import urlsplit
 _TIMEOUT_S = 30.0
 
 
-def owners(admin: str, namespace: str) -> list[int]:
-    """The port of the broker that owns each topic of the namespace; 0 if nobody can tell."""
+def lanes_of(admin: str, namespace: str) -> list[str]:
+    topics = _get(f"{admin}/admin/v2/persistent/{namespace}")
+    return [topic.rpartition("/")[2] for topic in topics]
+
+
+def owner(admin: str, namespace: str, lane: str) -> int:
+    """The port of the broker that owns the lane's topic; 0 if nobody can tell just now."""
     try:
-        topics = _get(f"{admin}/admin/v2/persistent/{namespace}")
-    except OSError:  # the list comes from the brokers that own the topics
-        return [0]
-    return [_owner(admin, topic) for topic in topics]
+        found = _get(f"{admin}/lookup/v2/topic/persistent/{namespace}/{lane}")
+    except OSError:
+        return 0
+    return urlsplit(found["brokerUrl"]).port or 0
 
 
 def unload(admin: str, namespace: str) -> None:
     """Return once all topics of the namespace are closed; who asks for one next makes it move."""
     _ask(f"{admin}/admin/v2/namespaces/{namespace}/unload", "PUT")
-
-
-def _owner(admin: str, topic: str) -> int:
-    try:
-        found = _get(f"{admin}/lookup/v2/topic/{topic.replace('://', '/')}")
-    except OSError:
-        return 0
-    return urlsplit(found["brokerUrl"]).port or 0
 
 
 def _get(url: str) -> Any:
