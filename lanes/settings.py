@@ -50,9 +50,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting, with its default. `load` also reads what the environment and the file say."""
 
     broker: str = "embedded"
-    """`embedded`, or the broker's pulsar:// URL."""
+    """`embedded`, or the broker's URL: pulsar://HOST:PORT, or more of them with commas."""
     admin_url: str = "http://127.0.0.1:8080"
-    """Pulsar's admin REST URL."""
+    """Pulsar's admin REST URL; of several hosts (with commas) the next is asked if one is down."""
     redis_url: str = "redis://127.0.0.1:6379/0"
     """The registry's URL (with Pulsar): redis://HOST:PORT/DB, redis+sentinel://HOSTS/MASTER/DB or
     redis+cluster://HOSTS; with TLS rediss:// and so on.

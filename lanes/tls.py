@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import certifi
 
 from pushlane.lanes.errors import BadInput
+from pushlane.lanes.urls import each_host
 from pushlane.lanes.watched_file import Stamp, stamp_of
 
 _LOOK_S = 3.0
@@ -133,8 +134,11 @@ async def _connects(host: str, port: int, context: ssl.SSLContext | None) -> boo
 
 
 async def url_tls_problem(url: str, files: TlsFiles) -> str:
-    """Return what is wrong with TLS at a URL, as `tls_problem` does; '' for one without TLS."""
-    parts = urlsplit(url)
+    """Return what is wrong with TLS at a URL, as `tls_problem` does; '' for one without TLS.
+
+    Of a URL with several hosts it is the first.
+    """
+    parts = urlsplit(each_host(url)[0])
     port = _PORTS.get(parts.scheme)
     if port is None or parts.hostname is None:
         return ""

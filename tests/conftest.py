@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.command",
     "tests.services",
     "tests.processes",
+    "tests.pulsar_cluster",
     "tests.own_redis",
     "tests.prometheus",
     "tests.redis_groups",

@@ -30,7 +30,7 @@ from pushlane.lanes.pulsar.vendor_errors import garbled, refusal, unanswered
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.tls import TlsFiles, url_tls_problem
 from pushlane.lanes.transport import tls_files
-from pushlane.lanes.urls import masked
+from pushlane.lanes.urls import each_host, masked
 
 _API = "/admin/v2"
 _REDIRECTS = 5
@@ -99,15 +99,18 @@ class TopicStats(msgspec.Struct):
 class Admin:
     """A client of the admin REST, used as an async context manager.
 
-    `files` are certificates to trust besides those that are trusted by default, and our own.
+    `url` may name several hosts, as `http://HOST:PORT,HOST:PORT`: while one does not answer, the
+    next is asked. `files` are certificates to trust besides those that are trusted by default, and
+    our own.
     """
 
     def __init__(
         self, url: str, credentials: Credentials | None = None, files: TlsFiles = _NO_FILES
     ) -> None:
-        self.url = url.rstrip("/")
+        self._urls = each_host(url)
+        self._answering = 0  # the place among them of the one that answered last
         self.credentials = credentials or Credentials()
-        self._shown_url = masked(self.url)
+        self._shown_url = masked(url.rstrip("/"))
         self._brokers: frozenset[str] = frozenset()
         self._files = files
         self._clients = AdminClients(files)
@@ -129,14 +132,13 @@ class Admin:
             UnknownLane: there is no such topic.
         """
         try:
-            response = await self._follow(method, f"{self.url}{_API}{path}", body)
-            status, content = response.status, bytes(await response.bytes())
+            status, content = await self._ask_any(method, f"{_API}{path}", body)
         except ValueError as error:  # pyreqwest's own errors of a URL are among them
             raise BadInput(
                 f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
             ) from error
         except PyreqwestError as error:
-            advice = await url_tls_problem(self.url, self._files)
+            advice = await url_tls_problem(self._urls[self._answering], self._files)
             raise unanswered(error, self._shown_url, doing, advice) from error
         try:
             value = json.loads(content) if content else None
@@ -196,9 +198,27 @@ class Admin:
                 raise refused
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _follow(self, method: str, url: str, body: Any) -> Response:
+    async def _ask_any(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        """Ask the host that answered last, and the next one where it does not answer.
+
+        Nothing changes more than once by that, as all calls are idempotent.
+        """
+        for away in range(len(self._urls)):
+            place = (self._answering + away) % len(self._urls)
+            try:
+                response = await self._follow(method, self._urls[place], path, body)
+                content = bytes(await response.bytes())
+            except PyreqwestError as error:
+                if away + 1 == len(self._urls) or isinstance(error, ValueError):  # no URL at all
+                    raise
+            else:
+                self._answering = place
+                return response.status, content
+        raise AssertionError("there is at least one host")
+
+    async def _follow(self, method: str, own: str, path: str, body: Any) -> Response:
         """Follow redirects to the broker that owns the topic, with the token."""
-        own = urlsplit(url)
+        url = own + path
         response = await self._send(method, url, body)
         for _ in range(_REDIRECTS):
             target = response.get_header("location")
@@ -209,20 +229,21 @@ class Admin:
             response = await self._send(method, url, body)
         return response
 
-    async def _check_target(self, own: SplitResult, target: SplitResult) -> None:
+    async def _check_target(self, own: str, target: SplitResult) -> None:
         """Refuse to send the token anywhere but to our host and the brokers that it names.
 
         Only superusers may ask for these names; so a host with a certificate of an authority that
         was set for this cluster is a broker too. It never goes from https to http.
         """
-        if target.scheme != own.scheme or target.hostname is None:
+        asked = urlsplit(own)
+        if target.scheme != asked.scheme or target.hostname is None:
             raise self._misled(target)
-        if not self.credentials.has_token or target.hostname == own.hostname:
+        if not self.credentials.has_token or target.hostname == asked.hostname:
             return
         if target.scheme == "https" and self._files.ca_file is not None:
             return
         if target.hostname not in self._brokers:
-            response = await self._send("GET", f"{self.url}{_API}/brokers", None)
+            response = await self._send("GET", f"{own}{_API}/brokers", None)
             self._brokers = _hosts(bytes(await response.bytes()))
         if target.hostname not in self._brokers:
             raise self._misled(target)

@@ -127,6 +127,44 @@ def test_a_redirect_is_followed_with_method_body_and_token() -> None:
     play(table, scenario)
 
 
+async def test_of_several_hosts_the_next_is_asked_while_one_is_down() -> None:
+    table: Table = {("GET", "/admin/v2/clusters"): Response(200, ["one"])}
+    async with serving(table) as up:
+        async with serving({}) as server:
+            down = server.url
+        hosts = f"{down},{up.url.removeprefix('http://')}"
+        async with Admin(hosts, HOLDER) as admin:
+            replies = [await admin.call("GET", "/clusters", "list clusters") for _ in range(2)]
+
+    assert replies == [(200, ["one"])] * 2
+    assert len(up.requests) == 2
+
+
+async def test_of_several_hosts_one_that_answers_is_asked_alone() -> None:
+    async with serving({}) as one, serving({}) as other:
+        async with Admin(f"{one.url},{other.url}", None) as admin:
+            with pytest.raises(UnknownLane):
+                await admin.call("GET", "/clusters", "list clusters")
+
+        assert (len(one.requests), len(other.requests)) == (1, 0)
+
+
+async def test_when_all_of_several_hosts_are_down_the_error_names_them() -> None:
+    async with serving({}) as one, serving({}) as other:
+        hosts = f"{one.url},{other.url}"
+    async with Admin(hosts, None) as admin:
+        with pytest.raises(Unreachable, match=f"{hosts} did not answer"):
+            await admin.call("GET", "/clusters", "list clusters")
+
+
+async def test_of_several_hosts_one_that_is_no_url_is_told() -> None:
+    async with serving({}) as down:
+        hosts = f"{down.url},nobody home"
+    async with Admin(hosts, None) as admin:
+        with pytest.raises(BadInput, match="cannot be used"):
+            await admin.call("GET", "/clusters", "list clusters")
+
+
 def test_a_redirect_without_end_is_given_up() -> None:
     async def scenario(admin: Admin, server: Server) -> None:
         with pytest.raises(Unreachable, match="status 307"):
