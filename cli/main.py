@@ -43,6 +43,7 @@ _COMMANDS = {
     "alerts": ("alerts",),
     "up": ("up", "down"),
     "config": ("config",),
+    "doctor": ("doctor",),
 }
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 

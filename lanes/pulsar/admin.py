@@ -44,6 +44,13 @@ class Reply(NamedTuple):
     value: Any
 
 
+class Page(NamedTuple):
+    """A page of the broker's web server, and the time (HTTP date) at which it was sent."""
+
+    content: bytes
+    date: str
+
+
 class Place(msgspec.Struct):
     """The place of a message, as the broker names it."""
 
@@ -143,6 +150,21 @@ class Admin:
         if status < 300 or status in allow:
             return Reply(status, value)
         raise refusal(status, _reason(value), self._shown_url, doing)
+
+    async def page(self, path: str, doing: str) -> Page:
+        """Get a page of the broker's web server, in the admin REST or beside it.
+
+        Raises:
+            Unreachable: no answer, or a refusal.
+        """
+        try:
+            response = await self._follow("GET", self.url + path, None)
+            content = bytes(await response.bytes())
+        except PyreqwestError as error:
+            raise unanswered(error, self._shown_url, doing) from error
+        if response.status >= 300:
+            raise refusal(response.status, "", self._shown_url, doing)
+        return Page(content, response.get_header("date") or "")
 
     async def read(self, path: str, doing: str, shape: type[T]) -> T:
         """Get a value in the expected shape. A reply that lacks a part of it raises Unreachable."""

@@ -16,7 +16,7 @@ from pushlane.lanes.pulsar.producers import Producers
 from pushlane.lanes.pulsar.replay import blocking, open_reader
 
 _TOPIC = "tasks"
-_COMPACTION = "__compaction"  # as the broker calls it
+COMPACTION = "__compaction"  # as the broker calls it
 
 
 class PulsarJournal(Journal):
@@ -39,7 +39,7 @@ class PulsarJournal(Journal):
         """
         path = topic_path(self._namespace, _TOPIC)
         await self._admin.insist("PUT", path, "make the journal", allow=(409,))
-        await make_subscription(self._admin, path, _COMPACTION, "make the journal")
+        await make_subscription(self._admin, path, COMPACTION, "make the journal")
 
     async def append(self, key: str, body: bytes) -> None:
         try:

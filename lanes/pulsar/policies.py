@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pushlane.lanes.errors import BadInput
@@ -115,6 +116,15 @@ JOURNAL_POLICIES = (
 )
 
 
+def namespaces_of(settings: Settings) -> dict[str, tuple[Policy, ...]]:
+    """Return the namespaces of a deployment: of its lanes, its journal and its receipts."""
+    return {
+        settings.namespace: lane_policies(settings.retention_s),
+        f"{settings.namespace}-registry": JOURNAL_POLICIES,
+        f"{settings.namespace}-receipts": receipt_policies(settings),
+    }
+
+
 async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
@@ -134,10 +144,20 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
     if current is None:
         await _create(admin, namespace)
         current = {}
-    for policy in policies:
-        if not _holds(current.get(policy.key), policy):
-            doing = f"set {policy.path} of namespace {namespace}"
-            await admin.insist(policy.method, f"{path}/{policy.path}", doing, policy.value)
+    for policy in unmet(current, policies):
+        await set_policy(admin, namespace, policy)
+
+
+def unmet(current: dict[str, Any], policies: Iterable[Policy]) -> list[Policy]:
+    """Return the policies that a namespace does not have now."""
+    return [policy for policy in policies if not _holds(current.get(policy.key), policy)]
+
+
+async def set_policy(admin: Admin, namespace: str, policy: Policy) -> None:
+    """Give a namespace this policy."""
+    path = f"/namespaces/{namespace}/{policy.path}"
+    doing = f"set {policy.path} of namespace {namespace}"
+    await admin.insist(policy.method, path, doing, policy.value)
 
 
 async def _create(admin: Admin, namespace: str) -> None:

@@ -1,0 +1,243 @@
+"""Checks of the broker itself: its version, its clock, what it lets us do, and its storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from os.path import commonpath
+from urllib.parse import urlsplit
+
+from pushlane.lanes.check import Remark, outside
+from pushlane.lanes.pulsar.facts import CONSUME, SUPERUSER, TENANT_ADMIN, PulsarFacts
+from pushlane.lanes.pulsar.namespace_checks import pulsar_check
+
+CLIENT = "pulsar-client"
+OLDEST_CLIENT, TRIED_CLIENT = (3, 11), (3,)
+OLDEST_BROKER, TRIED_BROKER = (3, 0), (4, 0)
+CLOCK_S = 2.0
+SLOW_EMPTY_READ_MS = 100
+SMALL_INDEX_CACHE = 256 * 1024**2
+
+_COMMANDS = {
+    SUPERUSER: "run doctor with an operator's token, of a role in superUserRoles of broker.conf",
+    TENANT_ADMIN: "pulsar-admin tenants update {tenant} --admin-roles ROLE",
+    CONSUME: "pulsar-admin namespaces grant-permission {namespace} --role ROLE "
+    "--actions produce,consume",
+}
+_LOCAL_STORES = ("rocksdb:", "memory:")
+
+
+def _reached(facts: PulsarFacts) -> Iterator[Remark]:
+    if why := facts.client.why_not:
+        yield Remark("error", why, "pushlane up, or check --broker / PUSHLANE_BROKER")
+
+
+def _admin(facts: PulsarFacts) -> Iterator[Remark]:
+    if why := facts.web.why_not:
+        yield Remark("error", why, "check --admin-url / PUSHLANE_ADMIN_URL")
+
+
+def _version(facts: PulsarFacts) -> Iterator[Remark]:
+    yield from outside("the broker", facts.web.get().version, OLDEST_BROKER, TRIED_BROKER)
+
+
+def _client(_: PulsarFacts) -> Iterator[Remark]:
+    try:
+        yield from outside(CLIENT, version(CLIENT), OLDEST_CLIENT, TRIED_CLIENT)
+    except PackageNotFoundError:
+        yield Remark("error", f"{CLIENT} is not installed", f"pip install '{CLIENT}>=3.11'")
+
+
+def _clock(facts: PulsarFacts) -> Iterator[Remark]:
+    ahead_s = facts.web.get().ahead_s
+    if abs(ahead_s) >= CLOCK_S:
+        whose = "ahead of" if ahead_s > 0 else "behind"
+        what = f"the broker's clock is {abs(ahead_s):.0f} s {whose} this host's"
+        yield Remark("warning", what, "timedatectl set-ntp true, on the host that is off")
+
+
+def _permissions(facts: PulsarFacts) -> Iterator[Remark]:
+    namespace = facts.settings.namespace
+    seen = set()
+    for doing, right, status in facts.refusals:
+        if right in seen:
+            continue
+        seen.add(right)
+        command = _COMMANDS[right].format(tenant=namespace.split("/")[0], namespace=namespace)
+        what = f"the right `{right}` is missing: the broker refuses to {doing} (status {status})"
+        yield Remark("note" if right == SUPERUSER else "error", what, command)
+
+
+def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
+    store = facts.configuration.get().get("metadataStoreUrl", "")
+    said = facts.bookie.get_or({}).get("journalSyncData")
+    if said == "false":
+        what = "the bookie does not wait for its disk: journalSyncData=false"
+        yield Remark("error", what, "set journalSyncData=true in bookkeeper.conf")
+    elif said is None and store.startswith(_LOCAL_STORES):
+        yield Remark(
+            "warning",
+            "the broker is a standalone one, whose journalSyncData is false unless it was changed",
+            "set journalSyncData=true in standalone.conf, or run bookies",
+        )
+    elif said is None:
+        facts.bookie.get()
+
+
+def _journal_device(facts: PulsarFacts) -> Iterator[Remark]:
+    said = facts.bookie.get()
+    journals = _folders(said.get("journalDirectories") or said.get("journalDirectory", ""))
+    ledgers = _folders(said.get("ledgerDirectories", ""))
+    shared = [(one, other) for one in journals for other in ledgers if _together(one, other)]
+    for journal, ledger in shared[:1]:
+        yield Remark(
+            "warning",
+            f"journal {journal} and ledgers {ledger} look to be on one device",
+            "put journalDirectories on a disk of its own in bookkeeper.conf",
+        )
+
+
+def _folders(text: str) -> list[str]:
+    return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+
+
+def _together(one: str, other: str) -> bool:
+    """Tell whether two folders are in one below the root, or below `/mnt` and the like."""
+    try:
+        return commonpath((one, other)).count("/") > 1
+    except ValueError:
+        return False
+
+
+def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
+    name = "dbStorage_rocksDB_blockCacheSize"
+    said = facts.bookie.get().get(name, "")
+    if not said.strip():
+        yield Remark(
+            "note",
+            f"{name} is not set: a tenth of the bookie's direct memory",
+            f"set {name} in bookkeeper.conf to the size of the ledgers' index",
+        )
+    elif said.isdigit() and int(said) < SMALL_INDEX_CACHE:
+        yield Remark(
+            "warning",
+            f"{name} is {int(said) // 1024**2} MiB",
+            f"set {name} in bookkeeper.conf to {SMALL_INDEX_CACHE} or more",
+        )
+
+
+def _metadata_root(facts: PulsarFacts) -> Iterator[Remark]:
+    url = facts.configuration.get().get("metadataStoreUrl", "")
+    if url.startswith("zk:") and "/" not in url.removeprefix("zk:").lstrip("/"):
+        yield Remark(
+            "note",
+            f"metadata is kept in the root of {url}",
+            "give the next cluster a root of its own (metadataStoreUrl=zk:HOSTS/NAME)",
+        )
+
+
+def _empty_reads(facts: PulsarFacts) -> Iterator[Remark]:
+    name = "managedLedgerNewEntriesCheckDelayInMillis"
+    delay_ms = facts.number(name)
+    if delay_ms >= SLOW_EMPTY_READ_MS:
+        what = f"{name} is {delay_ms:g}: a lane that was empty is looked at again only then"
+        yield Remark("warning", what, f"set {name}=10 in broker.conf")
+
+
+def _dedup_memory(facts: PulsarFacts) -> Iterator[Remark]:
+    name = "brokerDeduplicationProducerInactivityTimeoutMinutes"
+    kept_s = facts.number(name) * 60
+    window_s = facts.settings.dedup_window_s
+    if 0 < kept_s <= window_s:
+        yield Remark(
+            "error",
+            f"dedup_window_s is {window_s:g}, and the broker forgets producers after {kept_s:g} s",
+            f"set dedup_window_s under {kept_s:g}, or {name} higher in broker.conf",
+        )
+
+
+def _transport(facts: PulsarFacts) -> Iterator[Remark]:
+    settings = facts.settings
+    if settings.pulsar_token is None:
+        return
+    for name, url, plain in (
+        ("broker", settings.broker, "pulsar"),
+        ("admin_url", settings.admin_url, "http"),
+    ):
+        parts = urlsplit(url)
+        if parts.scheme == plain and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+            what = f"{name} is {plain}://: the token travels in the clear"
+            yield Remark("warning", what, f"use {plain}{'+ssl' if plain == 'pulsar' else 's'}://")
+
+
+CHECKS = (
+    pulsar_check(
+        "broker", "that the broker answers the client", "without it no push moves", _reached
+    ),
+    pulsar_check(
+        "admin-rest",
+        "that the admin REST answers",
+        "lanes are made, measured and removed through it",
+        _admin,
+    ),
+    pulsar_check(
+        "permissions",
+        "what the broker refuses us, by right",
+        "lanes cannot be made, or checks not be made",
+        _permissions,
+    ),
+    pulsar_check(
+        "broker-version", "the broker's version: 3.0 to 4.0", "others were not tried", _version
+    ),
+    pulsar_check(
+        "client-version", "the client's version: 3.11 to 3.x", "others were not tried", _client
+    ),
+    pulsar_check(
+        "broker-clock",
+        f"the broker's clock against ours: less than {CLOCK_S:g} s apart",
+        "delays, expiries and replays by time are off by as much",
+        _clock,
+    ),
+    pulsar_check(
+        "token-in-clear",
+        "tokens over connections without TLS",
+        "whoever sees the traffic can do what we can",
+        _transport,
+    ),
+    pulsar_check(
+        "dedup-window",
+        "dedup_window_s against how long the broker remembers producers",
+        "a submit that goes on late would put pushes on its lane twice",
+        _dedup_memory,
+    ),
+    pulsar_check(
+        "empty-reads",
+        "managedLedgerNewEntriesCheckDelayInMillis",
+        "the first push of a lane that was empty waits for as long",
+        _empty_reads,
+    ),
+    pulsar_check(
+        "journal-sync",
+        "whether bookies wait for their disks (journalSyncData)",
+        "a power cut takes pushes that were acknowledged",
+        _journal_sync,
+    ),
+    pulsar_check(
+        "journal-device",
+        "journal and ledgers on devices of their own (with --bookie-url)",
+        "reads of old pushes slow down every publish",
+        _journal_device,
+    ),
+    pulsar_check(
+        "index-cache",
+        "dbStorage_rocksDB_blockCacheSize (with --bookie-url)",
+        "an index that is larger than its cache is read from disk for each old push",
+        _index_cache,
+    ),
+    pulsar_check(
+        "metadata-root",
+        "the metadata store's root path",
+        "two clusters in one root mix up their namespaces and ledgers",
+        _metadata_root,
+    ),
+)

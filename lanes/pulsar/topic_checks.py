@@ -1,0 +1,150 @@
+"""Checks of our topics: who pins what they store, and what stands still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from pushlane.lanes.check import Remark
+from pushlane.lanes.naming import is_dead
+from pushlane.lanes.pulsar.facts import PulsarFacts, TopicFacts
+from pushlane.lanes.pulsar.journal import COMPACTION
+from pushlane.lanes.pulsar.namespace_checks import pulsar_check
+from pushlane.lanes.pulsar.reader import SUBSCRIPTION
+from pushlane.lanes.pulsar.receipts import log
+
+PINNED_BYTES = 256 * 1024**2
+"""What an old unacked message may hold, beyond what its backlog needs, before it is told."""
+
+UNUSED = "subscription"
+_OURS = frozenset({SUBSCRIPTION, log.SUBSCRIPTION, COMPACTION})
+_TIMES = 4
+_SHOWN = 5
+_MIB = 1024**2
+
+
+def _unused(facts: PulsarFacts) -> Iterator[Remark]:
+    for one in facts.looked_at:
+        for name, subscription in one.subscriptions.items():
+            if name in _OURS or subscription.get("consumers"):
+                continue
+            held = subscription.get("backlogSize", 0)
+            yield Remark(
+                "warning",
+                f"{one.namespace}/{one.topic}: nobody reads by the subscription {name}, which "
+                f"holds {subscription.get('msgBacklog', 0):,} messages ({held / _MIB:,.1f} MiB)",
+                f"pulsar-admin topics unsubscribe -s {name} "
+                f"persistent://{one.namespace}/{one.topic}",
+                (UNUSED, one.namespace, one.topic, name),
+                destroys=True,
+            )
+
+
+def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
+    pinned = [(pinned_bytes(one), one) for one in facts.looked_at if not is_dead(one.topic)]
+    pinned = [(size, one) for size, one in pinned if size >= PINNED_BYTES]
+    pinned.sort(key=lambda each: -each[0])
+    copies = int(facts.number("managedLedgerDefaultWriteQuorum")) or 1
+    for size, one in pinned[:_SHOWN]:
+        yield Remark(
+            "warning",
+            f"{one.namespace}/{one.topic}: {size / _MIB:,.0f} MiB ({size * copies / _MIB:,.0f} in "
+            f"all copies) stay behind an old unacked message{_age(one)}",
+            "pushlane processes: restart the dispatcher that holds it; "
+            f"pulsar-admin topics stats-internal persistent://{one.namespace}/{one.topic}",
+        )
+
+
+def pinned_bytes(one: TopicFacts) -> float:
+    """Return the bytes of acked messages that lie behind the oldest unacked one."""
+    entries = one.internals.get("numberOfEntries", 0)
+    mean = one.internals.get("totalSize", 0) / entries if entries else 0.0
+    most = 0.0
+    for subscription in one.subscriptions.values():
+        held = subscription.get("backlogSize", 0)
+        needed = subscription.get("msgBacklog", 0) * mean
+        if held > _TIMES * needed:
+            most = max(most, held - needed)
+    return most
+
+
+def _age(one: TopicFacts) -> str:
+    times = [sub.get("earliestMsgPublishTimeInBacklog", 0) for sub in one.subscriptions.values()]
+    oldest_ms = min((at for at in times if at > 0), default=0)
+    return f" of {(time.time() * 1000 - oldest_ms) / 60_000:,.0f} minutes ago" if oldest_ms else ""
+
+
+def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
+    for one in facts.looked_at:
+        for name, subscription in one.subscriptions.items():
+            consumers = subscription.get("consumers", [])
+            stuck = any(each.get("blockedConsumerOnUnackedMsgs") for each in consumers)
+            if stuck or subscription.get("blockedSubscriptionOnUnackedMsgs"):
+                yield Remark(
+                    "error",
+                    f"{one.namespace}/{one.topic}: the broker sends nothing by {name}, as "
+                    f"{subscription.get('unackedMessages', 0):,} messages are unacked",
+                    "restart the dispatcher that holds them (pushlane processes)",
+                )
+
+
+def _no_reader(facts: PulsarFacts) -> Iterator[Remark]:
+    """Look for lanes without their subscription: what is published there is lost."""
+    for one in facts.looked_at:
+        if one.namespace == facts.settings.namespace and SUBSCRIPTION not in one.subscriptions:
+            yield Remark(
+                "error",
+                f"{one.namespace}/{one.topic} lacks its subscription {SUBSCRIPTION}",
+                f"pulsar-admin topics create-subscription -s {SUBSCRIPTION} -m earliest "
+                f"persistent://{one.namespace}/{one.topic}",
+            )
+
+
+def _receipts_full(facts: PulsarFacts) -> Iterator[Remark]:
+    settings = facts.settings
+    namespace = f"{settings.namespace}-receipts"
+    most = settings.receipts_max_bytes / settings.receipts_partitions
+    sizes = [
+        one.subscriptions.get(log.SUBSCRIPTION, {}).get("backlogSize", 0)
+        for one in facts.looked_at
+        if one.namespace == namespace
+    ]
+    part = max(sizes, default=0) / most
+    if part >= 0.8:
+        what = f"the log of receipts is {part:.0%} full: nobody takes receipts over"
+        severe = settings.receipts == "required"
+        yield Remark("error" if severe else "warning", what, "pushlane pipeline run")
+
+
+CHECKS = (
+    pulsar_check(
+        "lane-subscription",
+        "that each lane has its subscription",
+        "what is published on a lane without it is lost",
+        _no_reader,
+    ),
+    pulsar_check(
+        "blocked-lanes",
+        "lanes that the broker holds back because of unacked messages",
+        "such a lane stands still, and nobody is told",
+        _blocked,
+    ),
+    pulsar_check(
+        "unused-subscriptions",
+        "subscriptions on our topics that are not ours and that nobody reads by",
+        "they keep all that was published since, for ever",
+        _unused,
+    ),
+    pulsar_check(
+        "pinned-storage",
+        f"what lies behind an old unacked message: under {PINNED_BYTES // _MIB} MiB a topic",
+        "one unacked message keeps all ledgers behind it, with each of their copies",
+        _pinned,
+    ),
+    pulsar_check(
+        "receipts-log",
+        "how full the log of receipts is",
+        "a full log drops its oldest receipts, or (receipts=required) holds all pushes",
+        _receipts_full,
+    ),
+)
