@@ -44,6 +44,7 @@ _COMMANDS = {
     "up": ("up", "down"),
     "config": ("config",),
     "doctor": ("doctor",),
+    "stats_dump": ("stats-dump",),
 }
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 

@@ -15,7 +15,6 @@ from pushlane.lanes.check import Check, Examination, Finding, Seen
 from pushlane.lanes.presence import Process
 from pushlane.lanes.settings import Settings
 
-
 MOST_TOPICS = 50
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from os.path import commonpath
 from urllib.parse import urlsplit
 
-from pushlane.lanes.check import Remark, outside
+from pushlane.lanes.check import Remark, Unseen, outside
 from pushlane.lanes.pulsar.facts import CONSUME, SUPERUSER, TENANT_ADMIN, PulsarFacts
 from pushlane.lanes.pulsar.namespace_checks import pulsar_check
 
@@ -86,27 +86,23 @@ def _journal_sync(facts: PulsarFacts) -> Iterator[Remark]:
 
 def _journal_device(facts: PulsarFacts) -> Iterator[Remark]:
     said = facts.bookie.get()
-    journals = _folders(said.get("journalDirectories") or said.get("journalDirectory", ""))
-    ledgers = _folders(said.get("ledgerDirectories", ""))
-    shared = [(one, other) for one in journals for other in ledgers if _together(one, other)]
-    for journal, ledger in shared[:1]:
+    journals = _devices(said.get("journalDirectories") or said.get("journalDirectory", ""))
+    ledgers = _devices(said.get("ledgerDirectories", ""))
+    for device in journals.keys() & ledgers.keys():
         yield Remark(
             "warning",
-            f"journal {journal} and ledgers {ledger} look to be on one device",
+            f"the journal in {journals[device]} is on the device of the ledgers, {ledgers[device]}",
             "put journalDirectories on a disk of its own in bookkeeper.conf",
         )
 
 
-def _folders(text: str) -> list[str]:
-    return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
-
-
-def _together(one: str, other: str) -> bool:
-    """Tell whether two folders are in one below the root, or below `/mnt` and the like."""
+def _devices(folders: str) -> dict[int, str]:
+    """Return folders by their devices. Raises Unseen where they are not on this host."""
     try:
-        return commonpath((one, other)).count("/") > 1
-    except ValueError:
-        return False
+        named = [part.strip() for part in folders.strip("[]").split(",")]
+        return {os.stat(folder).st_dev: folder for folder in named}
+    except OSError as error:
+        raise Unseen(f"the bookie's folder {error.filename} is not on this host") from error
 
 
 def _index_cache(facts: PulsarFacts) -> Iterator[Remark]:
@@ -224,7 +220,7 @@ CHECKS = (
     ),
     pulsar_check(
         "journal-device",
-        "journal and ledgers on devices of their own (with --bookie-url)",
+        "journal and ledgers on devices of their own (with --bookie-url, on the bookie's host)",
         "reads of old pushes slow down every publish",
         _journal_device,
     ),

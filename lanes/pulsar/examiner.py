@@ -32,8 +32,8 @@ _TEXTS = frozenset(
     | {"brokerDeleteInactiveTopicsMode", "subscriptionTypesEnabled", "managedLedgerOffloadDriver"}
 )
 """Texts of the broker's configuration that are no secret; of others only numbers and flags are."""
-_OWN_TEXTS = frozenset({"properties", "subscriptionProperties", "metadata"})
-"""Maps in stats that hold what somebody wrote there: of the log of receipts, its secret."""
+_OWN_TEXTS = frozenset({"properties", "subscriptionProperties", "metadata", "auth_policies"})
+"""Maps that hold what somebody wrote there, as its secret in the log of receipts, and roles."""
 
 
 async def inspect(settings: Settings, extent: Extent) -> Inspection:

@@ -39,13 +39,18 @@ def _ours(
 
     def look(facts: PulsarFacts) -> Iterator[Remark]:
         for name, found, policy in _missing(facts, key):
-            shown = "not set" if found in (None, {}) else _flat(found)
             mend = f"pulsar-admin namespaces {command} {name}"
             if isinstance(policy.value, dict):
                 mend = mend.format(**policy.value)
-            yield Remark(severity, f"{name}: {what} ({shown})", mend, (POLICY, name, policy.key))
+            shown = f"{name}: {what}{_shown(found)}"
+            yield Remark(severity, shown, mend, (POLICY, name, policy.key))
 
     return look
+
+
+def _shown(found: Any) -> str:
+    """Return what a namespace has instead, where that says more than that it is off."""
+    return "" if found in (None, {}, False) else f" ({_flat(found)})"
 
 
 def _flat(found: Any) -> str:
@@ -60,7 +65,7 @@ def _backlog_quota(facts: PulsarFacts) -> Iterator[Remark]:
         evicts = kind.get("policy") == EVICTS
         yield Remark(
             "error" if evicts else "warning",
-            f"{name}: the backlog quota is not ours ({_flat(kind) or 'not set'})",
+            f"{name}: the backlog quota is not as pushlane sets it{_shown(kind)}",
             f"pulsar-admin namespaces set-backlog-quota --limit {policy.value['limitSize']} "
             f"--policy {policy.value['policy']} {name}",
             (POLICY, name, policy.key),
