@@ -9,11 +9,10 @@ import asyncio
 import gzip
 import io
 import platform
-import re
 import sys
 import tarfile
 import time
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,9 +79,7 @@ async def _collected(settings: Settings, extent: Extent) -> dict[str, Any]:
 
 def _require_new(file: Path) -> None:
     if not file.name.endswith((_TAR, _JSON)):
-        raise BadInput(
-            f"{file} ends in neither {_TAR} nor {_JSON}; name it dump{_TAR}, for example"
-        )
+        raise BadInput(f"{file} ends in neither {_TAR} nor {_JSON}; name it like dump{_TAR}")
     if file.exists() or file.is_symlink():
         raise _is_there(file)
     if not file.parent.is_dir():
@@ -111,18 +108,11 @@ def _encoded(value: Any) -> bytes:
 
 
 def _versions() -> dict[str, Any]:
-    names = [re.split(r"[^\w.-]", one)[0] for one in requires("pushlane") or ()]
+    installed = {one.metadata["Name"]: one.version for one in distributions()}
     return {
         "pushlane": VERSION,
         "python": sys.version.split()[0],
         "system": platform.platform(),
-        "packages": {name: found for name in sorted(set(names)) if (found := _version(name))},
+        "packages": dict(sorted(installed.items())),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # of an extra that is not installed
-        return None
