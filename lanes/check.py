@@ -152,7 +152,8 @@ def outside(
         what = f"{name} is {found or 'unknown'}; it has to be {lowest} or later"
         yield Remark("error", what, f"upgrade {name}")
     elif numbers[: len(tried)] > tried:
-        yield Remark("warning", f"{name} is {found}; nothing over {highest} was tried")
+        what = f"{name} is {found}; nothing over {highest} was tried"
+        yield Remark("warning", what, f"use {name} {highest}, or a later pushlane that tried it")
 
 
 def version_of(text: str) -> tuple[int, ...]:

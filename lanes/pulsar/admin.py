@@ -47,6 +47,7 @@ class Reply(NamedTuple):
 class Page(NamedTuple):
     """A page of the broker's web server, and the time (HTTP date) at which it was sent."""
 
+    status: int
     content: bytes
     date: str
 
@@ -132,15 +133,7 @@ class Admin:
             Unreachable: no answer, half of one, one of another server, or a refusal.
             UnknownLane: there is no such topic.
         """
-        try:
-            response = await self._follow(method, f"{self.url}{_API}{path}", body)
-            status, content = response.status, bytes(await response.bytes())
-        except ValueError as error:  # pyreqwest's own errors of a URL are among them
-            raise BadInput(
-                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
-            ) from error
-        except PyreqwestError as error:
-            raise unanswered(error, self._shown_url, doing) from error
+        status, content, _ = await self._answer(method, _API + path, doing, body)
         try:
             value = json.loads(content) if content else None
         except ValueError as error:
@@ -155,16 +148,25 @@ class Admin:
         """Get a page of the broker's web server, in the admin REST or beside it.
 
         Raises:
+            BadInput: the URL is none.
             Unreachable: no answer, or a refusal.
         """
+        page = await self._answer("GET", path, doing)
+        if page.status >= 300:
+            raise refusal(page.status, "", self._shown_url, doing)
+        return page
+
+    async def _answer(self, method: str, path: str, doing: str, body: Any = None) -> Page:
         try:
-            response = await self._follow("GET", self.url + path, None)
+            response = await self._follow(method, self.url + path, body)
             content = bytes(await response.bytes())
+        except ValueError as error:  # pyreqwest's own errors of a URL are among them
+            raise BadInput(
+                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
+            ) from error
         except PyreqwestError as error:
             raise unanswered(error, self._shown_url, doing) from error
-        if response.status >= 300:
-            raise refusal(response.status, "", self._shown_url, doing)
-        return Page(content, response.get_header("date") or "")
+        return Page(response.status, content, response.get_header("date") or "")
 
     async def read(self, path: str, doing: str, shape: type[T]) -> T:
         """Get a value in the expected shape. A reply that lacks a part of it raises Unreachable."""

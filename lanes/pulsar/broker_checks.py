@@ -33,7 +33,7 @@ def _reached(facts: PulsarFacts) -> Iterator[Remark]:
 
 
 def _admin(facts: PulsarFacts) -> Iterator[Remark]:
-    if why := facts.web.why_not:
+    if why := facts.admin.why_not:
         yield Remark("error", why, "check --admin-url / PUSHLANE_ADMIN_URL")
 
 

@@ -10,9 +10,9 @@ from pushlane.lanes.check import Check, Finding, combined, examined
 from pushlane.lanes.inspection import Extent, Inspection
 from pushlane.lanes.pulsar import broker_checks, capacity_checks, namespace_checks, topic_checks
 from pushlane.lanes.pulsar.admin import Admin, connect_admin, topic_path
-from pushlane.lanes.pulsar.facts import PulsarFacts, collect
+from pushlane.lanes.pulsar.facts import PulsarFacts, Web, collect
 from pushlane.lanes.pulsar.namespace_checks import AGE_QUOTA, EXPIRY, POLICY
-from pushlane.lanes.pulsar.policies import namespaces_of, set_policy
+from pushlane.lanes.pulsar.policies import namespaces_of, require_namespace, set_policy
 from pushlane.lanes.pulsar.topic_checks import UNUSED
 from pushlane.lanes.redis import checks as redis_checks
 from pushlane.lanes.redis.facts import RedisFacts
@@ -37,7 +37,8 @@ _OWN_TEXTS = frozenset({"properties", "subscriptionProperties", "metadata", "aut
 
 
 async def inspect(settings: Settings, extent: Extent) -> Inspection:
-    """Look at the broker and at Redis, side by side."""
+    """Look at the broker and at Redis, side by side. Raises BadInput for a setting of no use."""
+    require_namespace(settings.namespace)
     async with connect_admin(settings) as admin:
         facts, (redis, live) = await asyncio.gather(
             collect(settings, admin, extent.most_topics, extent.bookie),
@@ -77,7 +78,7 @@ async def _unsubscribe(admin: Admin, namespace: str, topic: str, name: str) -> s
 def _said(facts: PulsarFacts, redis: RedisFacts) -> dict[str, Any]:
     return {
         "broker": {
-            "version": facts.web.get().version if not facts.web.why_not else facts.web.why_not,
+            "version": facts.web.get_or(Web("", 0.0)).version,
             "brokers": facts.brokers.get_or([]),
             "bookies": facts.bookies.get_or([]),
             "configuration": _open(facts.configuration.get_or({})),

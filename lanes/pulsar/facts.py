@@ -15,13 +15,15 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 from pushlane.lanes.check import Seen, seen
-from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.pulsar.admin import Admin, topic_path
 from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.policies import namespaces_of
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.urls import masked
 
 ANSWER_S = 8.0
+CLIENT_S = 12.0
 TOPICS_S = 10.0
 AT_ONCE = 8
 MOST_MEASURED = 1_000
@@ -63,10 +65,14 @@ class Web(NamedTuple):
 
 @dataclass
 class PulsarFacts:
-    """All that was seen; a namespace that is not there has the policies None."""
+    """All that was seen; a namespace that is not there has the policies None.
+
+    `web` is what `admin` is, with a short reason where there is none.
+    """
 
     settings: Settings
     client: Seen[None]
+    admin: Seen[Web]
     web: Seen[Web]
     configuration: Seen[dict[str, str]]
     bookies: Seen[list[str]]
@@ -77,8 +83,11 @@ class PulsarFacts:
     bookie: Seen[dict[str, str]] = field(default_factory=lambda: Seen(why_not=NO_BOOKIE))
     refusals: list[Refusal] = field(default_factory=list)
 
-    def has_namespace(self, namespace: str) -> bool:
-        return self.policies[namespace].get() is not None
+    def measured(self) -> list[TopicFacts]:
+        """Return the topics that were looked at. Raises Unseen when they could not be listed."""
+        for topics in self.topics.values():
+            topics.get()
+        return self.looked_at
 
     def number(self, name: str) -> float:
         """Return a number of the broker's configuration. Raises Unseen when it has none."""
@@ -89,6 +98,7 @@ class PulsarFacts:
             return 0.0
 
 
+_NO_REST = "the admin REST does not answer"
 NO_BOOKIE = "a bookie's settings are not in the admin REST; name its web server with --bookie-url"
 
 SUPERUSER = "superuser"
@@ -100,9 +110,11 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
     """Ask the broker for all that checks look at, of at most so many topics."""
     asking = _Asking(admin)
     names = list(namespaces_of(settings))
-    client, web, configuration, bookies, brokers, bookie_config, *spaces = await asyncio.gather(
-        seen(_connect(settings), ANSWER_S + 4),
-        seen(_web(admin), ANSWER_S),
+    client, web = await asyncio.gather(
+        seen(_connect(settings), CLIENT_S), seen(_web(admin), ANSWER_S)
+    )
+    asking.why_not = _NO_REST if web.why_not else ""
+    configuration, bookies, brokers, bookie_config, *spaces = await asyncio.gather(
         asking.ask("/brokers/configuration/runtime", "read its configuration", SUPERUSER),
         asking.ask("/bookies/all", "list the bookies", SUPERUSER),
         asking.ask("/brokers", "list the brokers", SUPERUSER),
@@ -112,7 +124,8 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
     facts = PulsarFacts(
         settings=settings,
         client=client,
-        web=web,
+        admin=web,
+        web=Seen(why_not=_NO_REST) if web.why_not else web,
         configuration=configuration,
         bookies=_named(bookies),
         brokers=brokers,
@@ -121,21 +134,23 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
         bookie=bookie_config,
         refusals=asking.refusals,
     )
-    if not web.why_not:
-        facts.looked_at = await _topics(asking, facts, most_topics)
+    facts.looked_at = await _topics(asking, facts, most_topics)
     return facts
 
 
 class _Asking:
-    """Asks the admin REST, and notes what is refused."""
+    """Asks the admin REST, unless there is a reason why not, and notes what is refused."""
 
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
         self.refusals: list[Refusal] = []
+        self.why_not = ""
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def ask(self, path: str, doing: str, right: str) -> Seen[Any]:
         """Return the value at a path; None where there is no such thing."""
+        if self.why_not:
+            return Seen(why_not=self.why_not)
         return await seen(self._ask(path, doing, right), ANSWER_S)
 
     async def _ask(self, path: str, doing: str, right: str) -> Any:
@@ -193,11 +208,9 @@ async def _bookie(url: str) -> Seen[dict[str, str]]:
     """Ask a bookie's web server, where there is one, for what was set."""
     if not url:
         return Seen(why_not=NO_BOOKIE)
-    try:
-        async with Admin(url, None) as web:
-            return await seen(_bookie_settings(web), ANSWER_S)
-    except BadInput as error:
-        return Seen(why_not=str(error))
+    async with Admin(url, None) as web:
+        found = await seen(_bookie_settings(web), ANSWER_S)
+    return Seen(why_not=f"no bookie answers at {masked(url)}") if found.why_not else found
 
 
 async def _bookie_settings(web: Admin) -> dict[str, str]:

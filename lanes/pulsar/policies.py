@@ -135,10 +135,7 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
         BadInput: the namespace is not of the form tenant/name.
         Unreachable: the admin REST does not answer, or refuses.
     """
-    if not re.fullmatch(r"[\w=:.-]+/[\w=:.-]+", namespace, re.ASCII):
-        raise BadInput(
-            f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
-        )
+    require_namespace(namespace)
     path = f"/namespaces/{namespace}"
     current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
     if current is None:
@@ -146,6 +143,14 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
         current = {}
     for policy in unmet(current, policies):
         await set_policy(admin, namespace, policy)
+
+
+def require_namespace(namespace: str) -> None:
+    """Raise BadInput for a namespace that is not of the form tenant/name."""
+    if not re.fullmatch(r"[\w=:.-]+/[\w=:.-]+", namespace, re.ASCII):
+        raise BadInput(
+            f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
+        )
 
 
 def unmet(current: dict[str, Any], policies: Iterable[Policy]) -> list[Policy]:

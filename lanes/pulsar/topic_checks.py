@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from pushlane.lanes.check import Remark
-from pushlane.lanes.naming import is_dead
+from pushlane.lanes.naming import is_dead, task_of
 from pushlane.lanes.pulsar.facts import PulsarFacts, TopicFacts
 from pushlane.lanes.pulsar.journal import COMPACTION
 from pushlane.lanes.pulsar.namespace_checks import pulsar_check
@@ -24,7 +24,7 @@ _MIB = 1024**2
 
 
 def _unused(facts: PulsarFacts) -> Iterator[Remark]:
-    for one in facts.looked_at:
+    for one in facts.measured():
         for name, subscription in one.subscriptions.items():
             if name in _OURS or subscription.get("consumers"):
                 continue
@@ -41,7 +41,7 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
 
 
 def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
-    pinned = [(pinned_bytes(one), one) for one in facts.looked_at if not is_dead(one.topic)]
+    pinned = [(pinned_bytes(one), one) for one in facts.measured() if not is_dead(one.topic)]
     pinned = [(size, one) for size, one in pinned if size >= PINNED_BYTES]
     pinned.sort(key=lambda each: -each[0])
     copies = int(facts.number("managedLedgerDefaultWriteQuorum")) or 1
@@ -75,7 +75,7 @@ def _age(one: TopicFacts) -> str:
 
 
 def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
-    for one in facts.looked_at:
+    for one in facts.measured():
         for name, subscription in one.subscriptions.items():
             consumers = subscription.get("consumers", [])
             stuck = any(each.get("blockedConsumerOnUnackedMsgs") for each in consumers)
@@ -90,7 +90,7 @@ def _blocked(facts: PulsarFacts) -> Iterator[Remark]:
 
 def _no_reader(facts: PulsarFacts) -> Iterator[Remark]:
     """Look for lanes without their subscription: what is published there is lost."""
-    for one in facts.looked_at:
+    for one in facts.measured():
         if one.namespace == facts.settings.namespace and SUBSCRIPTION not in one.subscriptions:
             yield Remark(
                 "error",
@@ -100,13 +100,25 @@ def _no_reader(facts: PulsarFacts) -> Iterator[Remark]:
             )
 
 
+def _expired(facts: PulsarFacts) -> Iterator[Remark]:
+    for one in facts.measured():
+        count = one.subscriptions.get(SUBSCRIPTION, {}).get("totalMsgExpired", 0)
+        if one.namespace == facts.settings.namespace and count:
+            task = task_of(one.topic)
+            yield Remark(
+                "warning",
+                f"{one.namespace}/{one.topic}: a TTL has dropped {count:,} messages",
+                f"pushlane clone {task}" if task else "submit again what was on it",
+            )
+
+
 def _receipts_full(facts: PulsarFacts) -> Iterator[Remark]:
     settings = facts.settings
     namespace = f"{settings.namespace}-receipts"
     most = settings.receipts_max_bytes / settings.receipts_partitions
     sizes = [
         one.subscriptions.get(log.SUBSCRIPTION, {}).get("backlogSize", 0)
-        for one in facts.looked_at
+        for one in facts.measured()
         if one.namespace == namespace
     ]
     part = max(sizes, default=0) / most
@@ -140,6 +152,12 @@ CHECKS = (
         f"what lies behind an old unacked message: under {PINNED_BYTES // _MIB} MiB a topic",
         "one unacked message keeps all ledgers behind it, with each of their copies",
         _pinned,
+    ),
+    pulsar_check(
+        "expired-messages",
+        "messages that a TTL has dropped since the broker has the topic",
+        "their pushes are lost: their tasks never end by themselves",
+        _expired,
     ),
     pulsar_check(
         "receipts-log",

@@ -21,7 +21,8 @@ def _reached(facts: RedisFacts) -> Iterator[Remark]:
 
 
 def _permissions(facts: RedisFacts) -> Iterator[Remark]:
-    facts.answer.get()
+    if facts.answer.why_not:
+        facts.info.get()
     for command in facts.denied:
         needed = command in ("eval", "time")
         yield Remark(
