@@ -19,9 +19,9 @@ from pushlane.cli.errors import note
 from pushlane.cli.examine import examine, refused
 from pushlane.cli.flags import Flags, JsonFlag, YesFlag, add_commands
 from pushlane.cli.render import plain, print_json
-from pushlane.lanes.check import SEVERITIES, Examination, Finding
+from pushlane.lanes.checks import SEVERITIES, Examination, Finding
 from pushlane.lanes.errors import BadInput, PushlaneError, Unreachable
-from pushlane.lanes.inspection import MOST_TOPICS, Extent, examiner_of
+from pushlane.lanes.inspection import MOST_TOPICS, Bounds, examiner_of
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.version import VERSION
 
@@ -56,14 +56,14 @@ def doctor(
     Nothing is sent, and without --fix nothing is changed. Exit code 0: nothing worse than a note,
     4: warnings, 1: errors, 3: a service does not answer.
     """
-    extent = Extent(most_topics=topics, bookie=bookie_url)
+    bounds = Bounds(most_topics=topics, bookie=bookie_url)
     done: list[str] = []
     try:
         settings = flags.settings()
     except BadInput as error:
         found = refused(error)
     else:
-        found, done = asyncio.run(_looked(settings, extent, fix, yes))
+        found, done = asyncio.run(_looked(settings, bounds, fix, yes))
     code = exit_code(found.findings)
     if as_json:
         print_json(as_document(found) | {"fixed": done, "exit_code": code})
@@ -93,34 +93,47 @@ def as_document(found: Examination) -> dict[str, Any]:
 
 
 async def _looked(
-    settings: Settings, extent: Extent, fix: bool, yes: bool
+    settings: Settings, bounds: Bounds, fix: bool, yes: bool
 ) -> tuple[Examination, list[str]]:
-    found, _ = await examine(settings, extent)
+    found, _ = await examine(settings, bounds)
     fixable = [finding for finding in found.findings if finding.can_fix]
     if not fix or not fixable:
         return found, []
+    agreed = [finding for finding in fixable if not finding.destroys or yes or _agreed(finding)]
+    done = await _mended(settings, agreed)
+    return await _again(settings, bounds, set(done)), list(done.values())
+
+
+async def _mended(settings: Settings, findings: Sequence[Finding]) -> dict[tuple[str, ...], str]:
+    """Mend what can be mended; return what was done, by its target.
+
+    What is refused is tried once more: a quota has to fit a retention that is mended after it.
+    """
     done: dict[tuple[str, ...], str] = {}
-    for finding in fixable:
-        if finding.destroys and not yes and not _agreed(finding):
-            note(f"left as it is: {finding.what}")
+    refused: dict[str, PushlaneError] = {}
+    for finding in (*findings, *findings):
+        if finding.target in done:
             continue
         try:
             done[finding.target] = await examiner_of(settings).mend(settings, finding)
+            refused.pop(finding.what, None)
         except PushlaneError as error:
-            note(f"not mended: {finding.what}: {error}")
-    return await _again(settings, extent, set(done)), list(done.values())
+            refused[finding.what] = error
+    for what, why in refused.items():
+        note(f"not mended: {what}: {why}")
+    return done
 
 
 def _agreed(finding: Finding) -> bool:
     if not sys.stdin.isatty():
-        note("this cannot be undone and there is no terminal to ask on; add --yes")
+        note(f"left as it is, as there is no terminal to ask on; add --yes: {finding.what}")
         return False
     return typer.confirm(f"{finding.what}. Remove it, with what it holds?", err=True)
 
 
-async def _again(settings: Settings, extent: Extent, mended: set[tuple[str, ...]]) -> Examination:
+async def _again(settings: Settings, bounds: Bounds, mended: set[tuple[str, ...]]) -> Examination:
     """Look again, until brokers have heard of what was mended, for some seconds."""
-    quick = extent._replace(look_again_s=0.0)
+    quick = bounds._replace(look_again_s=0.0)
     deadline_s = asyncio.get_running_loop().time() + _HEARD_WITHIN_S
     while True:
         found, _ = await examine(settings, quick)

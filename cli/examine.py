@@ -9,9 +9,9 @@ from pushlane.diagnosis import host, setup
 from pushlane.diagnosis.host import Host
 from pushlane.diagnosis.setup import Setup
 from pushlane.dispatcher.sinks.named import open_sinks
-from pushlane.lanes.check import Check, Examination, Seen, combined, examined
+from pushlane.lanes.checks import Check, Examination, Fact, combined, examined
 from pushlane.lanes.errors import BadInput, PushlaneError
-from pushlane.lanes.inspection import Extent, Inspection, Live, examiner_of, examiners
+from pushlane.lanes.inspection import Bounds, Inspection, Live, examiner_of, examiners
 from pushlane.lanes.settings import Settings
 
 
@@ -22,11 +22,11 @@ def all_checks() -> list[Check[Any]]:
 
 
 async def examine(
-    settings: Settings, extent: Extent, root: Path = Path("/")
+    settings: Settings, bounds: Bounds, root: Path = Path("/")
 ) -> tuple[Examination, Inspection]:
     """Make all checks that fit these settings."""
     try:
-        inspection = await examiner_of(settings).inspect(settings, extent)
+        inspection = await examiner_of(settings).inspect(settings, bounds)
         problem = ""
     except PushlaneError as error:  # a URL or a file of the settings cannot be used
         problem = str(error)
@@ -47,7 +47,7 @@ def refused(error: BadInput) -> Examination:
 
 
 def _nothing(problem: str) -> Inspection:
-    processes: Seen[Any] = Seen(why_not=problem)
+    processes: Fact[Any] = Fact(why_not=problem)
     return Inspection(Examination([], [], {}), Live(processes, processes, processes))
 
 

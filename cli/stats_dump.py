@@ -26,7 +26,7 @@ from pushlane.cli.examine import examine
 from pushlane.cli.flags import Flags, with_flags
 from pushlane.lanes.durable import create_durably
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.inspection import Extent
+from pushlane.lanes.inspection import Bounds
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.version import VERSION
 
@@ -57,7 +57,7 @@ def stats_dump(
     settings = flags.settings()
     documents = {"settings": shown_settings(flags), "versions": _versions()}
     note(f"looking at {settings.location}, at most {topics} topics")
-    documents |= asyncio.run(_collected(settings, Extent(topics, bookie=bookie_url)))
+    documents |= asyncio.run(_collected(settings, Bounds(topics, bookie=bookie_url)))
     content = _packed(file.name, documents)
     try:
         create_durably(file, content, _OWNER_ONLY)
@@ -68,8 +68,8 @@ def stats_dump(
     note(f"{file}: {len(content):,} bytes, {', '.join(documents)}")
 
 
-async def _collected(settings: Settings, extent: Extent) -> dict[str, Any]:
-    found, inspection = await examine(settings, extent)
+async def _collected(settings: Settings, bounds: Bounds) -> dict[str, Any]:
+    found, inspection = await examine(settings, bounds)
     return {
         "doctor": as_document(found),
         "processes": msgspec.to_builtins(inspection.live.processes.get_or([])),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pushlane.lanes.check import Check, Remark, Unseen, outside
+from pushlane.lanes.checks import Check, Remark, Unseen, outside
 from pushlane.lanes.settings import Settings
 
 AREA = "host"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pushlane.lanes.check import Check, Remark
+from pushlane.lanes.checks import Check, Remark
 from pushlane.lanes.inspection import Live
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT

@@ -11,14 +11,14 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
 from pushlane.lanes.adapters import ADAPTERS, adapter_of
-from pushlane.lanes.check import Check, Examination, Finding, Seen
+from pushlane.lanes.checks import Check, Examination, Fact, Finding
 from pushlane.lanes.presence import Process
 from pushlane.lanes.settings import Settings
 
 MOST_TOPICS = 50
 
 
-class Extent(NamedTuple):
+class Bounds(NamedTuple):
     """How much is looked at: topics, a second look at processes after some seconds.
 
     `bookie` is the URL of a bookie's web server, empty for none.
@@ -33,9 +33,9 @@ class Extent(NamedTuple):
 class Live:
     """The processes that are live, seen twice where there are any, and the lowest format."""
 
-    processes: Seen[list[Process]]
-    later: Seen[list[Process]]
-    min_format: Seen[int]
+    processes: Fact[list[Process]]
+    later: Fact[list[Process]]
+    min_format: Fact[int]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Examiner(Protocol):
 
     CHECKS: Sequence[Check[Any]]
 
-    async def inspect(self, settings: Settings, extent: Extent) -> Inspection:
+    async def inspect(self, settings: Settings, bounds: Bounds) -> Inspection:
         """Look at the backend. A service that does not answer is a finding."""
 
     async def mend(self, settings: Settings, finding: Finding) -> str:

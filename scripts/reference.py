@@ -1,4 +1,4 @@
-"""Writes docs/settings.md and docs/metrics.md from the code, so that neither can be out of date.
+"""Writes docs/settings.md, metrics.md and doctor.md from the code, so that none is out of date.
 
     python -m scripts.reference
 
@@ -24,6 +24,7 @@ from pushlane.lanes import settings
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level
 from pushlane.producers.outbox.stats import ProducerCollector, ProducerStats
+from scripts.checks_page import checks_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -188,7 +189,7 @@ def _labels(metric: Metric) -> str:
     )
 
 
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "doctor.md": checks_page}
 
 if __name__ == "__main__":
     main()

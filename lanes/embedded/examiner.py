@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
-from pushlane.lanes.check import Check, Finding, Remark, Seen, examined, outside, seen
+from pushlane.lanes.checks import Check, Fact, Finding, Remark, examined, fact_of, outside
 from pushlane.lanes.embedded.schema import OLDEST_SQLITE
 from pushlane.lanes.embedded.vendor_errors import translated
 from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.errors import UserError
-from pushlane.lanes.inspection import Extent, Inspection, Live
+from pushlane.lanes.inspection import Bounds, Inspection, Live
 from pushlane.lanes.presence import Process, decode_all
 from pushlane.lanes.settings import Settings
 
@@ -37,26 +37,26 @@ class StoreFacts:
     """What was seen of the store. `integrity` is `ok`, a problem, or empty: not through in time."""
 
     folder: Path
-    integrity: Seen[str]
+    integrity: Fact[str]
     size: int
     wal_size: int
 
 
-async def inspect(settings: Settings, extent: Extent) -> Inspection:
+async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     """See `lanes.inspection.Examiner`."""
     folder = settings.data_dir
     path = folder / FILE_NAME
     if not path.exists():
-        missing = Seen[str](why_not=f"there is no store in {folder} yet")
-        nobody: Seen[list[Process]] = Seen([])
+        missing = Fact[str](why_not=f"there is no store in {folder} yet")
+        nobody: Fact[list[Process]] = Fact([])
         facts = StoreFacts(folder, missing, 0, 0)
-        return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Seen(1)))
+        return Inspection(examined(CHECKS, facts), Live(nobody, nobody, Fact(1)))
     integrity, processes, lowest = await asyncio.gather(
         _read(path, _integrity), _read(path, _processes), _read(path, _min_format)
     )
     later = processes
     if processes.get_or([]):
-        await asyncio.sleep(extent.look_again_s)
+        await asyncio.sleep(bounds.look_again_s)
         later = await _read(path, _processes)
     facts = StoreFacts(folder, integrity, _size(path), _size(path.with_name(f"{path.name}-wal")))
     said = {
@@ -70,7 +70,7 @@ async def mend(settings: Settings, finding: Finding) -> str:
     raise UserError(f"{finding.check} cannot be mended by doctor")
 
 
-async def _read(path: Path, job: Callable[[sqlite3.Connection], T]) -> Seen[T]:
+async def _read(path: Path, job: Callable[[sqlite3.Connection], T]) -> Fact[T]:
     def work() -> T:
         with (
             translated(path.parent),
@@ -78,7 +78,7 @@ async def _read(path: Path, job: Callable[[sqlite3.Connection], T]) -> Seen[T]:
         ):
             return job(connection)
 
-    return await seen(asyncio.to_thread(work), ANSWER_S)
+    return await fact_of(asyncio.to_thread(work), ANSWER_S)
 
 
 def _integrity(connection: sqlite3.Connection) -> str:

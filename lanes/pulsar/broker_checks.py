@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
-from pushlane.lanes.check import Remark, Unseen, outside
+from pushlane.lanes.checks import Remark, Unseen, outside
 from pushlane.lanes.pulsar.facts import CONSUME, SUPERUSER, TENANT_ADMIN, PulsarFacts
 from pushlane.lanes.pulsar.namespace_checks import pulsar_check
 

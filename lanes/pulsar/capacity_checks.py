@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pushlane.lanes.check import Remark
+from pushlane.lanes.checks import Remark
 from pushlane.lanes.pulsar.facts import PulsarFacts
 from pushlane.lanes.pulsar.namespace_checks import present, pulsar_check
 

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 from urllib.parse import quote
 
-from pushlane.lanes.check import Check, Finding, combined, examined
-from pushlane.lanes.inspection import Extent, Inspection
+from pushlane.lanes.checks import Check, Finding, combined, examined
+from pushlane.lanes.inspection import Bounds, Inspection
 from pushlane.lanes.pulsar import broker_checks, capacity_checks, namespace_checks, topic_checks
 from pushlane.lanes.pulsar.admin import Admin, connect_admin, topic_path
 from pushlane.lanes.pulsar.facts import PulsarFacts, Web, collect
@@ -36,13 +36,13 @@ _OWN_TEXTS = frozenset({"properties", "subscriptionProperties", "metadata", "aut
 """Maps that hold what somebody wrote there, as its secret in the log of receipts, and roles."""
 
 
-async def inspect(settings: Settings, extent: Extent) -> Inspection:
+async def inspect(settings: Settings, bounds: Bounds) -> Inspection:
     """Look at the broker and at Redis, side by side. Raises BadInput for a setting of no use."""
     require_namespace(settings.namespace)
     async with connect_admin(settings) as admin:
         facts, (redis, live) = await asyncio.gather(
-            collect(settings, admin, extent.most_topics, extent.bookie),
-            collect_redis(settings, extent.look_again_s),
+            collect(settings, admin, bounds.most_topics, bounds.bookie),
+            collect_redis(settings, bounds.look_again_s),
         )
     examination = combined([examined(_OF_BROKER, facts), examined(redis_checks.CHECKS, redis)])
     return Inspection(examination, live, _said(facts, redis))

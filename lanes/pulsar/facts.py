@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-from pushlane.lanes.check import Seen, seen
+from pushlane.lanes.checks import Fact, fact_of
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.pulsar.admin import Admin, topic_path
 from pushlane.lanes.pulsar.connection import open_connection
@@ -71,16 +71,16 @@ class PulsarFacts:
     """
 
     settings: Settings
-    client: Seen[None]
-    admin: Seen[Web]
-    web: Seen[Web]
-    configuration: Seen[dict[str, str]]
-    bookies: Seen[list[str]]
-    brokers: Seen[list[str]]
-    policies: dict[str, Seen[dict[str, Any] | None]]
-    topics: dict[str, Seen[list[str]]]
+    client: Fact[None]
+    admin: Fact[Web]
+    web: Fact[Web]
+    configuration: Fact[dict[str, str]]
+    bookies: Fact[list[str]]
+    brokers: Fact[list[str]]
+    policies: dict[str, Fact[dict[str, Any] | None]]
+    topics: dict[str, Fact[list[str]]]
     looked_at: list[TopicFacts] = field(default_factory=list)
-    bookie: Seen[dict[str, str]] = field(default_factory=lambda: Seen(why_not=NO_BOOKIE))
+    bookie: Fact[dict[str, str]] = field(default_factory=lambda: Fact(why_not=NO_BOOKIE))
     refusals: list[Refusal] = field(default_factory=list)
 
     def measured(self) -> list[TopicFacts]:
@@ -90,7 +90,7 @@ class PulsarFacts:
         return self.looked_at
 
     def number(self, name: str) -> float:
-        """Return a number of the broker's configuration. Raises Unseen when it has none."""
+        """Return a number of the broker's configuration, 0 where it says none."""
         text = self.configuration.get().get(name, "")
         try:
             return float(text)
@@ -111,7 +111,7 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
     asking = _Asking(admin)
     names = list(namespaces_of(settings))
     client, web = await asyncio.gather(
-        seen(_connect(settings), CLIENT_S), seen(_web(admin), ANSWER_S)
+        fact_of(_connect(settings), CLIENT_S), fact_of(_web(admin), ANSWER_S)
     )
     asking.why_not = _NO_REST if web.why_not else ""
     configuration, bookies, brokers, bookie_config, *spaces = await asyncio.gather(
@@ -125,7 +125,7 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
         settings=settings,
         client=client,
         admin=web,
-        web=Seen(why_not=_NO_REST) if web.why_not else web,
+        web=Fact(why_not=_NO_REST) if web.why_not else web,
         configuration=configuration,
         bookies=_named(bookies),
         brokers=brokers,
@@ -147,11 +147,11 @@ class _Asking:
         self.why_not = ""
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, path: str, doing: str, right: str) -> Seen[Any]:
+    async def ask(self, path: str, doing: str, right: str) -> Fact[Any]:
         """Return the value at a path; None where there is no such thing."""
         if self.why_not:
-            return Seen(why_not=self.why_not)
-        return await seen(self._ask(path, doing, right), ANSWER_S)
+            return Fact(why_not=self.why_not)
+        return await fact_of(self._ask(path, doing, right), ANSWER_S)
 
     async def _ask(self, path: str, doing: str, right: str) -> Any:
         async with self._room:
@@ -161,14 +161,14 @@ class _Asking:
             raise Unreachable(f"the broker refuses to {doing} (status {reply.status})")
         return None if reply.status == 404 else reply.value
 
-    async def namespace(self, name: str) -> tuple[Seen[Any], Seen[list[str]]]:
+    async def namespace(self, name: str) -> tuple[Fact[Any], Fact[list[str]]]:
         policies, topics = await asyncio.gather(
             self.ask(f"/namespaces/{name}", f"read the policies of {name}", TENANT_ADMIN),
             self.ask(f"/persistent/{name}", f"list the topics of {name}", CONSUME),
         )
         listed = topics.get_or(None) or []
         names = [str(topic).rsplit("/", 1)[1] for topic in listed]
-        return policies, Seen(names, topics.why_not)
+        return policies, Fact(names, topics.why_not)
 
     async def topic(self, namespace: str, topic: str) -> TopicFacts | None:
         path, doing = topic_path(namespace, topic), f"measure topics of {namespace}"
@@ -198,19 +198,19 @@ async def _web(admin: Admin) -> Web:
         raise admin.garbled("ask for its version") from error
 
 
-def _named(bookies: Seen[Any]) -> Seen[list[str]]:
+def _named(bookies: Fact[Any]) -> Fact[list[str]]:
     found = bookies.get_or(None) or {}
     listed = found.get("bookies", []) if isinstance(found, dict) else []
-    return Seen([str(one.get("bookieId", "")) for one in listed], bookies.why_not)
+    return Fact([str(one.get("bookieId", "")) for one in listed], bookies.why_not)
 
 
-async def _bookie(url: str) -> Seen[dict[str, str]]:
+async def _bookie(url: str) -> Fact[dict[str, str]]:
     """Ask a bookie's web server, where there is one, for what was set."""
     if not url:
-        return Seen(why_not=NO_BOOKIE)
+        return Fact(why_not=NO_BOOKIE)
     async with Admin(url, None) as web:
-        found = await seen(_bookie_settings(web), ANSWER_S)
-    return Seen(why_not=f"no bookie answers at {masked(url)}") if found.why_not else found
+        found = await fact_of(_bookie_settings(web), ANSWER_S)
+    return Fact(why_not=f"no bookie answers at {masked(url)}") if found.why_not else found
 
 
 async def _bookie_settings(web: Admin) -> dict[str, str]:
@@ -253,7 +253,7 @@ async def _largest(
     if len(names) <= most:
         return names
     if len(names) <= MOST_MEASURED:
-        page = await seen(admin.page("/metrics/", "read its metrics"), ANSWER_S)
+        page = await fact_of(admin.page("/metrics/", "read its metrics"), ANSWER_S)
         if not page.why_not:
             sizes = sizes_in(page.get().content)
             return sorted(names, key=lambda one: -sizes.get(f"{one[0]}/{one[1]}", 0.0))[:most]

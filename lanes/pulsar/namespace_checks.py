@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pushlane.lanes.check import Check, Remark, Severity
+from pushlane.lanes.checks import Check, Remark, Severity
 from pushlane.lanes.pulsar.facts import PulsarFacts
 from pushlane.lanes.pulsar.policies import Policy, namespaces_of, unmet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from pushlane.lanes.check import Remark
+from pushlane.lanes.checks import Remark
 from pushlane.lanes.naming import is_dead, task_of
 from pushlane.lanes.pulsar.facts import PulsarFacts, TopicFacts
 from pushlane.lanes.pulsar.journal import COMPACTION

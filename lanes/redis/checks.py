@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pushlane.lanes.check import Check, Remark, outside
+from pushlane.lanes.checks import Check, Remark, outside
 from pushlane.lanes.redis.facts import RedisFacts
 
 AREA = "redis"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
-from pushlane.lanes.check import Seen, seen
+from pushlane.lanes.checks import Fact, fact_of
 from pushlane.lanes.errors import Unreachable
 from pushlane.lanes.inspection import Live
 from pushlane.lanes.redis.client import RedisClient
@@ -24,17 +24,19 @@ _NO_ANSWER = "Redis does not answer"
 
 T = TypeVar("T")
 
+pause = asyncio.sleep
+
 
 @dataclass(frozen=True)
 class RedisFacts:
     """All that was seen. `denied` are the commands that this user may not run."""
 
     settings: Settings
-    answer: Seen[None]
-    info: Seen[dict[str, Any]]
-    saves: Seen[str]
-    ahead_s: Seen[float]
-    scripts: Seen[Any]
+    answer: Fact[None]
+    info: Fact[dict[str, Any]]
+    saves: Fact[str]
+    ahead_s: Fact[float]
+    scripts: Fact[Any]
     denied: list[str]
 
     def number(self, name: str) -> float:
@@ -55,9 +57,9 @@ async def collect(settings: Settings, look_again_s: float) -> tuple[RedisFacts, 
 async def _collect(
     client: RedisClient, settings: Settings, look_again_s: float
 ) -> tuple[RedisFacts, Live]:
-    answer = await seen(client.ping(), ANSWER_S)
+    answer = await fact_of(client.ping(), ANSWER_S)
     if answer.why_not:
-        none: Seen[Any] = Seen(why_not=_NO_ANSWER)
+        none: Fact[Any] = Fact(why_not=_NO_ANSWER)
         nothing = RedisFacts(settings, answer, none, none, none, none, [])
         return nothing, Live(none, none, none)
     denied: list[str] = []
@@ -67,18 +69,18 @@ async def _collect(
         _permitted(client.call("CONFIG GET", "save", read=_save), "config|get", denied),
         _permitted(_ahead_s(client), "time", denied),
         _permitted(client.call("EVAL", "return 1", 0), "eval", denied),
-        seen(RedisPresence(client, keys).list(), ANSWER_S),
-        seen(client.call("HGET", keys.documents, _MIN_FORMAT, read=_lowest), ANSWER_S),
+        fact_of(RedisPresence(client, keys).list(), ANSWER_S),
+        fact_of(client.call("HGET", keys.documents, _MIN_FORMAT, read=_lowest), ANSWER_S),
     )
     later = processes
     if processes.get_or([]):
-        await asyncio.sleep(look_again_s)
-        later = await seen(RedisPresence(client, keys).list(), ANSWER_S)
+        await pause(look_again_s)
+        later = await fact_of(RedisPresence(client, keys).list(), ANSWER_S)
     facts = RedisFacts(settings, answer, info, saves, ahead_s, scripts, denied)
     return facts, Live(processes, later, lowest)
 
 
-async def _permitted(question: Awaitable[T], command: str, denied: list[str]) -> Seen[T]:
+async def _permitted(question: Awaitable[T], command: str, denied: list[str]) -> Fact[T]:
     """Ask; note the command when this user may not run it."""
 
     async def ask() -> T:
@@ -90,7 +92,7 @@ async def _permitted(question: Awaitable[T], command: str, denied: list[str]) ->
                 raise Unreachable(f"this user of Redis may not run {command}") from error
             raise
 
-    return await seen(ask(), ANSWER_S)
+    return await fact_of(ask(), ANSWER_S)
 
 
 async def _ahead_s(client: RedisClient) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pushlane.diagnosis.host import CHECKS, Host
-from pushlane.lanes.check import Finding, examined
+from pushlane.lanes.checks import Finding, examined
 from pushlane.lanes.settings import Settings
 
 _SOUND = {

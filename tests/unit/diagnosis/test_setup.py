@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pushlane.diagnosis.setup import CHECKS, SETTINGS, Setup
-from pushlane.lanes.check import Finding, Seen, examined
+from pushlane.lanes.checks import Fact, Finding, examined
 from pushlane.lanes.inspection import Live
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
@@ -32,7 +32,7 @@ def _setup(
     sinks: dict[str, str] | None = None,
 ) -> Setup:
     again = processes if later is None else later
-    live = Live(Seen(list(processes)), Seen(list(again)), Seen(lowest))
+    live = Live(Fact(list(processes)), Fact(list(again)), Fact(lowest))
     return Setup(settings, live, sinks or {})
 
 

@@ -11,12 +11,12 @@ from pushlane.lanes.embedded import examiner
 from pushlane.lanes.embedded.examiner import CHECKS, StoreFacts, inspect
 from pushlane.lanes.embedded.worker import FILE_NAME
 from pushlane.lanes.formats import set_min_format
-from pushlane.lanes.inspection import Extent
+from pushlane.lanes.inspection import Bounds
 from pushlane.lanes.presence import Process
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 
-_AT_ONCE = Extent(look_again_s=0.0)
+_AT_ONCE = Bounds(look_again_s=0.0)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_check_that_takes_too_long_ends(
 
 
 def test_a_large_write_ahead_log(tmp_path: Path) -> None:
-    facts = StoreFacts(tmp_path, examiner.Seen("ok"), 0, examiner.LARGE_WAL)
+    facts = StoreFacts(tmp_path, examiner.Fact("ok"), 0, examiner.LARGE_WAL)
 
     [finding] = examiner.examined(CHECKS, facts).findings
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pushlane.lanes.check import Finding, Seen, examined
+from pushlane.lanes.checks import Fact, Finding, examined
 from pushlane.lanes.pulsar.examiner import CHECKS
 from pushlane.lanes.pulsar.facts import PulsarFacts, TopicFacts, Web
 from pushlane.lanes.settings import Settings
@@ -27,23 +27,23 @@ def sound(settings: Settings | None = None) -> PulsarFacts:
     quorums = {"managedLedgerDefaultEnsembleSize": "3", "managedLedgerDefaultWriteQuorum": "3"}
     configuration |= quorums | {"managedLedgerDefaultAckQuorum": "2"}
     policies = answer("policies")
-    web = Seen(Web("4.0.8", 0.1))
+    web = Fact(Web("4.0.8", 0.1))
     return PulsarFacts(
         settings=settings or Settings(broker="pulsar://127.0.0.1:6650"),
-        client=Seen(None),
+        client=Fact(None),
         admin=web,
         web=web,
-        configuration=Seen(configuration),
-        bookies=Seen(["b1", "b2", "b3"]),
-        brokers=Seen(["broker-1:8080"]),
+        configuration=Fact(configuration),
+        bookies=Fact(["b1", "b2", "b3"]),
+        brokers=Fact(["broker-1:8080"]),
         policies={
-            LANES: Seen(policies["lanes"]),
-            JOURNAL: Seen(policies["lanes-registry"]),
-            RECEIPTS: Seen(None),
+            LANES: Fact(policies["lanes"]),
+            JOURNAL: Fact(policies["lanes-registry"]),
+            RECEIPTS: Fact(None),
         },
-        topics={LANES: Seen(["pool-1"]), JOURNAL: Seen(["tasks"]), RECEIPTS: Seen([])},
+        topics={LANES: Fact(["pool-1"]), JOURNAL: Fact(["tasks"]), RECEIPTS: Fact([])},
         looked_at=[topic()],
-        bookie=Seen(answer("bookie") | {"journalSyncData": "true"}),
+        bookie=Fact(answer("bookie") | {"journalSyncData": "true"}),
     )
 
 
@@ -56,13 +56,13 @@ def topic(name: str = "pool-1", namespace: str = LANES, **changes: Any) -> Topic
 
 def configured(facts: PulsarFacts, **changes: str) -> PulsarFacts:
     """The same facts with values of the broker's configuration changed."""
-    facts.configuration = Seen(facts.configuration.get() | changes)
+    facts.configuration = Fact(facts.configuration.get() | changes)
     return facts
 
 
 def with_policies(facts: PulsarFacts, namespace: str, **changes: Any) -> PulsarFacts:
     """The same facts with policies of a namespace changed."""
-    facts.policies[namespace] = Seen(copy.deepcopy(facts.policies[namespace].get()) | changes)
+    facts.policies[namespace] = Fact(copy.deepcopy(facts.policies[namespace].get()) | changes)
     return facts
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.check import Seen, examined
+from pushlane.lanes.checks import Fact, examined
 from pushlane.lanes.pulsar.broker_checks import CLIENT
 from pushlane.lanes.pulsar.examiner import CHECKS, _open
 from pushlane.lanes.pulsar.facts import NO_BOOKIE, Refusal, Web, sizes_in
@@ -140,7 +140,7 @@ def test_an_eviction_that_pushlane_itself_sets_is_none_to_tell() -> None:
     facts = sound()
     wanted = {"limitSize": 1024**3, "limitTime": -1, "policy": "consumer_backlog_eviction"}
     common = answer("policies")["lanes"]
-    facts.policies[RECEIPTS] = Seen(common | {"backlog_quota_map": {"destination_storage": wanted}})
+    facts.policies[RECEIPTS] = Fact(common | {"backlog_quota_map": {"destination_storage": wanted}})
 
     assert found(facts, "backlog-quota") == []
 
@@ -160,7 +160,7 @@ def test_a_default_quota_that_evicts_reaches_the_journal_alone() -> None:
 )
 def test_the_version_of_the_broker(version: str, severity: str) -> None:
     facts = sound()
-    facts.web = Seen(Web(version, 0.0))
+    facts.web = Fact(Web(version, 0.0))
 
     assert [one.severity for one in found(facts, "broker-version")] == [severity]
 
@@ -177,7 +177,7 @@ def test_the_version_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("ahead_s", "whose"), [(60.0, "ahead of"), (-7.0, "behind")])
 def test_a_clock_that_is_off_is_told_by_how_much_and_whose(ahead_s: float, whose: str) -> None:
     facts = sound()
-    facts.web = Seen(Web("4.0.8", ahead_s))
+    facts.web = Fact(Web("4.0.8", ahead_s))
 
     [finding] = found(facts, "broker-clock")
 
@@ -220,10 +220,10 @@ def test_a_token_that_travels_in_the_clear() -> None:
 
 def test_bookies_that_do_not_wait_for_their_disks() -> None:
     facts = sound()
-    facts.bookie = Seen(answer("bookie"))
+    facts.bookie = Fact(answer("bookie"))
     assert [one.severity for one in found(facts, "journal-sync")] == ["error"]
 
-    facts.bookie = Seen(why_not=NO_BOOKIE)
+    facts.bookie = Fact(why_not=NO_BOOKIE)
     assert skipped(facts, "journal-sync") == NO_BOOKIE
 
     standalone = configured(facts, metadataStoreUrl=answer("configuration")["metadataStoreUrl"])
@@ -232,10 +232,10 @@ def test_bookies_that_do_not_wait_for_their_disks() -> None:
 
 def test_a_journal_on_the_device_of_the_ledgers(tmp_path: Path) -> None:
     facts = sound()
-    facts.bookie = Seen({"journalDirectories": str(tmp_path), "ledgerDirectories": str(tmp_path)})
+    facts.bookie = Fact({"journalDirectories": str(tmp_path), "ledgerDirectories": str(tmp_path)})
 
     assert [one.severity for one in found(facts, "journal-device")] == ["warning"]
-    facts.bookie = Seen({"journalDirectories": "/proc", "ledgerDirectories": str(tmp_path)})
+    facts.bookie = Fact({"journalDirectories": "/proc", "ledgerDirectories": str(tmp_path)})
     assert found(facts, "journal-device") == []
 
 
@@ -244,15 +244,15 @@ def test_a_journal_on_the_device_of_the_ledgers(tmp_path: Path) -> None:
 )
 def test_the_cache_of_the_ledgers_index(size: str, severities: list[str]) -> None:
     facts = sound()
-    facts.bookie = Seen(answer("bookie") | {"dbStorage_rocksDB_blockCacheSize": size})
+    facts.bookie = Fact(answer("bookie") | {"dbStorage_rocksDB_blockCacheSize": size})
 
     assert [one.severity for one in found(facts, "index-cache")] == severities
 
 
 def test_too_many_topics_and_too_few_bundles() -> None:
     facts = sound()
-    facts.topics[LANES] = Seen([f"task-{number}" for number in range(9_000)])
-    facts.brokers = Seen([f"broker-{number}" for number in range(8)])
+    facts.topics[LANES] = Fact([f"task-{number}" for number in range(9_000)])
+    facts.brokers = Fact([f"broker-{number}" for number in range(8)])
 
     assert "9,000 topics" in found(facts, "topic-count")[0].what
     assert "4 bundles for 8 brokers" in found(facts, "bundles")[0].what
@@ -352,7 +352,7 @@ def test_a_log_of_receipts_that_nobody_reads(receipts: str, severity: str) -> No
 
 def test_topics_that_could_not_be_listed_are_not_told_to_be_well() -> None:
     facts = sound()
-    facts.topics[LANES] = Seen(why_not="refused")
+    facts.topics[LANES] = Fact(why_not="refused")
 
     assert skipped(facts, "unused-subscriptions") == "refused"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pushlane.lanes.check import Finding, Seen, examined
+from pushlane.lanes.checks import Fact, Finding, examined
 from pushlane.lanes.redis.checks import CHECKS
 from pushlane.lanes.redis.facts import RedisFacts
 from pushlane.lanes.settings import Settings
@@ -28,8 +28,8 @@ _INFO: dict[str, Any] = {
 
 
 def _facts(ahead_s: float = 0.0, saves: str = "", **changes: Any) -> RedisFacts:
-    info = Seen(_INFO | changes)
-    return RedisFacts(Settings(), Seen(None), info, Seen(saves), Seen(ahead_s), Seen(1), [])
+    info = Fact(_INFO | changes)
+    return RedisFacts(Settings(), Fact(None), info, Fact(saves), Fact(ahead_s), Fact(1), [])
 
 
 def _found(facts: RedisFacts) -> list[Finding]:
@@ -77,8 +77,8 @@ def test_what_a_restart_loses_is_said_with_how_it_is_kept() -> None:
 
 
 def test_a_redis_that_does_not_answer_is_one_finding_and_skips_the_rest() -> None:
-    none: Seen[Any] = Seen(why_not="Redis does not answer")
-    away = RedisFacts(Settings(), Seen(why_not="away"), none, none, none, none, [])
+    none: Fact[Any] = Fact(why_not="Redis does not answer")
+    away = RedisFacts(Settings(), Fact(why_not="away"), none, none, none, none, [])
 
     result = examined(CHECKS, away)
 

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushlane.lanes.check import Check, Remark, Seen, combined, examined, outside, seen, version_of
+from pushlane.lanes.checks import (
+    Check,
+    Fact,
+    Remark,
+    combined,
+    examined,
+    fact_of,
+    outside,
+    version_of,
+)
 from pushlane.lanes.errors import Unreachable
 
 
@@ -14,19 +23,30 @@ def _check(name: str, *remarks: Remark) -> Check[None]:
     return Check(name, "host", "this", "because", lambda _: remarks)
 
 
-def _unseen(fact: Seen[int]) -> Iterator[Remark]:
+def _unseen(fact: Fact[int]) -> Iterator[Remark]:
     yield Remark("error", f"it is {fact.get()}")
 
 
 def test_a_check_that_finds_nothing_has_passed_and_one_without_facts_is_skipped() -> None:
     blind = Check("blind", "host", "that", "because", _unseen)
 
-    found = examined((blind,), Seen[int](why_not="nobody answers"))
+    found = examined((blind,), Fact[int](why_not="nobody answers"))
 
     assert found.skipped == {"blind": "nobody answers"}
     assert (found.findings, found.passed) == ([], [])
     assert examined((_check("fine"),), None).passed == ["fine"]
-    assert [one.what for one in examined((blind,), Seen(7)).findings] == ["it is 7"]
+    assert [one.what for one in examined((blind,), Fact(7)).findings] == ["it is 7"]
+
+
+def test_what_a_check_finds_before_it_lacks_a_fact_counts() -> None:
+    def look(fact: Fact[int]) -> Iterator[Remark]:
+        yield Remark("warning", "half of it is wrong")
+        yield from _unseen(fact)
+
+    found = examined((Check("half", "host", "that", "so", look),), Fact[int](why_not="refused"))
+
+    assert [one.what for one in found.findings] == ["half of it is wrong"]
+    assert found.skipped == {"half": "refused"}
 
 
 def test_the_worst_comes_first_and_only_what_has_a_target_can_be_fixed() -> None:
@@ -47,9 +67,9 @@ async def test_an_error_of_ours_is_a_reason_and_any_other_is_a_defect() -> None:
     async def fail(error: Exception) -> int:
         raise error
 
-    assert (await seen(fail(Unreachable("away")), 5)).why_not == "away"
+    assert (await fact_of(fail(Unreachable("away")), 5)).why_not == "away"
     with pytest.raises(ZeroDivisionError):
-        await seen(fail(ZeroDivisionError()), 5)
+        await fact_of(fail(ZeroDivisionError()), 5)
 
 
 @pytest.mark.parametrize(

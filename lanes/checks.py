@@ -26,7 +26,7 @@ class Unseen(Exception):
     """A fact that could not be collected; its text says why."""
 
 
-class Seen(Generic[T]):
+class Fact(Generic[T]):
     """A fact, or the reason why it could not be collected."""
 
     def __init__(self, value: T | None = None, why_not: str = "") -> None:
@@ -44,15 +44,15 @@ class Seen(Generic[T]):
         return instead if self.why_not else cast(T, self._value)
 
 
-async def seen(question: Awaitable[T], within_s: float) -> Seen[T]:
+async def fact_of(question: Awaitable[T], within_s: float) -> Fact[T]:
     """Collect a fact; an error of ours, and a time-out, is a reason why there is none."""
     try:
         async with asyncio.timeout(within_s):
-            return Seen(await question)
+            return Fact(await question)
     except PushlaneError as error:
-        return Seen(why_not=str(error))
+        return Fact(why_not=str(error))
     except TimeoutError:
-        return Seen(why_not=f"no answer within {within_s:g} s")
+        return Fact(why_not=f"no answer within {within_s:g} s")
 
 
 class Remark(NamedTuple):
@@ -102,16 +102,17 @@ class Examination(NamedTuple):
 
 
 def examined(checks: Iterable[Check[F]], facts: F) -> Examination:
-    """Run the checks on these facts."""
+    """Run the checks on these facts. What one finds before it lacks a fact counts too."""
     result = Examination([], [], {})
     for check in checks:
+        before = len(result.findings)
         try:
-            found = [_finding(check, remark) for remark in check.look(facts)]
+            for remark in check.look(facts):
+                result.findings.append(_finding(check, remark))
         except Unseen as reason:
             result.skipped[check.name] = str(reason)
             continue
-        result.findings.extend(found)
-        if not found:
+        if len(result.findings) == before:
             result.passed.append(check.name)
     return result
 
