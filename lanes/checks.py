@@ -44,7 +44,7 @@ class Fact(Generic[T]):
         return instead if self.why_not else cast(T, self._value)
 
 
-async def fact_of(question: Awaitable[T], within_s: float) -> Fact[T]:
+async def fact_of(question: Awaitable[T], within_s: float, who: str = "it") -> Fact[T]:
     """Collect a fact; an error of ours, and a time-out, is a reason why there is none."""
     try:
         async with asyncio.timeout(within_s):
@@ -52,7 +52,7 @@ async def fact_of(question: Awaitable[T], within_s: float) -> Fact[T]:
     except PushlaneError as error:
         return Fact(why_not=str(error))
     except TimeoutError:
-        return Fact(why_not=f"no answer within {within_s:g} s")
+        return Fact(why_not=f"{who} gives no answer within {within_s:g} s")
 
 
 class Remark(NamedTuple):

@@ -29,12 +29,16 @@ _LOCAL_STORES = ("rocksdb:", "memory:")
 
 def _reached(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.client.why_not:
-        yield Remark("error", why, "pushlane up, or check --broker / PUSHLANE_BROKER")
+        refused = "Authentication" in why or "Authorization" in why
+        setting = "PUSHLANE_PULSAR_TOKEN" if refused else "--broker / PUSHLANE_BROKER"
+        yield Remark("error", why, f"check {setting}, or for development: pushlane up")
 
 
 def _admin(facts: PulsarFacts) -> Iterator[Remark]:
     if why := facts.admin.why_not:
-        yield Remark("error", why, "check --admin-url / PUSHLANE_ADMIN_URL")
+        refused = "status 401" in why or "status 403" in why
+        setting = "PUSHLANE_PULSAR_TOKEN" if refused else "--admin-url / PUSHLANE_ADMIN_URL"
+        yield Remark("error", why, f"check {setting}")
 
 
 def _version(facts: PulsarFacts) -> Iterator[Remark]:
@@ -57,13 +61,13 @@ def _clock(facts: PulsarFacts) -> Iterator[Remark]:
 
 
 def _permissions(facts: PulsarFacts) -> Iterator[Remark]:
-    namespace = facts.settings.namespace
-    seen = set()
-    for doing, right, status in facts.refusals:
-        if right in seen:
+    tenant = facts.settings.namespace.split("/")[0]
+    told = set()
+    for doing, right, status, namespace in facts.refusals:
+        command = _COMMANDS[right].format(tenant=tenant, namespace=namespace)
+        if command in told:
             continue
-        seen.add(right)
-        command = _COMMANDS[right].format(tenant=namespace.split("/")[0], namespace=namespace)
+        told.add(command)
         what = f"the right `{right}` is missing: the broker refuses to {doing} (status {status})"
         yield Remark("note" if right == SUPERUSER else "error", what, command)
 

@@ -40,6 +40,7 @@ class Refusal(NamedTuple):
     doing: str
     right: str
     status: int
+    namespace: str = ""
 
 
 class TopicFacts(NamedTuple):
@@ -98,7 +99,7 @@ class PulsarFacts:
             return 0.0
 
 
-_NO_REST = "the admin REST does not answer"
+_NO_REST = "nothing can be asked of the admin REST"
 NO_BOOKIE = "a bookie's settings are not in the admin REST; name its web server with --bookie-url"
 
 SUPERUSER = "superuser"
@@ -111,7 +112,8 @@ async def collect(settings: Settings, admin: Admin, most_topics: int, bookie: st
     asking = _Asking(admin)
     names = list(namespaces_of(settings))
     client, web = await asyncio.gather(
-        fact_of(_connect(settings), CLIENT_S), fact_of(_web(admin), ANSWER_S)
+        fact_of(_connect(settings), CLIENT_S, f"Pulsar at {settings.broker}"),
+        fact_of(_web(admin), ANSWER_S, f"Pulsar's admin REST at {masked(admin.url)}"),
     )
     asking.why_not = _NO_REST if web.why_not else ""
     configuration, bookies, brokers, bookie_config, *spaces = await asyncio.gather(
@@ -147,24 +149,24 @@ class _Asking:
         self.why_not = ""
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, path: str, doing: str, right: str) -> Fact[Any]:
+    async def ask(self, path: str, doing: str, right: str, namespace: str = "") -> Fact[Any]:
         """Return the value at a path; None where there is no such thing."""
         if self.why_not:
             return Fact(why_not=self.why_not)
-        return await fact_of(self._ask(path, doing, right), ANSWER_S)
+        return await fact_of(self._ask(path, doing, right, namespace), ANSWER_S)
 
-    async def _ask(self, path: str, doing: str, right: str) -> Any:
+    async def _ask(self, path: str, doing: str, right: str, namespace: str) -> Any:
         async with self._room:
             reply = await self.admin.call("GET", path, doing, allow=(404, *_DENIED))
         if reply.status in _DENIED:
-            self.refusals.append(Refusal(doing, right, reply.status))
+            self.refusals.append(Refusal(doing, right, reply.status, namespace))
             raise Unreachable(f"the broker refuses to {doing} (status {reply.status})")
         return None if reply.status == 404 else reply.value
 
     async def namespace(self, name: str) -> tuple[Fact[Any], Fact[list[str]]]:
         policies, topics = await asyncio.gather(
-            self.ask(f"/namespaces/{name}", f"read the policies of {name}", TENANT_ADMIN),
-            self.ask(f"/persistent/{name}", f"list the topics of {name}", CONSUME),
+            self.ask(f"/namespaces/{name}", f"read the policies of {name}", TENANT_ADMIN, name),
+            self.ask(f"/persistent/{name}", f"list the topics of {name}", CONSUME, name),
         )
         listed = topics.get_or(None) or []
         names = [str(topic).rsplit("/", 1)[1] for topic in listed]
@@ -173,8 +175,8 @@ class _Asking:
     async def topic(self, namespace: str, topic: str) -> TopicFacts | None:
         path, doing = topic_path(namespace, topic), f"measure topics of {namespace}"
         stats, internals = await asyncio.gather(
-            self.ask(f"{path}/stats{_EARLIEST}", doing, CONSUME),
-            self.ask(f"{path}/internalStats", doing, CONSUME),
+            self.ask(f"{path}/stats{_EARLIEST}", doing, CONSUME, namespace),
+            self.ask(f"{path}/internalStats", doing, CONSUME, namespace),
         )
         if not isinstance(stats.get_or(None), dict):
             return None

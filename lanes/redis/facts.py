@@ -57,7 +57,7 @@ async def collect(settings: Settings, look_again_s: float) -> tuple[RedisFacts, 
 async def _collect(
     client: RedisClient, settings: Settings, look_again_s: float
 ) -> tuple[RedisFacts, Live]:
-    answer = await fact_of(client.ping(), ANSWER_S)
+    answer = await fact_of(client.ping(), ANSWER_S, f"Redis at {client.where}")
     if answer.why_not:
         none: Fact[Any] = Fact(why_not=_NO_ANSWER)
         nothing = RedisFacts(settings, answer, none, none, none, none, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -68,6 +69,8 @@ async def test_an_error_of_ours_is_a_reason_and_any_other_is_a_defect() -> None:
         raise error
 
     assert (await fact_of(fail(Unreachable("away")), 5)).why_not == "away"
+    silent = await fact_of(asyncio.Event().wait(), 0, "Redis at h")
+    assert silent.why_not == "Redis at h gives no answer within 0 s"
     with pytest.raises(ZeroDivisionError):
         await fact_of(fail(ZeroDivisionError()), 5)
 

@@ -187,10 +187,13 @@ def test_a_clock_that_is_off_is_told_by_how_much_and_whose(ahead_s: float, whose
 def test_a_right_that_is_missing_is_named_once_with_the_command() -> None:
     facts = sound()
     facts.refusals = [
-        Refusal("read the policies of a", "tenant admin", 403),
-        Refusal("read the policies of b", "tenant admin", 403),
+        Refusal("read the policies of it", "tenant admin", 403, LANES),
+        Refusal("read the policies of it", "tenant admin", 403, JOURNAL),
         Refusal("read its configuration", "superuser", 401),
-        Refusal("list the topics of a", "consume", 403),
+        Refusal("list the bookies", "superuser", 401),
+        Refusal("list the topics of it", "consume", 403, LANES),
+        Refusal("list the topics of it", "consume", 403, JOURNAL),
+        Refusal("measure topics of it", "consume", 403, JOURNAL),
     ]
 
     findings = found(facts, "permissions")
@@ -201,6 +204,11 @@ def test_a_right_that_is_missing_is_named_once_with_the_command() -> None:
         (
             "error",
             f"pulsar-admin namespaces grant-permission {LANES} --role ROLE "
+            "--actions produce,consume",
+        ),
+        (
+            "error",
+            f"pulsar-admin namespaces grant-permission {JOURNAL} --role ROLE "
             "--actions produce,consume",
         ),
     ]
