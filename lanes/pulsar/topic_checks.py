@@ -41,37 +41,42 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
 
 
 def _pinned(facts: PulsarFacts) -> Iterator[Remark]:
-    pinned = [(pinned_bytes(one), one) for one in facts.measured() if not is_dead(one.topic)]
-    pinned = [(size, one) for size, one in pinned if size >= PINNED_BYTES]
+    pinned = [(*pinned_by(one), one) for one in facts.measured() if not is_dead(one.topic)]
     pinned.sort(key=lambda each: -each[0])
     copies = int(facts.number("managedLedgerDefaultWriteQuorum")) or 1
-    for size, one in pinned[:_SHOWN]:
+    for size, name, one in pinned[:_SHOWN]:
+        if size < PINNED_BYTES:
+            return
+        task = task_of(one.topic)
         yield Remark(
             "warning",
             f"{one.namespace}/{one.topic}: {size / _MIB:,.0f} MiB ({size * copies / _MIB:,.0f} in "
-            f"all copies) stay behind an old unacked message{_age(one)}",
-            "pushlane processes: restart the dispatcher that holds it; "
-            f"pulsar-admin topics stats-internal persistent://{one.namespace}/{one.topic}",
+            f"all copies) stay behind an old unacked message of {name}{_age(one)}",
+            f"pushlane why {task}: resume, cancel or expire it if it is held; else restart the "
+            "dispatcher that has it"
+            if task
+            else "restart the dispatchers that serve the lane (pushlane processes)",
         )
 
 
-def pinned_bytes(one: TopicFacts) -> float:
-    """Return the bytes of acked messages that lie behind the oldest unacked one."""
+def pinned_by(one: TopicFacts) -> tuple[float, str]:
+    """Return the bytes of acked messages behind the oldest unacked one, and whose that is."""
     entries = one.internals.get("numberOfEntries", 0)
     mean = one.internals.get("totalSize", 0) / entries if entries else 0.0
-    most = 0.0
-    for subscription in one.subscriptions.values():
-        held = subscription.get("backlogSize", 0)
-        needed = subscription.get("msgBacklog", 0) * mean
-        if held > _TIMES * needed:
-            most = max(most, held - needed)
-    return most
+    held = [
+        (subscription.get("backlogSize", 0), subscription.get("msgBacklog", 0) * mean, name)
+        for name, subscription in one.subscriptions.items()
+    ]
+    return max(
+        ((size - needed, name) for size, needed, name in held if size > _TIMES * needed),
+        default=(0.0, ""),
+    )
 
 
 def _age(one: TopicFacts) -> str:
     times = [sub.get("earliestMsgPublishTimeInBacklog", 0) for sub in one.subscriptions.values()]
     oldest_ms = min((at for at in times if at > 0), default=0)
-    return f" of {(time.time() * 1000 - oldest_ms) / 60_000:,.0f} minutes ago" if oldest_ms else ""
+    return f", {(time.time() * 1000 - oldest_ms) / 60_000:,.0f} minutes old" if oldest_ms else ""
 
 
 def _blocked(facts: PulsarFacts) -> Iterator[Remark]:

@@ -333,7 +333,7 @@ def test_storage_behind_an_old_unacked_message() -> None:
     [finding] = found(facts, "pinned-storage")
 
     assert "512 MiB (1,536 in all copies)" in finding.what
-    assert "60 minutes ago" in finding.what
+    assert "an old unacked message of pushlane, 60 minutes old" in finding.what
 
 
 def test_a_large_backlog_pins_nothing() -> None:
