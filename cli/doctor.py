@@ -168,11 +168,12 @@ def _print_check(severity: str, check: str, findings: Sequence[Finding]) -> None
     for finding in findings:
         typer.echo(f"         {plain(finding.what)}")
     typer.echo(f"  why    {findings[0].why}")
-    for mend in dict.fromkeys(finding.mend for finding in findings if finding.mend):
+    mends = dict.fromkeys(finding.mend for finding in findings if finding.mend)
+    for mend in mends:
         typer.echo(f"  mend   {plain(mend)}")
-    if any(finding.can_fix for finding in findings):
-        sure = " --yes" if any(finding.destroys for finding in findings) else ""
-        typer.echo(f"  or     pushlane doctor --fix{sure}")
+    fix = "pushlane doctor --fix" + " --yes" * any(finding.destroys for finding in findings)
+    if fix not in mends and any(finding.can_fix for finding in findings):
+        typer.echo(f"  or     {fix}")
 
 
 def _by_reason(skipped: dict[str, str]) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
+from pushlane.lanes.bundle import MOST_BYTES
 from pushlane.lanes.checks import Remark, Unseen, outside
 from pushlane.lanes.pulsar.facts import CONSUME, SUPERUSER, TENANT_ADMIN, PulsarFacts
 from pushlane.lanes.pulsar.namespace_checks import pulsar_check
@@ -15,6 +16,8 @@ CLIENT = "pulsar-client"
 OLDEST_CLIENT, TRIED_CLIENT = (3, 11), (3,)
 OLDEST_BROKER, TRIED_BROKER = (3, 0), (4, 0)
 CLOCK_S = 2.0
+LONG_KEEP_ALIVE_S = 60
+LARGEST_BYTES = MOST_BYTES + MOST_BYTES // 16  # a full bundle, with its head
 SLOW_EMPTY_READ_MS = 100
 SMALL_INDEX_CACHE = 256 * 1024**2
 
@@ -144,6 +147,24 @@ def _empty_reads(facts: PulsarFacts) -> Iterator[Remark]:
         yield Remark("warning", what, f"set {name}=10 in broker.conf")
 
 
+def _message_size(facts: PulsarFacts) -> Iterator[Remark]:
+    most = facts.number("maxMessageSize")
+    if 0 < most < LARGEST_BYTES:
+        yield Remark(
+            "error",
+            f"maxMessageSize is {most:,.0f} bytes, and messages of ours may have {LARGEST_BYTES:,}",
+            "set maxMessageSize=5242880 in broker.conf, nettyMaxFrameSizeBytes of bookies over it",
+        )
+
+
+def _keep_alive(facts: PulsarFacts) -> Iterator[Remark]:
+    name = "keepAliveIntervalSeconds"
+    kept_s = facts.number(name)
+    if kept_s > LONG_KEEP_ALIVE_S:
+        what = f"{name} is {kept_s:g}: a frozen process keeps its pushes for as long"
+        yield Remark("warning", what, f"set {name}=30 in broker.conf")
+
+
 def _dedup_memory(facts: PulsarFacts) -> Iterator[Remark]:
     name = "brokerDeduplicationProducerInactivityTimeoutMinutes"
     kept_s = facts.number(name) * 60
@@ -215,6 +236,18 @@ CHECKS = (
         "managedLedgerNewEntriesCheckDelayInMillis",
         "the first push of a lane that was empty waits for as long",
         _empty_reads,
+    ),
+    pulsar_check(
+        "message-size",
+        "maxMessageSize against the largest message of ours",
+        "a larger message is refused, and its submit stands still",
+        _message_size,
+    ),
+    pulsar_check(
+        "keep-alive",
+        f"keepAliveIntervalSeconds: {LONG_KEEP_ALIVE_S} at most",
+        "the pushes of a process that is frozen or cut off come to others only then",
+        _keep_alive,
     ),
     pulsar_check(
         "journal-sync",

@@ -10,6 +10,7 @@ from pushlane.lanes.pulsar.facts import PulsarFacts
 from pushlane.lanes.pulsar.policies import Policy, namespaces_of, unmet
 
 AREA = "pulsar"
+FIX = "pushlane doctor --fix"
 EVICTS = "consumer_backlog_eviction"
 POLICY, AGE_QUOTA, EXPIRY = "policy", "age-quota", "expiry"
 """The kinds of targets that a fix knows."""
@@ -39,7 +40,7 @@ def _ours(
 
     def look(facts: PulsarFacts) -> Iterator[Remark]:
         for name, found, policy in _missing(facts, key):
-            mend = f"pulsar-admin namespaces {command} {name}"
+            mend = f"pulsar-admin namespaces {command} {name}" if command else FIX
             if isinstance(policy.value, dict):
                 mend = mend.format(**policy.value)
             shown = f"{name}: {what}{_shown(found)}"
@@ -122,7 +123,8 @@ def _max_delay(facts: PulsarFacts) -> Iterator[Remark]:
                 "error",
                 f"{name}: delays are at most {most_ms / 1000:g} s, and retry_longest_s is "
                 f"{longest_ms / 1000:g}",
-                f"pulsar-admin namespaces set-delayed-delivery --enable --max-delay 0 {name}",
+                FIX,
+                (POLICY, name, "delayed_delivery_policies") if own else (),
             )
 
 
@@ -204,7 +206,7 @@ CHECKS = (
             "delayed_delivery_policies",
             "error",
             "delayed delivery is not as pushlane needs it",
-            "set-delayed-delivery --enable --time 100ms",
+            "",  # pulsar-admin knows no ticks under a second
         ),
     ),
     pulsar_check(

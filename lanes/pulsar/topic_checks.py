@@ -18,7 +18,7 @@ PINNED_BYTES = 256 * 1024**2
 
 UNUSED = "subscription"
 _OURS = frozenset({SUBSCRIPTION, log.SUBSCRIPTION, COMPACTION})
-_TIMES = 4
+_FAR_MORE = 4
 _SHOWN = 5
 _MIB = 1024**2
 
@@ -68,7 +68,7 @@ def pinned_by(one: TopicFacts) -> tuple[float, str]:
         for name, subscription in one.subscriptions.items()
     ]
     return max(
-        ((size - needed, name) for size, needed, name in held if size > _TIMES * needed),
+        ((size - needed, name) for size, needed, name in held if size > _FAR_MORE * needed),
         default=(0.0, ""),
     )
 

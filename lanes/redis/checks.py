@@ -8,7 +8,7 @@ from pushlane.lanes.checks import Check, Remark, outside
 from pushlane.lanes.redis.facts import RedisFacts
 
 AREA = "redis"
-OLDEST, TRIED = (6, 2), (8,)
+OLDEST, TRIED = (6, 2), (7,)
 CLOCK_S = 1.0
 FULL = 0.8
 _LOST = "counts of tasks under way, claims (ledger_window_s) and what caps have counted"
@@ -118,7 +118,7 @@ CHECKS = (
         "a command that is refused stops the registry, or a check",
         _permissions,
     ),
-    _check("redis-version", "the version of Redis: 6.2 to 8", "others were not tried", _version),
+    _check("redis-version", "the version of Redis: 6.2 to 7", "others were not tried", _version),
     _check(
         "redis-clock",
         f"the clock of Redis against ours: less than {CLOCK_S:g} s apart",

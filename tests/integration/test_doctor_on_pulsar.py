@@ -103,7 +103,10 @@ _BAD_POLICIES: dict[str, tuple[str, Any]] = {
     "subscription-expiry": ("subscriptionExpirationTime", 60),
     "retention": ("retention", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1}),
     "deduplication": ("deduplication", False),
-    "delayed-delivery": ("delayedDelivery", {"active": False, "tickTime": 1_000}),
+    "delayed-delivery": (
+        "delayedDelivery",
+        {"active": False, "tickTime": 1_000, "maxDeliveryDelayInMillis": 10_000},
+    ),
     "auto-creation": (
         "autoTopicCreation",
         {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
@@ -134,11 +137,11 @@ def test_policies_of_ours_that_others_changed_are_found_and_mended(
     before = doctor(command, pulsar_settings)
     mended = doctor(command, pulsar_settings, "--fix")
 
-    assert checks_of(before) >= set(_BAD_POLICIES)
+    assert checks_of(before) >= {*_BAD_POLICIES, "longest-delay"}
     assert before.exit_code == 1
     assert before.json["fixed"] == []
     assert len(mended.json["fixed"]) == len(_BAD_POLICIES) + 1  # one quota by size, one by age
-    assert checks_of(mended) & set(_BAD_POLICIES) == set()
+    assert checks_of(mended) & {*_BAD_POLICIES, "longest-delay"} == set()
     assert mended.exit_code == 4
 
 
@@ -149,6 +152,8 @@ def test_limits_that_somebody_has_set_are_told_and_left(
         async with deployed(pulsar_settings) as made:
             rate = {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 1}
             await made.set("dispatchRate", rate)
+            await made.set("subscriptionDispatchRate", rate)
+            await made.set("publishRate", {"publishThrottlingRateInMsg": 10})
             await made.set("maxUnackedMessagesPerConsumer", 50)
             await made.set("maxTopicsPerNamespace", 1)
 
@@ -157,6 +162,8 @@ def test_limits_that_somebody_has_set_are_told_and_left(
     ran = doctor(command, pulsar_settings, "--fix")
 
     assert checks_of(ran) >= {"throttling", "unacked-limit", "topic-count"}
+    limits = [one["what"] for one in ran.json["findings"] if one["check"] == "throttling"]
+    assert len(limits) == 3
     assert ran.json["fixed"] == []
 
 

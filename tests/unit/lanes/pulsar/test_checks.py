@@ -55,6 +55,8 @@ def test_a_broker_that_is_set_up_well_has_notes_at_most() -> None:
         ("subscription-expiry", "subscriptionExpirationTimeMinutes", "60", "error"),
         ("dedup-window", "brokerDeduplicationProducerInactivityTimeoutMinutes", "60", "error"),
         ("empty-reads", "managedLedgerNewEntriesCheckDelayInMillis", "5000", "warning"),
+        ("message-size", "maxMessageSize", "1048576", "error"),
+        ("keep-alive", "keepAliveIntervalSeconds", "300", "warning"),
         ("metadata-root", "metadataStoreUrl", "zk:zk1:2181,zk2:2181", "note"),
         ("topic-count", "maxTopicsPerNamespace", "1", "error"),
     ],

@@ -46,7 +46,7 @@ def test_a_redis_that_is_set_up_well_passes_each_check() -> None:
     ("check", "severity", "changes"),
     [
         ("redis-version", "error", {"redis_version": "5.0.14"}),
-        ("redis-version", "warning", {"redis_version": "9.0.0"}),
+        ("redis-version", "warning", {"redis_version": "8.0.0"}),
         ("redis-persistence", "warning", {"aof_enabled": 0}),
         ("redis-persistence", "error", {"aof_last_write_status": "err"}),
         ("redis-persistence", "error", {"rdb_last_bgsave_status": "err"}),
