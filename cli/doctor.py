@@ -63,7 +63,9 @@ def doctor(
     except BadInput as error:
         found = refused(error)
     else:
-        found, done = asyncio.run(_looked(settings, bounds, fix, yes))
+        found, _ = asyncio.run(examine(settings, bounds))
+        if fix and (agreed := [one for one in found.findings if _is_agreed(one, yes)]):
+            found, done = asyncio.run(_fixed(settings, bounds, agreed))
     code = exit_code(found.findings)
     if as_json:
         print_json(as_document(found) | {"fixed": done, "exit_code": code})
@@ -92,43 +94,38 @@ def as_document(found: Examination) -> dict[str, Any]:
     }
 
 
-async def _looked(
-    settings: Settings, bounds: Bounds, fix: bool, yes: bool
+def _is_agreed(finding: Finding, yes: bool) -> bool:
+    """Tell whether a finding is to be fixed; ask before something is destroyed."""
+    if not finding.can_fix or not finding.destroys or yes:
+        return finding.can_fix
+    if not sys.stdin.isatty():
+        note(f"left as it is, as there is no terminal to ask on; add --yes: {finding.what}")
+        return False
+    return typer.confirm(f"{finding.what}. Remove it, with what it holds?", err=True)
+
+
+async def _fixed(
+    settings: Settings, bounds: Bounds, findings: Sequence[Finding]
 ) -> tuple[Examination, list[str]]:
-    found, _ = await examine(settings, bounds)
-    fixable = [finding for finding in found.findings if finding.can_fix]
-    if not fix or not fixable:
-        return found, []
-    agreed = [finding for finding in fixable if not finding.destroys or yes or _agreed(finding)]
-    done = await _mended(settings, agreed)
-    return await _again(settings, bounds, set(done)), list(done.values())
+    """Mend what can be mended, and look again; return what was done too.
 
-
-async def _mended(settings: Settings, findings: Sequence[Finding]) -> dict[tuple[str, ...], str]:
-    """Mend what can be mended; return what was done, by its target.
-
-    What is refused is tried once more: a quota has to fit a retention that is mended after it.
+    What a broker refuses is tried once more: a quota has to fit a retention that is mended after
+    it. With a service that is away, or lets nothing be changed, there is no further try.
     """
     done: dict[tuple[str, ...], str] = {}
-    refused: dict[str, PushlaneError] = {}
+    problems: dict[tuple[str, ...], PushlaneError] = {}
     for finding in (*findings, *findings):
         if finding.target in done:
             continue
         try:
             done[finding.target] = await examiner_of(settings).mend(settings, finding)
-            refused.pop(finding.what, None)
         except PushlaneError as error:
-            refused[finding.what] = error
-    for what, why in refused.items():
-        note(f"not mended: {what}: {why}")
-    return done
-
-
-def _agreed(finding: Finding) -> bool:
-    if not sys.stdin.isatty():
-        note(f"left as it is, as there is no terminal to ask on; add --yes: {finding.what}")
-        return False
-    return typer.confirm(f"{finding.what}. Remove it, with what it holds?", err=True)
+            problems[finding.target] = error
+            if not isinstance(error, BadInput):
+                break
+    for target in problems.keys() - done.keys():
+        note(f"not mended: {' '.join(target)}: {problems[target]}")
+    return await _again(settings, bounds, set(done)), list(done.values())
 
 
 async def _again(settings: Settings, bounds: Bounds, mended: set[tuple[str, ...]]) -> Examination:

@@ -14,8 +14,11 @@ import pytest
 from pushlane.cli import doctor, stats_dump
 from pushlane.cli.examine import all_checks
 from pushlane.diagnosis import host
-from pushlane.lanes.checks import SEVERITIES, Check, Finding, Remark
+from pushlane.lanes.checks import SEVERITIES, Check, Examination, Finding, Remark
 from pushlane.lanes.durable import create_durably
+from pushlane.lanes.errors import BadInput, Unreachable
+from pushlane.lanes.inspection import Bounds
+from pushlane.lanes.settings import Settings
 from tests.canary import Canaries
 from tests.command import Command
 from tests.unit.test_house import DOCS
@@ -165,8 +168,39 @@ def _fixable(**more: object) -> Finding:
 def test_of_what_destroys_something_nobody_is_asked_without_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert not doctor._agreed(_fixable(destroys=True))
+    assert not doctor._is_agreed(_fixable(destroys=True), yes=False)
     assert "add --yes" in capsys.readouterr().err
+    assert doctor._is_agreed(_fixable(destroys=True), yes=True)
+    assert doctor._is_agreed(_fixable(), yes=False)
+    assert not doctor._is_agreed(_fixable(can_fix=False), yes=True)
+
+
+async def test_what_is_refused_is_tried_once_more_and_a_service_that_is_away_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [BadInput("too soon"), "", BadInput("no"), "", Unreachable("away")]
+    asked = []
+
+    class Examiner:
+        async def mend(self, settings: Settings, finding: Finding) -> str:
+            asked.append(finding.target[0])
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return f"{finding.target[0]} is mended"
+
+    async def look(*_: object) -> tuple[Examination, None]:
+        return Examination([], [], {}), None
+
+    monkeypatch.setattr(doctor, "examiner_of", lambda _: Examiner())
+    monkeypatch.setattr(doctor, "examine", look)
+    findings = [_fixable(target=(name,)) for name in "abc"]
+
+    _, done = await doctor._fixed(Settings(), Bounds(), findings)
+
+    assert asked == ["a", "b", "c", "a", "c"]
+    assert done == ["b is mended", "a is mended"]
+    assert capsys.readouterr().err == "not mended: c: away\n"
 
 
 @pytest.fixture
