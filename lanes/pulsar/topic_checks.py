@@ -31,8 +31,8 @@ def _unused(facts: PulsarFacts) -> Iterator[Remark]:
             held = subscription.get("backlogSize", 0)
             yield Remark(
                 "warning",
-                f"{one.namespace}/{one.topic}: nobody reads by the subscription {name}, which "
-                f"holds {subscription.get('msgBacklog', 0):,} messages ({held / _MIB:,.1f} MiB)",
+                f"{one.namespace}/{one.topic}: nobody reads by the subscription {name}; it holds "
+                f"{held / _MIB:,.1f} MiB (messages: {subscription.get('msgBacklog', 0):,})",
                 f"pulsar-admin topics unsubscribe -s {name} "
                 f"persistent://{one.namespace}/{one.topic}",
                 (UNUSED, one.namespace, one.topic, name),

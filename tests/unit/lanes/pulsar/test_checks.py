@@ -318,7 +318,7 @@ def test_a_subscription_of_somebody_else_that_nobody_reads_by() -> None:
 
     [finding] = found(facts, "unused-subscriptions")
 
-    assert "audit, which holds 7 messages (1.0 MiB)" in finding.what
+    assert "audit; it holds 1.0 MiB (messages: 7)" in finding.what
     assert finding.can_fix
     assert finding.destroys
 
