@@ -4,7 +4,7 @@ problem it finds; all of them are told at once.
 */}}
 {{- define "pushlane.refuse" -}}
 {{- $problems := list -}}
-{{- range list "Settings" "SinkSecrets" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Parts" -}}
+{{- range list "Settings" "Sinks" "Secrets" "Groups" "Scaling" "Embedded" "Stores" "Spark" "Parts" -}}
 {{- range splitList "\n" (include (printf "pushlane.refuse%s" .) $) -}}
 {{- with trim . }}{{ $problems = append $problems . }}{{ end -}}
 {{- end -}}
@@ -49,8 +49,11 @@ the name {{ include "pushlane.fullname" . }} is longer than 30 characters, so na
 {{- end }}
 {{- end -}}
 
-{{- define "pushlane.refuseSinkSecrets" -}}
+{{- define "pushlane.refuseSinks" -}}
 {{- range $name, $sink := .Values.settings.sinks }}
+{{- if or (eq $name "default") (hasSuffix "-later" $name) (hasSuffix "-dead" $name) }}
+settings.sinks.{{ $name }}: a sink is not called default, and its name does not end in -later or -dead
+{{- end }}
 {{- range $option := list "key" "credentials" "vapid_key" "secrets" "authorization" }}
 {{- if hasKey $sink $option }}
 settings.sinks.{{ $name }}.{{ $option }} would stand in a ConfigMap for all to read: put it into the secret that secrets.sinks names, and give {{ $option }}_file: /run/secrets/pushlane/sinks/KEY
@@ -142,7 +145,7 @@ settings.broker is embedded, an SQLite file that one pod alone can use; leave ou
 {{- range list "receipts" "alerts" }}{{ if (get $.Values .).enabled }}{{ $reports = append $reports . }}{{ end }}{{ end }}
 {{- if and .Values.receipts.enabled $executors }}{{ $reports = append $reports "spark.executors" }}{{ end }}
 {{- $fanout := list }}
-{{- if .Values.rules.enabled }}{{ range until (int .Values.rules.replicas) }}{{ $fanout = append $fanout "rules" }}{{ end }}{{ end }}
+{{- if .Values.rules.enabled }}{{ range until (int .Values.rules.replicas) }}{{ $fanout = append $fanout (printf "rules %d" (add1 .)) }}{{ end }}{{ end }}
 {{- range $name, $job := .Values.sparkJobs }}{{ $fanout = append $fanout (printf "sparkJobs.%s" $name) }}{{ end }}
 {{- if and $fanout $executors }}{{ $fanout = append $fanout "spark.executors" }}{{ end }}
 {{- range $name, $users := dict "reports" $reports "fanout" $fanout }}
