@@ -87,7 +87,7 @@ class Container:
             return False
 
     def wait_for(self, probe: str) -> None:
-        """Ask a probe until it succeeds, as long as Kubernetes would, but not for less than 60 s."""
+        """Ask a probe until it succeeds, as long as Kubernetes would, at least for 60 s."""
         assert self._process is not None
         process, timing = self._process, self._container[probe]
         patience_s = max(60, timing["periodSeconds"] * timing["failureThreshold"])
@@ -162,6 +162,8 @@ class Container:
         return {}
 
     def _here(self, text: str) -> str:
-        for path, place in self._places.items():
-            text = re.sub(rf"(?<![\w/]){re.escape(path)}(?![\w-])", str(place), text)
-        return text
+        """The text with each mount path replaced, all in one go, as a new path may hold another."""
+        paths = "|".join(map(re.escape, self._places))
+        return re.sub(
+            rf"(?<![\w/])({paths})(?![\w-])", lambda found: str(self._places[found[1]]), text
+        )

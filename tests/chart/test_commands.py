@@ -77,7 +77,8 @@ def test_a_pod_that_follows_another_of_its_job_makes_no_second_task(
     job = {"schedule": "0 9 * * *", "audience": str(audience), "task.level": "low"}
     job |= {"task.recipient": "device", "task.title": "Hi {name}"}
     sets = [f"sparkJobs.daily.{name}={value}" for name, value in job.items()]
-    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *sets])
+    alone = ["rules.enabled=false", "receipts.enabled=false"]
+    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *alone, *sets])
     pod = dict(rendered.pods())["CronJob push-pushlane-job-daily"]
 
     said = [
