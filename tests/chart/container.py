@@ -134,10 +134,7 @@ class Container:
         """The folder of each mount path; what stands in them is written with paths of here."""
         volumes = {each["name"]: each for each in self._spec["volumes"]}
         mounts = self._container["volumeMounts"]
-        places = {
-            each["mountPath"]: self._folder / "volumes" / self._name_of(volumes[each["name"]])
-            for each in mounts
-        }
+        places = {each["mountPath"]: self._place_of(volumes[each["name"]]) for each in mounts}
         self._places = dict(sorted(places.items(), key=lambda each: -len(each[0])))
         for mount in mounts:
             place = places[mount["mountPath"]]
@@ -146,10 +143,11 @@ class Container:
                 (place / name).write_text(self._here(text))
         return self._places
 
-    @staticmethod
-    def _name_of(volume: Manifest) -> str:
-        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
-        return str(claim or volume["name"])
+    def _place_of(self, volume: Manifest) -> Path:
+        """The folder of a volume; pods beside each other have the same claims."""
+        if claim := volume.get("persistentVolumeClaim"):
+            return self._folder.parent / "claims" / str(claim["claimName"])
+        return self._folder / "volumes" / str(volume["name"])
 
     def _content(self, volume: Manifest) -> Mapping[str, str]:
         if "configMap" in volume:
