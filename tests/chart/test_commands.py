@@ -71,11 +71,13 @@ def test_secrets_reach_the_process(start: Start) -> None:
 
     ends_well(start(rendered, name, {"sinks": {"app": f"whsec_{_KEY}"}, "keys": {"address": _KEY}}))
 
-    for secrets in (
-        {"sinks": {"app": ""}, "keys": {"address": _KEY}},
-        {"sinks": {"app": f"whsec_{_KEY}"}, "keys": {"address": "short"}},
-    ):
-        assert start(rendered, name, secrets).wait() == 2
+    for named, secrets in {
+        "secrets_file": {"sinks": {"app": ""}, "keys": {"address": _KEY}},
+        "address_key": {"sinks": {"app": f"whsec_{_KEY}"}, "keys": {"address": "short"}},
+    }.items():
+        refused = start(rendered, name, secrets)
+        assert refused.wait() == 1
+        assert named in refused.log
 
 
 @pytest.mark.pulsar
