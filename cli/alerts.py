@@ -14,8 +14,8 @@ from pushlane.cli.health import HealthFlags
 from pushlane.cli.render import Column, print_fields, print_json, print_table, time_text
 from pushlane.cli.signals import stop_on_signals
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, in_contact
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.health import BROKER, REGISTRY, Contact, in_contact
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age
 
@@ -180,8 +180,6 @@ def run(
         raise BadInput(f"every {every!r} is too often: look every second at most")
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.lanes.metric import MetricCollector
-        from pushlane.lanes.process_metrics import folders_in_use, process_collector
         from pushlane.lanes.url_guard import UrlGuard
         from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
         from pushlane.pipeline.alerts.watch import serve
@@ -202,10 +200,7 @@ def run(
 
     with metrics.serving() as health:
         health.missing = contact.missing
-        health.show(
-            MetricCollector(ALERT_METRICS, lambda: [(stats, ())]),
-            process_collector(folders_in_use(settings)),
-        )
+        health.show(ALERT_METRICS, stats, settings)
         problems = on_backend(settings, work)
     if once and problems:
         raise typer.Exit(1)

@@ -11,19 +11,21 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from pushlane.lanes.health import SILENT_S
+from pushlane.lanes.contact import SILENT_S
 from pushlane.lanes.settings import Settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.registry import Collector
 
-    from pushlane.cli.health_server import Reply
+    from pushlane.cli.health_server import HealthReply
+    from pushlane.lanes.metric import ReadMetric
 
+SourceT = TypeVar("SourceT")
 STUCK_S = 30.0
 """An event loop that has not turned for longer does not come back by itself."""
 
@@ -51,27 +53,38 @@ class Health:
     the process, None when nobody can read them.
     """
 
-    def __init__(self, stuck_after_s: float, registry: CollectorRegistry | None) -> None:
+    def __init__(
+        self,
+        stuck_after_s: float,
+        registry: CollectorRegistry | None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.registry = registry
         self.missing: Problems = lambda: ["starting"]
         self.stuck: Problems = list
-        self.ask_others: Callable[[str, Mapping[str, str]], Reply | None] = lambda *_: None
+        self.ask_others: Callable[[str, Mapping[str, str]], HealthReply | None] = lambda *_: None
         self._stuck_after_s = stuck_after_s
+        self._clock_s = clock_s
         self._beat_s: float | None = None
-        self._paths: dict[str, Callable[[Mapping[str, str]], Reply]] = {
+        self._paths: dict[str, Callable[[Mapping[str, str]], HealthReply]] = {
             _LIVE: lambda _: self._live(),
             _READY: lambda _: self._ready(),
         }
 
-    def add_path(self, path: str, answer: Callable[[Mapping[str, str]], Reply]) -> None:
+    def add_path(self, path: str, answer: Callable[[Mapping[str, str]], HealthReply]) -> None:
         """Serve one more path. `answer` gets its parameters, and is called on another thread."""
         self._paths[path] = answer
 
-    def show(self, *collectors: Collector) -> None:
-        """Show the metrics of these collectors, if anybody can read them."""
+    def show(
+        self, metrics: Sequence[ReadMetric[SourceT]], source: SourceT, settings: Settings
+    ) -> None:
+        """Show these metrics of this source, and those of every process."""
+        from pushlane.lanes.metric import MetricCollector
+        from pushlane.lanes.process_metrics import folders_in_use, process_collector
+
         if self.registry is not None:
-            for collector in collectors:
-                self.registry.register(collector)
+            self.registry.register(MetricCollector(metrics, lambda: [(source, ())]))
+            self.registry.register(process_collector(folders_in_use(settings)))
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -86,38 +99,38 @@ class Health:
         """Note every second that the event loop turns, until it is cancelled."""
         try:
             while True:
-                self._beat_s = time.monotonic()
+                self._beat_s = self._clock_s()
                 await asyncio.sleep(_BEAT_EVERY_S)
         finally:
             self._beat_s = None  # what comes after the loop is not judged
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Reply:
+    def answer(self, path: str, query: Mapping[str, str]) -> HealthReply:
         """Return the reply to a request."""
-        from pushlane.cli.health_server import Reply
+        from pushlane.cli.health_server import HealthReply
 
         if path in self._paths:
             return self._paths[path](query)
         found = self.ask_others(path, query)
         known = ", ".join([*self._paths, _METRICS])
-        return found or Reply.of_lines(404, f"there is no {path[:80]}; there are {known}")
+        return found or HealthReply.of_lines(404, f"there is no {path[:80]}; there are {known}")
 
-    def _live(self) -> Reply:
+    def _live(self) -> HealthReply:
         return _verdict("ok", [*self._standstill(self._stuck_after_s), *self.stuck()])
 
-    def _ready(self) -> Reply:
+    def _ready(self) -> HealthReply:
         return _verdict("ready", self._standstill(SILENT_S) or self.missing())
 
     def _standstill(self, longer_than_s: float) -> list[str]:
         """Say it if the loop has not turned for longer; before its first turn it is not judged."""
         beat_s = self._beat_s
-        still_s = 0.0 if beat_s is None else time.monotonic() - beat_s
+        still_s = 0.0 if beat_s is None else self._clock_s() - beat_s
         return [f"event loop: has not turned for {still_s:.0f} s"] * (still_s > longer_than_s)
 
 
-def _verdict(good: str, problems: Sequence[str]) -> Reply:
-    from pushlane.cli.health_server import Reply
+def _verdict(good: str, problems: Sequence[str]) -> HealthReply:
+    from pushlane.cli.health_server import HealthReply
 
-    return Reply.of_lines(503, *problems) if problems else Reply.of_lines(200, good)
+    return HealthReply.of_lines(503, *problems) if problems else HealthReply.of_lines(200, good)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +149,9 @@ class HealthFlags:
     metrics_socket: Annotated[Path | None, typer.Option(hidden=True)] = None
 
     @contextmanager
-    def serving(self, stuck_after_s: float = STUCK_S, metrics: Any = None) -> Iterator[Health]:
+    def serving(
+        self, stuck_after_s: float = STUCK_S, metrics: Collector | None = None
+    ) -> Iterator[Health]:
         """Serve inside the block, if at all.
 
         `metrics` are those of the process itself unless given.

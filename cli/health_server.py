@@ -34,7 +34,7 @@ _LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
-class Reply:
+class HealthReply:
     """An answer to a request."""
 
     status: int
@@ -42,18 +42,18 @@ class Reply:
     content_type: str = "text/plain; charset=utf-8"
 
     @classmethod
-    def of_lines(cls, status: int, *lines: str) -> Reply:
+    def of_lines(cls, status: int, *lines: str) -> HealthReply:
         """Return an answer of these lines of text."""
         return cls(status, "".join(f"{line}\n" for line in lines).encode())
 
 
-Answer = Callable[[str, Mapping[str, str]], Reply]
+Answer = Callable[[str, Mapping[str, str]], HealthReply]
 """Gives the reply to a path with the parameters of its query."""
 
 
 @contextmanager
-def served(answer: Answer, metrics: Collector, place: tuple[str, int] | Path) -> Iterator[None]:
-    """Serve inside the block, on a host and port or on a Unix socket of this path.
+def served(answer: Answer, metrics: Collector, place: tuple[str, int] | Path) -> Iterator[Any]:
+    """Serve on a host and port, or on a Unix socket of this path, inside the block: at its value.
 
     `metrics` are at `/metrics`, in the format that is asked for, and all else is for `answer`.
 
@@ -68,7 +68,7 @@ def served(answer: Answer, metrics: Collector, place: tuple[str, int] | Path) ->
     )
     thread.start()
     try:
-        yield
+        yield server.server_address
     finally:
         server.shutdown()
         server.server_close()
@@ -156,17 +156,17 @@ class _Handler(MetricsHandler):
             finally:
                 self.scrapes.release()
         else:
-            self._send(Reply.of_lines(503, "too many scrapes at a time"))
+            self._send(HealthReply.of_lines(503, "too many scrapes at a time"))
 
     def do_HEAD(self) -> None:
         is_metrics = urlsplit(self.path).path == METRICS
-        self._send(Reply(200, b"") if is_metrics else self._reply(), with_body=False)
+        self._send(HealthReply(200, b"") if is_metrics else self._reply(), with_body=False)
 
-    def _reply(self) -> Reply:
+    def _reply(self) -> HealthReply:
         url = urlsplit(self.path)
         return type(self).answer(url.path, dict(parse_qsl(url.query)))
 
-    def _send(self, reply: Reply, *, with_body: bool = True) -> None:
+    def _send(self, reply: HealthReply, *, with_body: bool = True) -> None:
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))

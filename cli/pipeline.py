@@ -20,7 +20,7 @@ from pushlane.cli.flags import Flags, JsonFlag, add_group
 from pushlane.cli.health import HealthFlags
 from pushlane.cli.render import age_text, print_fields, print_json, time_text
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
-from pushlane.lanes.health import RECEIPTS, Contact
+from pushlane.lanes.contact import RECEIPTS, Contact
 from pushlane.lanes.task_transitions import now_ms
 from pushlane.producers.times import parse_age, parse_since
 
@@ -63,17 +63,12 @@ def run(
     """
     settings = flags.settings()
     with pipeline_extra():
-        from pushlane.lanes.metric import MetricCollector
-        from pushlane.lanes.process_metrics import folders_in_use, process_collector
         from pushlane.pipeline.receipts.job import RunOptions, run
         from pushlane.pipeline.receipts.job_metrics import JOB_METRICS, JobStats
     contact, stats = Contact(RECEIPTS), JobStats()
     with metrics.serving() as health, stopped_by_signals(contact.stopping) as stop:
         health.missing = contact.missing
-        health.show(
-            MetricCollector(JOB_METRICS, lambda: [(stats, ())]),
-            process_collector(folders_in_use(settings)),
-        )
+        health.show(JOB_METRICS, stats, settings)
         options = RunOptions(
             once=once,
             until_idle=until_idle,
@@ -82,8 +77,8 @@ def run(
             most_bodies=max_bodies,
             on_batch=lambda done: note(_batch_line(done)),
             on_note=note,
-            contact=contact,
             stats=stats,
+            contact=contact,
             beside=(lambda _: health.beat(),),
         )
         run(settings, options, stop)

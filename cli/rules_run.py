@@ -22,8 +22,8 @@ from pushlane.cli.rules_view import run_json
 from pushlane.cli.signals import stop_on_signals
 from pushlane.cli.spark import DEFAULT_SPARK, SparkFlags
 from pushlane.lanes.backend import Backend, connect
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, asking
 from pushlane.lanes.errors import BadInput
-from pushlane.lanes.health import BROKER, REGISTRY, Contact, asking
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task_transitions import now_ms
 
@@ -160,18 +160,12 @@ def _ending(run: Run) -> str:
 
 
 async def _serve(settings: Settings, expander: SparkExpander, once: bool, health: Health) -> None:
-    from pushlane.lanes.metric import MetricCollector
-    from pushlane.lanes.process_metrics import folders_in_use, process_collector
     from pushlane.pipeline.fanout.stage import remove_abandoned
     from pushlane.pipeline.rules.rule_metrics import RULE_METRICS, RuleStats
 
-    contact = Contact(BROKER, REGISTRY)
+    contact, stats = Contact(BROKER, REGISTRY), RuleStats()
+    health.show(RULE_METRICS, stats, settings)
     health.missing = contact.missing
-    stats = RuleStats()
-    health.show(
-        MetricCollector(RULE_METRICS, lambda: [(stats, ())]),
-        process_collector(folders_in_use(settings)),
-    )
     async with health.beating():
         await asyncio.to_thread(remove_abandoned, settings)
         async with connect(settings) as backend, asking(contact[BROKER], backend.broker.ping):

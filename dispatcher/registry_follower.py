@@ -16,8 +16,8 @@ from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.messages import Held
 from pushlane.dispatcher.scheduler import Scheduler
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import REGISTRY, Contact
 from pushlane.lanes.errors import UnknownFormat
-from pushlane.lanes.health import REGISTRY, Contact
 from pushlane.lanes.paging import paged
 from pushlane.lanes.ports import Changes
 

@@ -35,8 +35,8 @@ from pushlane.dispatcher.registry_follower import RegistryFollower
 from pushlane.dispatcher.stats import Stats
 from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.contact import BROKER, REGISTRY, Contact, keep_asking
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.health import BROKER, REGISTRY, Contact, keep_asking
 from pushlane.lanes.limits import Limit, Subject
 from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pushlane.cli.workers_health import WORKER_METRICS
 from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS
 from pushlane.dispatcher.leading.leader_metrics import LEADER_METRICS
 from pushlane.dispatcher.line_metrics import LINE_METRICS
@@ -17,6 +18,7 @@ METRICS: tuple[MetricDefinition, ...] = tuple(
     for group in (
         DISPATCHER_METRICS,
         LINE_METRICS,
+        WORKER_METRICS,
         LEADER_METRICS,
         PROCESS_METRICS,
         JOB_METRICS,

@@ -53,7 +53,9 @@ usual `_bucket`, `_sum` and `_count`.
 _SECTIONS = {
     Exporter.DISPATCHER: """## Of a dispatcher
 
-Served by `pushlane dispatch --metrics-port`, or in the registry that is given to `Dispatcher`.
+Served by `pushlane dispatch --metrics-port`, or in the registry that is given to `Dispatcher`. With
+`--workers` each sample has the label `worker` as well. What a processor registers with
+`prometheus_client` is served beside these, and so are the `process_…` and `python_…` metrics.
 """,
     Exporter.LEADER: """## Of the dispatcher that leads
 

@@ -24,13 +24,15 @@ class JobStats:
         if not lag:
             self._caught_up_s = self._clock_s()
 
-    def stored_batch(self, receipts: int, seconds: float) -> None:
-        """Note a batch that was published."""
+    def stored_batch(self, receipts: int, seconds: float, *, took_all: bool) -> None:
+        """Note a batch that was published; `took_all` if it read all there was when it began."""
         self.stored += receipts
         self.batches.add(seconds)
+        if took_all:
+            self._caught_up_s = self._clock_s() - seconds
 
     def lag_s(self) -> float:
-        """Return since when the log has not been read to its end, 0 while nothing is left."""
+        """Return for how long the oldest body that is not read may be there, 0 if there is none."""
         return self._clock_s() - self._caught_up_s if self.lag else 0.0
 
 
@@ -46,7 +48,7 @@ JOB_METRICS: tuple[ReadMetric[JobStats], ...] = (
     _make.gauge(
         "receipts_lag_seconds",
         "seconds",
-        "Since when the log has not been read to its end, 0 while nothing is left",
+        "For how long the oldest of them may have been in the log, 0 while nothing is left",
         lambda stats: stats.lag_s(),
     ),
     _make.counter(
