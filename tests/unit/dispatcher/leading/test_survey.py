@@ -13,13 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.budgets.budgets import utc_day
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leading.drain_reader import DrainReader
 from pushlane.dispatcher.leading.survey import STALE_S, Survey
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import BadInput, NoLeader
-from pushlane.lanes.limits import Limits
+from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.ports import Lease
+from pushlane.lanes.ports.limiter import Tally, TotalAsk
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights
@@ -116,15 +118,17 @@ class Standing:
     """A survey that leads or does not, at a time that a test sets."""
 
     def __init__(self, backend: Backend) -> None:
+        self.limits: Limits = {}
+        self.tasks = KnownTasks(backend)
         self.leads = True
         self.now_s = 0.0
         self.told = 0
         self.survey = Survey(
             backend,
-            KnownTasks(backend),
+            self.tasks,
             lambda: self.leads,
             Weights,
-            Limits,
+            lambda: self.limits,
             60.0,
             self._tell,
             now_ms,
@@ -158,6 +162,26 @@ async def test_a_leader_that_has_not_looked_for_long_shows_none(tmp_path: Path) 
         standing.now_s = STALE_S
 
         assert not standing.shows()
+
+
+@pytest.mark.parametrize("app", ["shop", EVERY_APP])
+async def test_an_app_that_may_send_no_more_today_waits_for_no_process(
+    tmp_path: Path, app: str
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        standing = Standing(backend)
+        standing.tasks.apply(await add_task(backend, Level.HIGH, 5, app="shop"))
+        standing.limits = {Subject("app", app): Limit(a_day=2)}
+        await standing.survey.look()
+        before = standing.survey.drain()
+        tally = Tally("app/shop", "a_day", utc_day(now_ms()))
+        await backend.limiter.lease_totals([TotalAsk(tally, 2, "one", 2, 2)])
+        await standing.survey.look()
+        after = standing.survey.drain()
+
+        assert before is not None
+        assert after is not None
+        assert (before.backlog, after.backlog) == (5, 0)
 
 
 class Said:
