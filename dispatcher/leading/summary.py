@@ -22,7 +22,7 @@ from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.sink_load import SinkLoad, SinkNow, Standing, shared_by_lane, sink_now
 from pushlane.lanes.sink_shares import entitled_rates
-from pushlane.lanes.task import Level, Weights
+from pushlane.lanes.task import Level, Task, Weights
 
 MOST_NAMED = 10
 """Tasks, and apps, that are named: those with the largest backlogs."""
@@ -67,10 +67,7 @@ class _AtSink:
         self.backlogs = backlogs
         self.found = found
         self.now = sink_now(found.processes, name)
-        standings = [
-            Standing(with_fields(one.task, lane=one.task.lane_at(name)), one.may_go)
-            for one in backlogs
-        ]
+        standings = [Standing(_at(name, one.task), one.may_go) for one in backlogs]
         self.load = SinkLoad(
             sink=self.now,
             standings=[one for one in standings if one.is_active()],
@@ -104,6 +101,12 @@ class _AtSink:
         """True when it gets no more pushes than it takes, in all processes that serve it."""
         stands = self.now.stands
         return bool(stands) and all(one.resting for one in stands)
+
+
+def _at(sink: str, task: Task) -> Task:
+    """Return the task as it is at one of its sinks: behind the first it has another lane."""
+    lane = task.lane_at(sink)
+    return task if lane == task.lane else with_fields(task, lane=lane)
 
 
 def _unspent(load: SinkLoad) -> list[Standing]:
