@@ -9,10 +9,10 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance bench shape pins clean
+.PHONY: help install demo check test acceptance chart-live bench shape pins clean
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 install: .venv/.dev ## Make .venv with everything: development, console, plots and Spark
 
@@ -31,6 +31,9 @@ test: check ## All of check, contract and integration tests (on Docker, or Java 
 
 acceptance: .venv/.dev ## Long tests
 	$(BIN)/python -m pytest tests/acceptance $(ARGS)
+
+chart-live: .venv/.dev ## Install the chart on a real Kubernetes API server, which is built first (Go)
+	$(BIN)/python -m scripts.chart_live $(ARGS)
 
 bench: .venv/.dev ## All benchmarks; one: make bench ARGS="fairness --broker embedded"
 	$(BIN)/python -m bench $(or $(ARGS),all)

@@ -1,0 +1,82 @@
+"""Runs Helm on the cluster, and takes a warning of the API server for a failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pushlane.cli.stack import default_cache_dir
+from pushlane.cli.stack.values import OnStep
+from pushlane.lanes.errors import UserError
+from scripts.chart_live.api import Object
+from scripts.chart_live.build import find_go
+
+VERSION = "3.22.0"
+
+_BOUND_S = 180
+_BUILD_BOUND_S = 3600
+
+
+def find_helm(on_step: OnStep) -> Path:
+    """The program, built by Go first where it is not there yet.
+
+    Raises:
+        UserError: there is no Go that fits, or the build fails.
+    """
+    folder = default_cache_dir() / "tools" / "helm" / VERSION
+    if (folder / "helm").exists():
+        return folder / "helm"
+    go = find_go()
+    on_step(f"building helm {VERSION} (minutes, once)")
+    done = subprocess.run(
+        [go, "install", f"helm.sh/helm/v3/cmd/helm@v{VERSION}"],
+        env={**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_BOUND_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UserError(f"helm cannot be built: {done.stderr.strip()}")
+    return folder / "helm"
+
+
+@dataclass(frozen=True)
+class Helm:
+    """Helm with a kubeconfig, and a folder for all that it keeps."""
+
+    program: Path
+    kubeconfig: Path
+    folder: Path
+
+    def run(self, *arguments: str) -> str:
+        """What Helm printed.
+
+        Raises:
+            UserError: it failed, or warned: an API server's warnings and a chart's are defects.
+        """
+        kept = {
+            f"HELM_{kind}_HOME": str(self.folder / kind) for kind in ("CACHE", "CONFIG", "DATA")
+        }
+        try:
+            done = subprocess.run(
+                [str(self.program), *arguments],
+                env={**os.environ, **kept, "KUBECONFIG": str(self.kubeconfig)},
+                capture_output=True,
+                text=True,
+                timeout=_BOUND_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UserError(f"helm {arguments[0]} did not end within {_BOUND_S} s") from None
+        if done.returncode != 0 or done.stderr.strip():
+            raise UserError(f"helm {' '.join(arguments)}:\n{done.stderr.strip()}")
+        return done.stdout
+
+    def manifests(self, *arguments: str) -> list[Object]:
+        """The objects that Helm printed."""
+        return [found for found in yaml.safe_load_all(self.run(*arguments)) if found]
