@@ -78,8 +78,10 @@ def _passes(found: Cluster, helm: Helm, one: Round) -> bool:
 def _try(release: Release, one: Round) -> str:
     """Install, upgrade, roll back and uninstall; what there was to see."""
     release.prepare()
+    earlier, later = release.rendered(one.first), release.rendered(one.then)
+    release.provide([*earlier, *later])
     before = release.inventory()
-    manifests = release.check_strictly(one.then)
+    release.check_strictly(later)
     release.install(one.first)
     pods = check(release.api, release.namespace, release.objects())
     first = release.state()
@@ -93,7 +95,7 @@ def _try(release: Release, one: Round) -> str:
     release.wait_for_nothing_but(before | kept)
     left = ", ".join(f"{kind} {name}" for kind, _, name in sorted(kept)) or "nothing"
     return (
-        f"{len(first)} objects with {pods} pods installed, upgraded to {manifests} with {after}, "
+        f"{len(first)} objects with {pods} pods installed, upgraded to {len(later)} with {after}, "
         f"rolled back, uninstalled, left {left}"
     )
 

@@ -6,7 +6,7 @@ it may is refused, and a Deployment that would ask for it is warned about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,16 +46,27 @@ class Release:
         if not holds_within(_SETTLE_BOUND_S, lambda: self.api.ask("GET", account).accepted):
             raise Unreachable(f"the controllers give the namespace {self.namespace} no account")
 
-    def check_strictly(self, step: Step) -> int:
-        """Let the server check each manifest and keep none; how many there are.
+    def rendered(self, step: Step) -> list[Object]:
+        """The manifests of the chart for these values and for this server."""
+        return self.helm.manifests("template", *self._of(step), "--validate")
+
+    def provide(self, manifests: Iterable[Object]) -> None:
+        """Make what a cluster has before the chart comes, and pods cannot be made without."""
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        for name in sorted(
+            {name for one in manifests for name in _named("priorityClassName", one)}
+        ):
+            if not self.api.ask("GET", f"{path}/{name}").accepted:
+                self.api.post(path, {"metadata": {"name": name}, "value": 1000})
+
+    def check_strictly(self, manifests: Iterable[Object]) -> None:
+        """Let the server check each manifest, and keep none.
 
         Raises:
             UserError: it refuses one, does not know a field of it, or warns.
         """
-        found = self.helm.manifests("template", *self._of(step), "--validate")
-        for manifest in found:
+        for manifest in manifests:
             self._check(manifest)
-        return len(found)
 
     def install(self, step: Step) -> None:
         self.helm.run("install", *self._of(step))
@@ -140,6 +151,17 @@ class Release:
         """The release, the chart, its values and the namespace, as Helm's commands take them."""
         values = ("--values", str(step.values), "--namespace", self.namespace)
         return (RELEASE, str(step.chart), *values)
+
+
+def _named(field: str, found: object) -> Iterator[str]:
+    """The values of a field, wherever in the object it stands."""
+    if isinstance(found, dict):
+        if isinstance(named := found.get(field), str):
+            yield named
+        found = list(found.values())
+    if isinstance(found, list):
+        for part in found:
+            yield from _named(field, part)
 
 
 def _key(found: Object) -> Key:
