@@ -19,10 +19,11 @@ from pushlane.lanes.errors import PushlaneError, UserError
 from scripts.chart_live.api import Object
 from scripts.chart_live.build import binaries, kubernetes_version
 from scripts.chart_live.cluster import Cluster, cluster
-from scripts.chart_live.helm import Helm, find_helm
+from scripts.chart_live.helm import Helm
 from scripts.chart_live.release import Key, Release
 from scripts.chart_live.rounds import CHART, ROOT, Round, from_an_older, of_all_values
 from scripts.chart_live.workloads import check
+from scripts.go_modules import program
 
 
 def main() -> int:
@@ -54,11 +55,11 @@ def _try_all(chart: Path, revision: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="pushlane-chart-live-") as name:
         folder = Path(name)
         rounds = [*of_all_values(chart), *from_an_older(chart, revision, folder)]
-        program, programs = find_helm(_note), binaries(_note)
+        helm_program, programs = program("helm-3", _note), binaries(_note)
         began = time.monotonic()
         with cluster(programs, folder, _note) as found:
             _note(f"Kubernetes {kubernetes_version()} is up after {time.monotonic() - began:.1f} s")
-            helm = Helm(program, found.kubeconfig, folder)
+            helm = Helm(helm_program, found.kubeconfig, folder)
             failed = [one.name for one in rounds if not _passes(found, helm, one)]
     _note(f"{len(rounds) - len(failed)} of {len(rounds)} passed")
     return 1 if failed else 0
@@ -95,8 +96,8 @@ def _try(release: Release, one: Round) -> str:
     release.wait_for_nothing_but(before | kept)
     left = ", ".join(f"{kind} {name}" for kind, _, name in sorted(kept)) or "nothing"
     return (
-        f"{len(first)} objects with {pods} pods installed, upgraded to {len(later)} with {after}, "
-        f"rolled back, uninstalled, left {left}"
+        f"installed (objects: {len(first)}, pods: {pods}), upgraded ({len(later)}, {after}), "
+        f"rolled back, uninstalled (left: {left})"
     )
 
 

@@ -1,22 +1,15 @@
-"""Builds etcd, the API server and the controller manager from the go.mod beside this file, once.
-
-They are kept in the user's cache, in a folder named after the version and the pins, and are built
-again only when those change.
-"""
+"""Builds etcd, the API server and the controller manager from the go.mod beside this file, once."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
-from pushlane.cli.stack import default_cache_dir
 from pushlane.cli.stack.values import OnStep
 from pushlane.lanes.errors import UserError
-from pushlane.lanes.file_lock import alone
+from scripts.go_modules import kept, run_go
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -28,34 +21,6 @@ _PACKAGES = {
     API_SERVER: "k8s.io/kubernetes/cmd/kube-apiserver",
     CONTROLLER_MANAGER: "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
-_OLDEST_GO = (1, 26)
-_PLACES = ("/usr/local/go/bin", "/usr/lib/go/bin", str(Path.home() / "go/bin"))
-_BUILD_BOUND_S = 7200
-_TAIL_LINES = 20
-
-
-def find_go() -> str:
-    """The path of a Go that is new enough.
-
-    Raises:
-        UserError: there is none, or it is too old.
-    """
-    path = os.pathsep.join((os.environ.get("PATH", ""), *_PLACES))
-    wanted = ".".join(map(str, _OLDEST_GO))
-    go = shutil.which("go", path=path)
-    if go is None:
-        raise UserError(
-            f"chart-live builds an API server and needs Go {wanted} or newer, and there is none; "
-            "install it from https://go.dev/dl/, or put it on the PATH"
-        )
-    shown = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False)
-    found = re.match(r"go(\d+)\.(\d+)", shown.stdout)
-    if not found or (int(found[1]), int(found[2])) < _OLDEST_GO:
-        raise UserError(
-            f"{go} is {shown.stdout.strip() or 'of no known version'}, and the API server needs "
-            f"Go {wanted} or newer; install it from https://go.dev/dl/"
-        )
-    return go
 
 
 def kubernetes_version() -> str:
@@ -67,54 +32,29 @@ def kubernetes_version() -> str:
 
 
 def binaries(on_step: OnStep) -> Path:
-    """The folder with the three programs, built first where they are not there yet.
+    """The folder with the three programs, built first where this machine has them not yet.
 
     Raises:
         UserError: there is no Go that fits, or the build fails.
     """
-    folder = default_cache_dir() / "tools" / "kubernetes" / f"{kubernetes_version()}-{_pins()}"
-    missing = [name for name in _PACKAGES if not (folder / name).exists()]
-    if not missing:
-        return folder
-    go = find_go()
-    with alone(folder / "build.lock", lambda: on_step("waiting for another build")):
-        for name in missing:
-            if not (folder / name).exists():
-                on_step(f"building {name} for Kubernetes {kubernetes_version()} (minutes, once)")
-                _build(go, name, folder)
-    return folder
 
+    def build(folder: Path) -> None:
+        for name in _PACKAGES:
+            on_step(f"building {name}")
+            _build(name, folder)
 
-def _pins() -> str:
     pins = b"".join((_MODULE / name).read_bytes() for name in ("go.mod", "go.sum"))
-    return hashlib.sha256(pins).hexdigest()[:8]
+    version = f"{kubernetes_version()}-{hashlib.sha256(pins).hexdigest()[:8]}"
+    return kept("kubernetes", version, tuple(_PACKAGES), build, on_step)
 
 
-def _build(go: str, name: str, folder: Path) -> None:
+def _build(name: str, folder: Path) -> None:
     """Build one program, under another name until it is whole."""
     half = folder / f"{name}.building"
-    argv = [go, "build", "-trimpath", "-ldflags", _version_flags(), "-o", str(half)]
-    try:
-        done = subprocess.run(
-            [*argv, _PACKAGES[name]],
-            cwd=_MODULE,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": _flags()},
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_BOUND_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"{name} was not built within {_BUILD_BOUND_S} s") from None
-    if done.returncode != 0:
-        tail = "\n".join(done.stderr.splitlines()[-_TAIL_LINES:])
-        raise UserError(f"{name} cannot be built: go build ended with {done.returncode}:\n{tail}")
+    flags = f"{os.environ.get('GOFLAGS', '')} -mod=readonly".strip()
+    argv = ("build", "-trimpath", "-ldflags", _version_flags(), "-o", str(half), _PACKAGES[name])
+    run_go(*argv, folder=_MODULE, CGO_ENABLED="0", GOFLAGS=flags)
     half.replace(folder / name)
-
-
-def _flags() -> str:
-    """The user's flags; the pins stand, whatever they say."""
-    return f"{os.environ.get('GOFLAGS', '')} -mod=readonly".strip()
 
 
 def _version_flags() -> str:

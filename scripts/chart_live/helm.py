@@ -9,40 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from pushlane.cli.stack import default_cache_dir
-from pushlane.cli.stack.values import OnStep
 from pushlane.lanes.errors import UserError
 from scripts.chart_live.api import Object
-from scripts.chart_live.build import find_go
-
-VERSION = "3.22.0"
 
 _BOUND_S = 180
-_BUILD_BOUND_S = 3600
-
-
-def find_helm(on_step: OnStep) -> Path:
-    """The program, built by Go first where it is not there yet.
-
-    Raises:
-        UserError: there is no Go that fits, or the build fails.
-    """
-    folder = default_cache_dir() / "tools" / "helm" / VERSION
-    if (folder / "helm").exists():
-        return folder / "helm"
-    go = find_go()
-    on_step(f"building helm {VERSION} (minutes, once)")
-    done = subprocess.run(
-        [go, "install", f"helm.sh/helm/v3/cmd/helm@v{VERSION}"],
-        env={**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_BOUND_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise UserError(f"helm cannot be built: {done.stderr.strip()}")
-    return folder / "helm"
 
 
 @dataclass(frozen=True)

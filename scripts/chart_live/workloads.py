@@ -73,11 +73,17 @@ def _wait_for_pods(api: Api, workload: Object) -> None:
 
 
 def _has_its_pods(workload: Object) -> bool:
+    """As many as it wants, one of them at least as it wants them now.
+
+    No pod ever gets ready, so a Deployment that keeps what is ready while it rolls never ends that.
+    """
     status, spec = workload.get("status", {}), workload.get("spec", {})
     if "parallelism" in spec:  # a Job
         return bool(status.get("active", 0) >= spec["parallelism"])
     is_seen = status.get("observedGeneration") == workload.get("metadata", {}).get("generation")
-    return bool(is_seen and status.get("updatedReplicas", 0) == spec.get("replicas"))
+    wanted = spec.get("replicas", 1)
+    enough = status.get("replicas", 0) >= wanted
+    return bool(is_seen and enough and status.get("updatedReplicas", 0) >= min(1, wanted))
 
 
 def _reasons(api: Api, namespace: str, name: str) -> Iterator[str]:

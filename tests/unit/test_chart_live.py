@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from pushlane.lanes.errors import UserError
+from scripts import go_modules
 from scripts.chart_live import build, rounds
 from scripts.chart_live.api import Api, Object
 from scripts.chart_live.workloads import check
@@ -141,13 +142,13 @@ def test_a_token_that_nobody_needs_is_named() -> None:
 @pytest.fixture
 def no_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(build, "_PLACES", ())
+    monkeypatch.setattr(go_modules, "_USUAL_PLACES", ())
     return tmp_path
 
 
 def test_no_go_says_what_to_install(no_go: Path) -> None:
-    with pytest.raises(UserError, match=r"needs Go 1\.26 or newer.*https://go\.dev/dl/"):
-        build.find_go()
+    with pytest.raises(UserError, match=r"built with Go 1\.26 or newer.*https://go\.dev/dl/"):
+        go_modules.find_go()
 
 
 def test_an_old_go_is_named(no_go: Path) -> None:
@@ -155,8 +156,8 @@ def test_an_old_go_is_named(no_go: Path) -> None:
     go.write_text("#!/bin/sh\necho go1.21.3\n")
     go.chmod(0o755)
 
-    with pytest.raises(UserError, match=r"go is go1\.21\.3, and the API server needs Go 1\.26"):
-        build.find_go()
+    with pytest.raises(UserError, match=r"go is go1\.21\.3; install Go 1\.26"):
+        go_modules.find_go()
 
 
 def test_the_version_is_the_one_that_is_pinned() -> None:

@@ -1,0 +1,98 @@
+"""What the pods would run, run here: its probes succeed, and SIGTERM ends it in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pushlane.lanes.settings import Settings
+from scripts.chart import CHART
+from tests.chart.container import Container
+from tests.chart.manifests import Rendered, render
+from tests.processes import Pushlane
+
+_EMBEDDED = CHART / "ci/embedded.yaml"
+_ONE_MACHINE = CHART / "ci/one-machine.yaml"
+_AUDIENCE = "device,name\n" + "".join(f"device-{n},user {n}\n" for n in range(1, 11))
+
+Start = Callable[[Rendered, str], Container]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the container of the pods of a deployment or a job."""
+    started: list[Container] = []
+
+    def start(rendered: Rendered, name: str) -> Container:
+        folder = tmp_path / str(len(started))
+        folder.mkdir()
+        started.append(Container(rendered, dict(rendered.pods())[name], folder))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+@pytest.fixture
+def on_pulsar(pulsar_settings: Settings) -> list[str]:
+    """Values that name the Pulsar and the Redis of the tests."""
+    names = ("broker", "admin_url", "redis_url", "namespace")
+    return [f"settings.{name}={getattr(pulsar_settings, name)}" for name in names]
+
+
+def ends_well(container: Container) -> None:
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        container.wait_for(probe)
+    assert container.stop() == 0, container.log
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dispatcher_on_an_embedded_store(start: Start, workers: int) -> None:
+    rendered = render(_EMBEDDED, sets=[f"dispatcherDefaults.workers={workers}"])
+
+    ends_well(start(rendered, "Deployment push-pushlane-dispatch-main"))
+
+
+@pytest.mark.pulsar
+@pytest.mark.parametrize(
+    "name", ["dispatch-main", "rules", "receipts", "alerts"], ids=lambda name: name
+)
+def test_a_deployment_on_pulsar(start: Start, on_pulsar: Sequence[str], name: str) -> None:
+    alerts = ["alerts.enabled=true", "storage.reports.accessMode=ReadWriteMany"]
+    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *alerts])
+
+    ends_well(start(rendered, f"Deployment push-pushlane-{name}"))
+
+
+@pytest.mark.pulsar
+def test_a_pod_that_follows_another_of_its_job_makes_no_second_task(
+    on_pulsar: Sequence[str], tmp_path: Path, pulsar_settings: Settings
+) -> None:
+    audience = tmp_path / "users.csv"
+    audience.write_text(_AUDIENCE)
+    job = {"schedule": "0 9 * * *", "audience": str(audience), "task.level": "low"}
+    job |= {"task.recipient": "device", "task.title": "Hi {name}"}
+    sets = [f"sparkJobs.daily.{name}={value}" for name, value in job.items()]
+    rendered = render(_ONE_MACHINE, sets=[*on_pulsar, *sets])
+    pod = dict(rendered.pods())["CronJob push-pushlane-job-daily"]
+
+    said = [
+        Container(rendered, pod, tmp_path / run, job_name=job_name).run()
+        for run, job_name in (("1", "daily-1"), ("2", "daily-1"), ("3", "daily-2"))
+    ]
+
+    assert "10 pushes on the lane" in said[0]
+    assert "complete already" in said[1]
+    assert "10 pushes on the lane" in said[2]
+    assert (
+        Pushlane(tmp_path, _named(pulsar_settings)).json("task", "show", "daily-1")["total"] == 10
+    )
+
+
+def _named(settings: Settings) -> dict[str, str]:
+    names = ("broker", "admin_url", "redis_url", "namespace", "data_dir")
+    return {name: str(getattr(settings, name)) for name in names}
