@@ -56,7 +56,7 @@ def from_an_older(chart: Path, revision: str | None, folder: Path) -> list[Round
     Without a revision it is that of the newest tag, and nothing where that has no chart.
 
     Raises:
-        UserError: the revision that was asked for has no chart.
+        UserError: the revision that was asked for has no chart, or no such file.
     """
     asked = revision or _newest_tag()
     packed = _git("archive", asked, CHART) if asked else None
@@ -67,12 +67,19 @@ def from_an_older(chart: Path, revision: str | None, folder: Path) -> list[Round
     with tarfile.open(fileobj=BytesIO(packed)) as archive:
         archive.extractall(folder / "older", filter="data")
     older = folder / "older" / CHART
+    files = sorted(file.name for file in (older / "ci").glob("*.yaml"))
+    both = [name for name in files if (chart / "ci" / name).exists()]
+    if revision and not both:
+        raise UserError(
+            f"git revision {revision} has no values file in {CHART}/ci that is here, too"
+        )
     return [
         Round(
-            f"{one.name}-from-{asked}", one.first, Step(chart, chart / "ci" / one.first.values.name)
+            f"{name.removesuffix('.yaml')}-from-{asked}",
+            Step(older, older / "ci" / name),
+            Step(chart, chart / "ci" / name),
         )
-        for one in of_all_values(older)
-        if (chart / "ci" / one.first.values.name).exists()
+        for name in both
     ]
 
 
