@@ -68,7 +68,7 @@ def _try_all(chart: Path, revision: str | None) -> int:
 def _passes(found: Cluster, helm: Helm, one: Round) -> bool:
     began = time.monotonic()
     try:
-        told = _try(Release(found.api, helm, f"live-{one.name}"), one)
+        told = _try(Release(found.api, helm, one.namespace), one)
     except PushlaneError as error:
         print(f"{one.name}: FAILED: {error}", flush=True)
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 from dataclasses import dataclass
@@ -30,6 +31,11 @@ class Round:
     name: str
     first: Step
     then: Step
+
+    @property
+    def namespace(self) -> str:
+        """Its own, of the letters that Kubernetes takes."""
+        return re.sub("[^a-z0-9-]+", "-", f"live-{self.name.lower()}")[:63].rstrip("-")
 
 
 def of_all_values(chart: Path) -> list[Round]:

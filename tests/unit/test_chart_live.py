@@ -89,7 +89,7 @@ def test_the_chart_of_the_newest_tag_is_upgraded_where_both_have_the_values(
 ) -> None:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "Chart")
-    git(tmp_path, "tag", "v1")
+    git(tmp_path, "tag", "v1.0")
     (history / "ci" / "gone.yaml").unlink()
 
     (found,) = rounds.from_an_older(history, None, tmp_path / "out")
@@ -97,6 +97,7 @@ def test_the_chart_of_the_newest_tag_is_upgraded_where_both_have_the_values(
     older = tmp_path / "out" / "older" / rounds.CHART
     assert found.first.values == older / "ci" / "a.yaml"
     assert found.then.values == history / "ci" / "a.yaml"
+    assert (found.name, found.namespace) == ("a-from-v1.0", "live-a-from-v1-0")
 
 
 def test_without_a_tag_there_is_nothing_older(history: Path, tmp_path: Path) -> None:
