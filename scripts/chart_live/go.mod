@@ -1,3 +1,7 @@
+// The API server, the controllers and the store that `make chart-live` tries the chart on. Kubernetes'
+// own go.mod names its staging modules by folders; here they are the modules of the same release.
+// A newer one: change the versions of k8s.io/kubernetes, of all replacements (1.X.Y is 0.X.Y there)
+// and of etcd (as in its go.mod), then `go mod tidy`.
 module pushlane/scripts/chart_live
 
 go 1.26.0
