@@ -87,7 +87,7 @@ class Container:
             return False
 
     def wait_for(self, probe: str) -> None:
-        """Ask a probe until it succeeds, as long as Kubernetes would, but not for less than 60 s."""
+        """Ask a probe until it succeeds, as long as Kubernetes would, at least for 60 s."""
         assert self._process is not None
         process, timing = self._process, self._container[probe]
         patience_s = max(60, timing["periodSeconds"] * timing["failureThreshold"])
@@ -134,10 +134,7 @@ class Container:
         """The folder of each mount path; what stands in them is written with paths of here."""
         volumes = {each["name"]: each for each in self._spec["volumes"]}
         mounts = self._container["volumeMounts"]
-        places = {
-            each["mountPath"]: self._folder / "volumes" / self._name_of(volumes[each["name"]])
-            for each in mounts
-        }
+        places = {each["mountPath"]: self._place_of(volumes[each["name"]]) for each in mounts}
         self._places = dict(sorted(places.items(), key=lambda each: -len(each[0])))
         for mount in mounts:
             place = places[mount["mountPath"]]
@@ -146,10 +143,11 @@ class Container:
                 (place / name).write_text(self._here(text))
         return self._places
 
-    @staticmethod
-    def _name_of(volume: Manifest) -> str:
-        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
-        return str(claim or volume["name"])
+    def _place_of(self, volume: Manifest) -> Path:
+        """The folder of a volume; pods beside each other have the same claims."""
+        if claim := volume.get("persistentVolumeClaim"):
+            return self._folder.parent / "claims" / str(claim["claimName"])
+        return self._folder / "volumes" / str(volume["name"])
 
     def _content(self, volume: Manifest) -> Mapping[str, str]:
         if "configMap" in volume:
@@ -162,6 +160,8 @@ class Container:
         return {}
 
     def _here(self, text: str) -> str:
-        for path, place in self._places.items():
-            text = re.sub(rf"(?<![\w/]){re.escape(path)}(?![\w-])", str(place), text)
-        return text
+        """The text with each mount path replaced, all in one go, as a new path may hold another."""
+        paths = "|".join(map(re.escape, self._places))
+        return re.sub(
+            rf"(?<![\w/])({paths})(?![\w-])", lambda found: str(self._places[found[1]]), text
+        )
