@@ -36,6 +36,7 @@ _COMMANDS = {
     "dispatch": ("dispatch",),
     "sinks": ("sinks",),
     "processes": ("processes", "formats"),
+    "backup": ("backup", "restore"),
     "pipeline": ("pipeline",),
     "receipts": ("receipts",),
     "rules": ("rules",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
@@ -35,11 +36,15 @@ class Adapter(NamedTuple):
 
 
 class AdapterPackage(Protocol):
-    """The two functions that every adapter's package has."""
+    """The functions that every adapter's package has."""
 
     def connect(self, settings: Settings) -> AbstractAsyncContextManager[Backend]: ...
 
     def connect_receipts(self, settings: Settings) -> AbstractAsyncContextManager[ReceiptLog]: ...
+
+    async def back_up(self, settings: Settings, file: Path) -> int: ...
+
+    async def restore(self, settings: Settings, file: Path) -> int: ...
 
 
 _EMBEDDED = Adapter(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pushlane.lanes.backend import Backend
+from pushlane.lanes.embedded.backup import back_up, restore
 from pushlane.lanes.embedded.broker import EmbeddedBroker
 from pushlane.lanes.embedded.database import Database
 from pushlane.lanes.embedded.dead_addresses import EmbeddedDeadAddresses
@@ -22,6 +23,8 @@ from pushlane.lanes.embedded.recipient_window import EmbeddedRecipientWindows
 from pushlane.lanes.embedded.registry import EmbeddedRegistry
 from pushlane.lanes.embedded.suppressions import EmbeddedSuppressions
 from pushlane.lanes.settings import Settings
+
+__all__ = ["back_up", "connect", "connect_receipts", "restore"]
 
 
 @asynccontextmanager

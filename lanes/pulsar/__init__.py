@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.pulsar.admin import connect_admin
+from pushlane.lanes.pulsar.backup import back_up, restore
 from pushlane.lanes.pulsar.broker import PulsarBroker
 from pushlane.lanes.pulsar.connection import open_connection
 from pushlane.lanes.pulsar.journal import PulsarJournal
@@ -18,7 +19,14 @@ from pushlane.lanes.pulsar.receipts.log import PulsarReceiptLog
 from pushlane.lanes.redis import connect_redis
 from pushlane.lanes.settings import Settings
 
-__all__ = ["PulsarBroker", "PulsarJournal", "connect", "connect_receipts"]
+__all__ = [
+    "PulsarBroker",
+    "PulsarJournal",
+    "back_up",
+    "connect",
+    "connect_receipts",
+    "restore",
+]
 
 
 @asynccontextmanager

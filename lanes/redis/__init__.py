@@ -19,12 +19,12 @@ from pushlane.lanes.redis.lease import RedisLease
 from pushlane.lanes.redis.ledger import RedisLedger
 from pushlane.lanes.redis.limiter import RedisLimiter
 from pushlane.lanes.redis.presence import RedisPresence
-from pushlane.lanes.redis.rebuild import Rebuild
+from pushlane.lanes.redis.rebuild import Rebuild, is_task
 from pushlane.lanes.redis.recipient_window import RedisRecipientWindows
 from pushlane.lanes.redis.registry import RedisRegistry
 from pushlane.lanes.redis.suppressions import RedisSuppressions
 
-__all__ = ["RedisPorts", "RedisRegistry", "connect_redis"]
+__all__ = ["RedisPorts", "RedisRegistry", "connect_redis", "is_task", "refill"]
 
 
 class RedisPorts(NamedTuple):
@@ -77,4 +77,18 @@ async def connect_redis(
         )
     finally:
         await registry.close()
+        await client.close()
+
+
+async def refill(url: str, prefix: str, journal: Journal) -> None:
+    """Make the registry what the journal says, whatever it was before.
+
+    Raises:
+        BadInput: the URL is none of Redis.
+        Unreachable: Redis or the journal does not answer.
+    """
+    client = RedisClient(url)
+    try:
+        await Rebuild(client, Keys(prefix), journal).again()
+    finally:
         await client.close()

@@ -161,6 +161,11 @@ return 1
 )
 
 
+def is_task(key: str) -> bool:
+    """Tell whether the journal has a task under this key."""
+    return key != WEIGHTS_KEY and not key.startswith(DOCUMENT_KEY)
+
+
 class Rebuild:
     """Makes a registry that is empty, or perhaps old, ready for use."""
 
@@ -192,6 +197,11 @@ class Rebuild:
             f"the registry in Redis at {self._client.where} has been rebuilding for "
             f"{PATIENCE_S:.0f} s; look at the process that does it, then try again"
         )
+
+    async def again(self) -> None:
+        """Fill the registry anew, though it may be ready."""
+        await self._client.call("DEL", self._keys.filled, self._keys.server)
+        await self.until_ready()
 
     async def mend(self) -> None:
         """Trim old news, and fill the indexes again when they lack something.
