@@ -1,6 +1,6 @@
 """Installs, upgrades, rolls back and removes the chart on a real Kubernetes API server.
 
-    python -m scripts.chart_live [--chart FOLDER] [--from REVISION]
+    python -m scripts.chart_live [--chart FOLDER] [--from REVISION] [--helm NAME]
 
 The first run builds the server from the go.mod beside this file, which takes Go and a while. No pod
 runs: CONTRIBUTING.md says what that shows and what it does not.
@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pushlane.lanes.errors import PushlaneError, UserError
@@ -22,15 +23,18 @@ from scripts.chart_live.cluster import Cluster, cluster
 from scripts.chart_live.helm import Helm
 from scripts.chart_live.release import Key, Release
 from scripts.chart_live.rounds import CHART, ROOT, Round, from_an_older, of_all_values
+from scripts.chart_live.scaling import check_left_alone, scale, targets
 from scripts.chart_live.workloads import check
 from scripts.go_modules import program
+
+HELMS = ("helm-3", "helm-4")
 
 
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     arguments = _arguments()
     try:
-        return _try_all(arguments.chart, arguments.revision)
+        return _try_all(arguments.chart, arguments.revision, arguments.helm or HELMS)
     except PushlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -47,32 +51,39 @@ def _arguments() -> argparse.Namespace:
         metavar="REVISION",
         help="upgrade from the chart of this git revision, too (default: of the newest tag)",
     )
+    parser.add_argument(
+        "--helm", action="append", choices=HELMS, help="with this one alone (default: with each)"
+    )
     return parser.parse_args()
 
 
-def _try_all(chart: Path, revision: str | None) -> int:
-    """Every round, also after one has failed; the exit code."""
+def _try_all(chart: Path, revision: str | None, helms: Sequence[str]) -> int:
+    """Every round with every Helm, also after one has failed; the exit code."""
     with tempfile.TemporaryDirectory(prefix="pushlane-chart-live-") as name:
         folder = Path(name)
         rounds = [*of_all_values(chart), *from_an_older(chart, revision, folder)]
-        helm_program, programs = program("helm-3", _note), binaries(_note)
+        built = {helm: program(helm, _note) for helm in helms}
+        programs = binaries(_note)
         began = time.monotonic()
         with cluster(programs, folder, _note) as found:
             _note(f"Kubernetes {kubernetes_version()} is up after {time.monotonic() - began:.1f} s")
-            helm = Helm(helm_program, found.kubeconfig, folder)
-            failed = [one.name for one in rounds if not _passes(found, helm, one)]
-    _note(f"{len(rounds) - len(failed)} of {len(rounds)} passed")
-    return 1 if failed else 0
+            passed = [
+                _passes(found, Helm(helm, built[helm], found.kubeconfig, folder), one)
+                for helm in helms
+                for one in rounds
+            ]
+    _note(f"{sum(passed)} of {len(passed)} passed")
+    return 0 if all(passed) else 1
 
 
 def _passes(found: Cluster, helm: Helm, one: Round) -> bool:
     began = time.monotonic()
     try:
-        told = _try(Release(found.api, helm, one.namespace), one)
+        told = _try(Release(found.api, helm, one.namespace(helm.name)), one)
     except PushlaneError as error:
-        print(f"{one.name}: FAILED: {error}", flush=True)
+        print(f"{helm.name} {one.name}: FAILED: {error}", flush=True)
         return False
-    print(f"{one.name}: {told}; {time.monotonic() - began:.1f} s", flush=True)
+    print(f"{helm.name} {one.name}: {told}; {time.monotonic() - began:.1f} s", flush=True)
     return True
 
 
@@ -85,6 +96,10 @@ def _try(release: Release, one: Round) -> str:
     release.check_strictly(later)
     release.install(one.first)
     pods = check(release.api, release.namespace, release.objects())
+    scaled = targets(release.api, release.namespace, release.objects())
+    scale(release.api, scaled)
+    release.upgrade(one.first)
+    check_left_alone(release.api, scaled)
     first = release.state()
     release.upgrade(one.then)
     after = check(release.api, release.namespace, release.objects())

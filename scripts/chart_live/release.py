@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pushlane.lanes.errors import Unreachable, UserError
 from scripts.chart_live.api import Api, Object, Resource, holds_within
@@ -48,7 +47,7 @@ class Release:
 
     def rendered(self, step: Step) -> list[Object]:
         """The manifests of the chart for these values and for this server."""
-        return self.helm.manifests("template", *self._of(step), "--validate")
+        return self.helm.manifests("install", *self._of(step), "--dry-run=server")
 
     def provide(self, manifests: Iterable[Object]) -> None:
         """Make what a cluster has before the chart comes, and pods cannot be made without."""
@@ -86,12 +85,11 @@ class Release:
         Raises:
             UserError: one of them is not there.
         """
-        manifests = self.helm.manifests("get", "manifest", RELEASE, "--namespace", self.namespace)
-        return [self._found(manifest) for manifest in manifests]
+        return [found for _, found in self._pairs()]
 
     def state(self) -> dict[Key, Object]:
         """What the release asks for, without what the server adds: to compare two times."""
-        return {_key(found): _asked(found) for found in self.objects()}
+        return {_key(found): _asked(found, manifest) for manifest, found in self._pairs()}
 
     def kept(self) -> set[Key]:
         """The objects that the chart asks Helm to keep when the release goes."""
@@ -125,6 +123,12 @@ class Release:
             raise UserError(
                 f"{_SETTLE_BOUND_S:.0f} s after helm uninstall there are still: {names}"
             )
+
+    def _pairs(self) -> Iterator[tuple[Object, Object]]:
+        """Each manifest of the release, with the object that the server has."""
+        manifests = self.helm.manifests("status", RELEASE, "--namespace", self.namespace)
+        for manifest in manifests:
+            yield manifest, self._found(manifest)
 
     def _listed(self, resource: Resource) -> Iterator[Key]:
         for found in self.api.items(resource.path(self.namespace)):
@@ -168,10 +172,13 @@ def _key(found: Object) -> Key:
     return found["kind"], found["metadata"].get("namespace", ""), found["metadata"]["name"]
 
 
-def _asked(found: Object) -> dict[str, Any]:
+def _asked(found: Object, manifest: Object) -> Object:
+    """The object without what the server adds, and without pods that are left to a scaler."""
     meta = {k: v for k, v in found["metadata"].items() if k not in _OF_THE_SERVER}
     meta["annotations"] = {k: v for k, v in meta.get("annotations", {}).items() if k != _REVISION}
     rest = {k: v for k, v in found.items() if k not in ("metadata", "status")}
     if found["kind"] == "Service":
         rest["spec"] = {k: v for k, v in rest["spec"].items() if k not in _ADDRESSES}
+    if "replicas" in rest.get("spec", {}) and "replicas" not in manifest["spec"]:
+        rest["spec"] = {k: v for k, v in rest["spec"].items() if k != "replicas"}
     return {**rest, "metadata": meta}

@@ -32,10 +32,9 @@ class Round:
     first: Step
     then: Step
 
-    @property
-    def namespace(self) -> str:
-        """Its own, of the letters that Kubernetes takes."""
-        return re.sub("[^a-z0-9-]+", "-", f"live-{self.name.lower()}")[:63].rstrip("-")
+    def namespace(self, helm: str) -> str:
+        """Its own with each Helm, of the letters that Kubernetes takes."""
+        return re.sub("[^a-z0-9-]+", "-", f"{helm}-{self.name}".lower())[:63].rstrip("-")
 
 
 def of_all_values(chart: Path) -> list[Round]:

@@ -23,7 +23,7 @@ def check(api: Api, namespace: str, objects: list[Object]) -> int:
     """How many pods the release came to.
 
     Raises:
-        UserError: a pod is refused, a selector or a scaler finds nothing, or a token has no use.
+        UserError: a pod is refused, a selector finds nothing, or a token has no use.
     """
     workloads = [found for found in objects if found["kind"] in _REPLICATED]
     jobs = [_begin(api, namespace, found) for found in objects if found["kind"] == "CronJob"]
@@ -31,7 +31,6 @@ def check(api: Api, namespace: str, objects: list[Object]) -> int:
         _wait_for_pods(api, found)
     for found in objects:
         _check_selector(api, namespace, found)
-        _check_target(api, namespace, found)
         _check_templates(api, namespace, found)
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods")
     _check_tokens(api, namespace, pods)
@@ -119,18 +118,6 @@ def _selected(found: Object) -> dict[str, str] | None:
         case "NetworkPolicy":
             labels = spec["podSelector"].get("matchLabels", {})
     return labels
-
-
-def _check_target(api: Api, namespace: str, found: Object) -> None:
-    """What a scaler scales is there."""
-    target = found.get("spec", {}).get("scaleTargetRef")
-    if target is None:
-        return
-    kind, name = target.get("kind", "Deployment"), target["name"]
-    version = target.get("apiVersion", "apps/v1")
-    aim = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
-    if api.find(aim, namespace) is None:
-        raise UserError(f"{found['kind']} {found['metadata']['name']} scales no {kind} {name}")
 
 
 def _check_templates(api: Api, namespace: str, found: Object) -> None:

@@ -97,7 +97,7 @@ def test_the_chart_of_the_newest_tag_is_upgraded_where_both_have_the_values(
     older = tmp_path / "out" / "older" / rounds.CHART
     assert found.first.values == older / "ci" / "a.yaml"
     assert found.then.values == history / "ci" / "a.yaml"
-    assert (found.name, found.namespace) == ("a-from-v1.0", "live-a-from-v1-0")
+    assert found.namespace("helm-3") == "helm-3-a-from-v1-0"
 
 
 def test_without_a_tag_there_is_nothing_older(history: Path, tmp_path: Path) -> None:
@@ -116,7 +116,6 @@ def test_a_revision_without_a_chart_is_refused(history: Path, tmp_path: Path) ->
         ("PodDisruptionBudget", {"selector": {"matchLabels": {"app": "other"}}}, "no pods"),
         ("NetworkPolicy", {"podSelector": {"matchLabels": {"app": "other"}}}, "no pods"),
         ("ServiceMonitor", {"selector": {"matchLabels": {"app": "pushlane"}}}, "no services"),
-        ("ScaledObject", {"scaleTargetRef": {"name": "lost"}}, "scales no Deployment lost"),
     ],
 )
 def test_what_selects_nothing_is_named(kind: str, spec: Object, complaint: str) -> None:
