@@ -81,6 +81,6 @@ LABEL org.opencontainers.image.title="pushlane-spark" \
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends default-jre-headless \
     && rm -rf /var/lib/apt/lists/*
-COPY docker/spark-executor /usr/local/bin/spark-executor
+COPY docker /usr/local/libexec
 COPY --from=spark-environment /opt/pushlane /opt/pushlane
 USER 10001:10001

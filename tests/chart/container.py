@@ -19,7 +19,7 @@ from typing import Any
 
 from pushlane.cli.stack.free_ports import free_port
 from tests.chart.manifests import Manifest, Rendered
-from tests.processes import ROOT, until
+from tests.processes import DEADLINE_S, ROOT, until
 
 _PORT = "9095"
 _POD = {"metadata.name": "pod-1", "status.podIP": "127.0.0.1"}
@@ -61,9 +61,13 @@ class Container:
     def run(self) -> str:
         """Run its command to its end, which has to be a good one, and return what it says."""
         self.start()
-        assert self._process is not None
-        assert self._process.wait(200) == 0, self.log
+        assert self.wait() == 0, self.log
         return self.log
+
+    def wait(self) -> int:
+        """The exit code of a command that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(DEADLINE_S)
 
     def arguments(self) -> list[str]:
         """Its arguments, as Kubernetes expands them and with paths of this machine."""

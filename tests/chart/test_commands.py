@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,10 @@ _ONE_MACHINE = CHART / "ci/one-machine.yaml"
 _DAILY_JOB = CHART / "ci/daily-job.yaml"
 _AUDIENCE = "device,name\n" + "".join(f"device-{n},user {n}\n" for n in range(1, 11))
 
-Start = Callable[[Rendered, str], Container]
+_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+Secrets = Mapping[str, Mapping[str, str]]
+Start = Callable[..., Container]
 
 
 @pytest.fixture
@@ -26,10 +29,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start the container of the pods of a deployment or a job."""
     started: list[Container] = []
 
-    def start(rendered: Rendered, name: str) -> Container:
+    def start(rendered: Rendered, name: str, secrets: Secrets | None = None) -> Container:
         folder = tmp_path / str(len(started))
         folder.mkdir()
-        started.append(Container(rendered, dict(rendered.pods())[name], folder))
+        started.append(Container(rendered, dict(rendered.pods())[name], folder, secrets))
         started[-1].start()
         return started[-1]
 
@@ -56,6 +59,25 @@ def test_a_dispatcher_on_an_embedded_store(start: Start, workers: int) -> None:
     rendered = render(_EMBEDDED, sets=[f"dispatcherDefaults.workers={workers}"])
 
     ends_well(start(rendered, "Deployment push-pushlane-dispatch-main"))
+
+
+def test_secrets_reach_the_process(start: Start) -> None:
+    sink = {"kind": "webhook", "url": "http://127.0.0.1:9/push"}
+    sink |= {"secrets_file": "/run/secrets/pushlane/sinks/app"}
+    sets = [f"settings.sinks.app.{name}={value}" for name, value in sink.items()]
+    sets += ["secrets.sinks.existingSecret=sinks", "secrets.keys.existingSecret=keys"]
+    rendered = render(_EMBEDDED, sets=[*sets, "secrets.keys.addressKey=address"])
+    name = "Deployment push-pushlane-dispatch-main"
+
+    ends_well(start(rendered, name, {"sinks": {"app": f"whsec_{_KEY}"}, "keys": {"address": _KEY}}))
+
+    for named, secrets in {
+        "secrets_file": {"sinks": {"app": ""}, "keys": {"address": _KEY}},
+        "address_key": {"sinks": {"app": f"whsec_{_KEY}"}, "keys": {"address": "short"}},
+    }.items():
+        refused = start(rendered, name, secrets)
+        assert refused.wait() == 1
+        assert named in refused.log
 
 
 @pytest.mark.pulsar

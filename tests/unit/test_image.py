@@ -80,6 +80,12 @@ def test_copied_files_are_given_to_the_builder() -> None:
     assert [path for path in copied if path != "." and not path.startswith(tuple(given))] == []
 
 
+def test_the_chart_starts_executors_by_what_is_in_the_image() -> None:
+    assert "COPY docker /usr/local/libexec" in _stage("spark")
+    template = (ROOT / "charts/pushlane/templates/spark.yaml").read_text()
+    assert "command: [/usr/local/libexec/spark-executor]" in template
+
+
 def test_an_executor_is_started_as_spark_says(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -101,9 +107,11 @@ def test_an_executor_is_started_as_spark_says(tmp_path: Path) -> None:
     )
 
     arguments = ran.stdout.splitlines()
-    assert arguments[:4] == ["-Da=b c", "-Dd=e", "-Xms3g", "-Xmx3g"]
-    assert arguments[5].startswith(":/opt/more.jar:")
-    assert arguments[6] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-    given = dict(zip(arguments[7::2], arguments[8::2], strict=True))
+    assert arguments[:2] == ["-Da=b c", "-Dd=e"]
+    assert Path(arguments[2].partition("=")[2]).is_file(), "its log may quote rows"
+    assert arguments[3:5] == ["-Xms3g", "-Xmx3g"]
+    assert arguments[6].startswith(":/opt/more.jar:")
+    assert arguments[7] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    given = dict(zip(arguments[8::2], arguments[9::2], strict=True))
     assert given["--driver-url"] == "spark://d"
     assert given["--podName"] == "pod"
