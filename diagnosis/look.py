@@ -12,13 +12,14 @@ from pushlane.diagnosis.cause import Cause
 from pushlane.diagnosis.causes import causes
 from pushlane.diagnosis.entitlement import entitled_share
 from pushlane.diagnosis.forecast import forecast
-from pushlane.diagnosis.situation import TOTALS, Situation, Standing, subjects_of
+from pushlane.diagnosis.situation import Situation
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject, readable_limits
 from pushlane.lanes.naming import lane_at, later_lane, own_lane, submit_lease
 from pushlane.lanes.presence import Process
 from pushlane.lanes.search import TaskQuery, pages
 from pushlane.lanes.settings import Settings
+from pushlane.lanes.sink_load import TOTALS, Standing, subjects_of
 from pushlane.lanes.suppression import EVERYWHERE, SuppressionScope
 from pushlane.lanes.task import ACTIVE_STATES, Task, settled
 from pushlane.lanes.task_transitions import now_ms

@@ -51,6 +51,11 @@ class LimitsFollower:
         if self._known is not None:
             listener.on_limits(self._known)
 
+    @property
+    def limits(self) -> Limits:
+        """All that are set, as far as it has heard."""
+        return self._known or {}
+
     async def run(self) -> None:
         """Follow, for ever."""
         backoff = Backoff(log, "the limits")

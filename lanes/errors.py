@@ -14,6 +14,7 @@
     ├── ReceiptsGone           receipts that the log keeps no more (names what is left)
     ├── MalformedReceipts      bytes of the receipts log that are no receipts (set aside, counted)
     ├── Superseded             a leader's change that came after another had taken over
+    ├── NoLeader               no dispatcher leads now, so nobody knows the figures of all
     ├── UnknownLane            a lane that was never opened, or is dropped (its task has ended)
     └── Unreachable            exit 3: a service did not answer (names the URL and what to do)
         ├── StorageFull        the embedded database cannot grow
@@ -99,6 +100,10 @@ class MalformedReceipts(PushlaneError):
 
 class Superseded(PushlaneError):
     """Another process leads now: this one's change is refused."""
+
+
+class NoLeader(PushlaneError):
+    """No dispatcher leads now."""
 
 
 class UnknownLane(PushlaneError):

@@ -120,6 +120,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest that a push waits for an earlier one of its key."""
     drain_timeout_s: SecondsOrNone = 30.0
     """Longest wait for deliveries at a stop."""
+    drain_target_s: Seconds = 300.0
+    """Time within which a backlog should be gone: the target of an autoscaler."""
     reports_dir: Path | None = None
     """Folder of the store of receipts; data_dir/reports unless given."""
     fanout_dir: Path | None = None

@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.services",
     "tests.processes",
     "tests.own_redis",
+    "tests.prometheus",
     "tests.spark",
     "tests.spark_cluster",
 ]

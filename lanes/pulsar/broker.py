@@ -140,6 +140,9 @@ class PulsarBroker(Broker):
         self._known.intersection_update(names)
         return [name for name in names if not name.startswith(_INTERNAL)]
 
+    async def ping(self) -> None:
+        await self._connection.probe(self._topic("probe"))
+
     async def close(self) -> None:
         self._subscriber.close()
         await self._connection.close()

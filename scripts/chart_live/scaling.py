@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pushlane.lanes.errors import UserError
 from scripts.chart_live.api import Api, Object
-
-_PODS = 3
 
 
 def targets(api: Api, namespace: str, objects: Iterable[Object]) -> list[str]:
@@ -23,27 +21,31 @@ def targets(api: Api, namespace: str, objects: Iterable[Object]) -> list[str]:
     ]
 
 
-def scale(api: Api, paths: Iterable[str]) -> None:
-    """Give each another number of pods, as a scaler does."""
-    for path in paths:
-        found = api.get(f"{path}/scale")
-        asked = {**found, "spec": {"replicas": _PODS}}
-        api.ask("PUT", f"{path}/scale", asked).checked(f"PUT {path}/scale")
+def scale(api: Api, paths: Iterable[str]) -> dict[str, int]:
+    """Give each another number of pods, as a scaler does; which one."""
+    return {path: _add_one(api, f"{path}/scale") for path in paths}
 
 
-def check_left_alone(api: Api, paths: Iterable[str]) -> None:
+def check_left_alone(api: Api, scaled: Mapping[str, int]) -> None:
     """Each has the number of pods that `scale` gave it.
 
     Raises:
         UserError: one has not; the message says which, and how many it has.
     """
-    for path in paths:
+    for path, wanted in scaled.items():
         pods = api.get(f"{path}/scale")["spec"].get("replicas", 0)
-        if pods != _PODS:
+        if pods != wanted:
             name = path.rpartition("/")[2]
             raise UserError(
-                f"helm upgrade gave {name} {pods} pods, where a scaler had made {_PODS}"
+                f"helm upgrade gave {name} {pods} pods, where a scaler had made {wanted}"
             )
+
+
+def _add_one(api: Api, path: str) -> int:
+    found = api.get(path)
+    pods = int(found["spec"].get("replicas", 0)) + 1
+    api.ask("PUT", path, {**found, "spec": {"replicas": pods}}).checked(f"PUT {path}")
+    return pods
 
 
 def _target(api: Api, namespace: str, scaler: Object) -> str:
