@@ -174,6 +174,21 @@ def test_an_hpa_looks_at_each_sink_by_itself() -> None:
     assert {each["target"]["value"] for each in metrics} == {"60"}
 
 
+@pytest.mark.parametrize(
+    ("sink", "label"),
+    [("webhook:http://x/", "webhook"), ("shop.push:send", "processor"), ("on:shop", "processor")],
+)
+def test_metrics_call_the_default_sink_by_its_kind(sink: str, label: str) -> None:
+    own = "dispatchers.main.autoscaling"
+    by_prometheus = [f"{own}.by=keda", f"{own}.keda.trigger=prometheus"]
+    sets = [f"settings.sink={sink}", *by_prometheus, f"{own}.keda.serverAddress=http://p:9090"]
+
+    [scaler] = render(CHART / "ci/smallest.yaml", sets=sets).of("ScaledObject")
+
+    query = scaler["spec"]["triggers"][0]["metadata"]["query"]
+    assert query == f'max(pushlane_drain_seconds{{sink=~"{label}"}})'
+
+
 def test_changed_settings_replace_the_pods() -> None:
     def marks(*sets: str) -> set[str]:
         pods = render(CHART / "ci/smallest.yaml", sets=sets).pods()
