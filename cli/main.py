@@ -43,6 +43,7 @@ _COMMANDS = {
     "report": ("report",),
     "alerts": ("alerts",),
     "up": ("up", "down"),
+    "bootstrap": ("bootstrap",),
     "config": ("config",),
 }
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
