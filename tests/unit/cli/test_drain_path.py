@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pushlane.cli.drain_path import drain_path
-from pushlane.cli.health_server import Reply
+from pushlane.cli.health_server import HealthReply
 from pushlane.lanes.errors import BadInput, NoLeader, PushlaneError, Unreachable
 from pushlane.lanes.presence import DrainFigures, SinkDrain
 
@@ -38,7 +38,7 @@ class FakeDispatcher:
         return FIGURES
 
 
-async def reply_of(dispatcher: Any, **query: str) -> Reply:
+async def reply_of(dispatcher: Any, **query: str) -> HealthReply:
     answer = drain_path(dispatcher, asyncio.get_running_loop())
     return await asyncio.to_thread(answer, query)
 
