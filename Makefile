@@ -11,10 +11,10 @@ VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' lanes/version.py)
 LABELS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test acceptance chart image bench shape pins clean
+.PHONY: help install demo check test acceptance chart chart-live image bench shape pins clean
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
 install: .venv/.dev ## Make .venv with everything: development, console, plots and Spark
 
@@ -36,6 +36,9 @@ acceptance: .venv/.dev ## Long tests
 
 chart: .venv/.dev ## The chart: lint, render, validate, run its commands (needs Go; helm is built once)
 	$(BIN)/python -m pytest tests/chart $(ARGS)
+
+chart-live: .venv/.dev ## Install the chart on a real Kubernetes API server, which is built first (Go)
+	$(BIN)/python -m scripts.chart_live $(ARGS)
 
 image: ## Build both images with Docker; another base: make image ARGS="--build-arg PYTHON_IMAGE=…"
 	docker build --target service --tag pushlane:$(VERSION) $(LABELS) $(ARGS) .

@@ -1,8 +1,9 @@
 """What more processes give on a slow sink, and what becomes of pushes when they join and leave.
 
-1, 2, then 4 dispatchers of 50 slots on a webhook that answers after 100 ms, so each could have
-500/s; then they leave again, each by SIGTERM, while the others go on. Shares are those of all
-processes together, in the order that the receiver's log has, joins and leaves included.
+1, 2, 4, then 8 dispatchers of 50 slots on a webhook that answers after 100 ms, so each could have
+500/s. Then in turns one leaves, by SIGTERM, and another joins; in the end they leave, while the
+others go on. Shares are those of all processes together, in the order that the receiver's log has,
+joins and leaves included.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from pushlane.lanes.task import Level, Weights
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _SLOTS = 50
 _SINK_MS = 100.0
-_PROCESSES = (1, 2, 4)
+_PROCESSES = (1, 2, 4, 8)
+_COMPARED = (2, 4, 8)
 _TASKS_A_LEVEL = 3
-_PUSHES = {Level.HIGH: 14_000, Level.MEDIUM: 7_500, Level.LOW: 3_000}
 _SETTLE_S = 2.0
+_TURN_S = 3.0
+_SPARE = 2.0
 _PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.05
 
@@ -52,6 +55,7 @@ class Phase(NamedTuple):
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
     parser.add_argument("--seconds", type=float, default=6.0, help="measured a phase (default 6)")
+    parser.add_argument("--turns", type=int, default=8, help="in which one leaves and one joins")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -61,40 +65,67 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     ):
         folder = Path(name)
         say("writing the backlog")
-        levels = asyncio.run(_write(settings))
+        tasks = asyncio.run(_write(settings, _needed(options)))
         webhook, rest = Follower(folder / "webhook.jsonl"), Follower(folder / "rest.jsonl")
         with running(folder / "webhook.jsonl", _SINK_MS) as url:
-            phases = _play(settings, f"webhook:{url}", webhook, options.seconds)
+            phases = _play(settings, f"webhook:{url}", webhook, options)
         webhook.read()
         drain(settings, f"log:{folder / 'rest.jsonl'}")
         rest.read()
-    return {"broker": options.broker, **judge(webhook.arrivals, rest.arrivals, levels, phases)}
+    return {"broker": options.broker, **judge(webhook.arrivals, rest.arrivals, tasks, phases)}
 
 
-async def _write(settings: Settings) -> dict[str, Level]:
+def _needed(options: argparse.Namespace) -> int:
+    """Pushes for the whole time, twice as many as slots could send."""
+    phases_s = sum(_PROCESSES) * (options.seconds + _SETTLE_S + _TURN_S)
+    turns_s = max(_PROCESSES) * _TURN_S * (options.turns + 3)
+    return int(_SPARE * (phases_s + turns_s) * _SLOTS * 1000 / _SINK_MS)
+
+
+class Written(NamedTuple):
+    level: Level
+    pushes: int
+
+
+async def _write(settings: Settings, pushes: int) -> dict[str, Written]:
+    """Tasks of all levels that would end at the same time."""
+    weights = Weights().by_level()
+    sizes = {
+        level: int(pushes * weight / sum(weights.values()) / _TASKS_A_LEVEL)
+        for level, weight in weights.items()
+    }
     async with connect(settings) as backend:
         return {
-            await write_task(backend, level, _PUSHES[level]): level
+            await write_task(backend, level, sizes[level]): Written(level, sizes[level])
             for _ in range(_TASKS_A_LEVEL)
             for level in Level
         }
 
 
-def _play(settings: Settings, sink: str, log: Follower, measured_s: float) -> list[Phase]:
-    """Processes join until there are four, and then leave, one by one."""
+def _play(settings: Settings, sink: str, log: Follower, options: argparse.Namespace) -> list[Phase]:
+    """Processes join until there are eight, take turns, and then leave, one by one."""
     phases = []
     with ExitStack() as ends:
         crew: list[Dispatching] = []
+
+        def join() -> None:
+            crew.append(ends.enter_context(dispatching(settings, sink)))
+
         for count in _PROCESSES:
             while len(crew) < count:
-                crew.append(ends.enter_context(dispatching(settings, sink)))
+                join()
             _wait(lambda: all(each.has_started for each in crew), crew)
             _wait(lambda: bool(log.read() or log.arrivals), crew)
             time.sleep(_SETTLE_S)
             say(f"{count} {'processes' if count > 1 else 'process'}")
             begin_s = time.time()
-            time.sleep(measured_s)
+            time.sleep(options.seconds)
             phases.append(Phase(count, begin_s, time.time()))
+        for _ in range(options.turns):
+            say("one leaves, one joins")
+            crew.pop(0).stop()
+            join()
+            _wait(lambda: all(each.has_started for each in crew), crew)
         for leaving in crew[1:]:
             say("one leaves")
             leaving.stop()
@@ -113,10 +144,11 @@ def _wait(reached: Callable[[], bool], crew: Sequence[Dispatching]) -> None:
 def judge(
     webhook: Sequence[ArrivalLine],
     rest: Sequence[ArrivalLine],
-    levels: dict[str, Level],
+    tasks: dict[str, Written],
     phases: Sequence[Phase],
 ) -> dict[str, Any]:
-    totals = {task: _PUSHES[level] for task, level in levels.items()}
+    totals = {task: written.pushes for task, written in tasks.items()}
+    levels = {task: written.level for task, written in tasks.items()}
     lost, duplicates = account([*webhook, *rest], totals)
     tell_lost(lost)
     rates = {phase.processes: rate_per_s(webhook, phase) for phase in phases}
@@ -125,7 +157,7 @@ def judge(
     _require_backlog(webhook, totals)
     return {
         "rates": {str(count): round(rate) for count, rate in rates.items()},
-        "speedup": {str(count): round(rates[count] / rates[1], 2) for count in _PROCESSES[1:]},
+        "speedup": {str(count): round(rates[count] / rates[1], 2) for count in _COMPARED},
         "share_error_max": round(_error(counted, levels), 2),
         "share_error_max_without_joins": round(_error(together, levels), 2),
         "measured": len(counted),
@@ -156,8 +188,9 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         *(Figure(f"{count} processes", f"{rate:,}/s") for count, rate in result["rates"].items()),
         Figure("2 processes, times the rate of one", f"{result['speedup']['2']:g}"),
         at_least("4 processes, times the rate of one", result["speedup"]["4"], 3.6),
+        Figure("8 processes, times the rate of one", f"{result['speedup']['8']:g}"),
         at_most("share error, picks in any 100", result["share_error_max"], 3),
-        Figure("the same without joins and leaves", f"{result['share_error_max_without_joins']:g}"),
+        Figure("of 8 without joins and leaves", f"{result['share_error_max_without_joins']:g}"),
         exactly("lost", result["lost"], 0),
         exactly("duplicates", result["duplicates"], 0),
     ]

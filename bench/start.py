@@ -2,7 +2,8 @@
 
 Whole processes, one after the other in turns: `python -c "import typer"`, `tasks` and `dispatch
 --drain` on a store without a push. Then a dispatcher with a backlog is killed (SIGKILL) and another
-is started at once: until its first push, by the log of the sink.
+is started at once: until its first push, by the log of the sink; the same with a backlog on each
+of many lanes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.backends import backend_settings, environment
-from bench.backlog import write_task
+from bench.backends import anew, backend_settings, environment
+from bench.backlog import write_task, write_tasks
 from bench.dispatching import Dispatching
 from bench.figures import Figure, at_most, say
 from pushlane.cli.demo.arrivals import Follower
@@ -29,6 +30,8 @@ from pushlane.lanes.task import Level
 RUNS = (("--broker", "embedded"), ("--broker", "pulsar"))
 _RATIO = 2.0
 _AGAIN_S = 0.5
+_OF_MANY_S = 3.0
+_PUSHES_A_LANE = 200
 _PUSHES = 400_000
 _LOOK_S = 0.005
 _PATIENCE_S = 60.0
@@ -38,12 +41,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", choices=("embedded", "pulsar"), default="embedded")
     parser.add_argument("--rounds", type=int, default=15, help="of which the median counts")
     parser.add_argument("--kills", type=int, default=5, help="of which the median counts")
+    parser.add_argument("--lanes", type=int, default=1_000, help="of a start with many lanes")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     with backend_settings(options.broker) as settings:
         took = _starts(settings, options.rounds)
+        say(f"killing a dispatcher {options.kills} times")
+        asyncio.run(_fill(settings))
         again_s = _first_pushes(settings, options.kills)
+        many = anew(settings)
+        say(f"the same with {options.lanes:,} lanes")
+        asyncio.run(_fill_many(many, options.lanes))
+        of_many_s = _first_pushes(many, options.kills)
     base_s = statistics.median(took["typer"])
     ratios = {
         f"{name}_ratio": round(statistics.median(took[name]) / base_s, 2)
@@ -55,6 +65,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         **ratios,
         "first_push_s": round(statistics.median(again_s), 2),
         "first_push_s_most": round(max(again_s), 2),
+        "lanes": options.lanes,
+        "first_push_of_many_s": round(statistics.median(of_many_s), 2),
+        "first_push_of_many_s_most": round(max(of_many_s), 2),
     }
 
 
@@ -65,6 +78,20 @@ def figures(result: dict[str, Any]) -> list[Figure]:
         at_most("`dispatch --drain`, of that", result["dispatch_ratio"], _RATIO),
         at_most("from a kill to the next push, s (median)", result["first_push_s"], _AGAIN_S),
         Figure("the same, the longest", f"{result['first_push_s_most']:g}"),
+        *_figures_of_many(result),
+    ]
+
+
+def _figures_of_many(result: dict[str, Any]) -> list[Figure]:
+    if "lanes" not in result:  # it was measured before
+        return []
+    return [
+        at_most(
+            f"the same with {result['lanes']:,} lanes (median)",
+            result["first_push_of_many_s"],
+            _OF_MANY_S,
+        ),
+        Figure("the longest of these", f"{result['first_push_of_many_s_most']:g}"),
     ]
 
 
@@ -97,8 +124,6 @@ async def _touch(settings: Settings) -> None:
 
 
 def _first_pushes(settings: Settings, kills: int) -> list[float]:
-    say(f"killing a dispatcher {kills} times")
-    asyncio.run(_fill(settings))
     with tempfile.TemporaryDirectory(prefix="pushlane-start-") as folder:
         log = Path(folder) / "deliveries.jsonl"
         follower, took = Follower(log), []
@@ -120,6 +145,11 @@ def _first_pushes(settings: Settings, kills: int) -> list[float]:
 async def _fill(settings: Settings) -> None:
     async with connect(settings) as backend:
         await write_task(backend, Level.HIGH, _PUSHES)
+
+
+async def _fill_many(settings: Settings, lanes: int) -> None:
+    async with connect(settings) as backend:
+        await write_tasks(backend, lanes, _PUSHES_A_LANE)
 
 
 def _await_push(follower: Follower) -> None:

@@ -132,7 +132,7 @@ def _option(kind: Any, name: str, metavar: str, text: str) -> Any:
 
 
 _BACKEND = {
-    "broker": _option(str, "--broker", "URL", "`embedded`, or the broker's pulsar:// URL."),
+    "broker": _option(str, "--broker", "URL", "`embedded`, or the brokers' pulsar:// URL."),
     "admin_url": _option(str, "--admin-url", "URL", "Pulsar's admin REST URL."),
     "redis_url": _option(str, "--redis-url", "URL", "The registry's URL (with Pulsar)."),
     "data_dir": _option(Path, "--data-dir", "DIR", "Folder of the embedded store."),

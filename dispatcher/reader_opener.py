@@ -65,12 +65,26 @@ class ReaderOpener:
         self._queue(lane, lane_input, failed=False)
 
     async def first_opened(self, timeout_s: float) -> None:
-        """Wait for the lanes that are there at the start, and a moment for what is on them."""
+        """Wait for the lanes that are there at the start, and for what is on them.
+
+        Who began with the first of them would give those all slots, beside others who share.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._tasks.synced.wait()
                 await self._opening.join()
-                await asyncio.sleep(_FIRST_FEED_S)
+                before = -1
+                while (now := self._fed()) > before:
+                    before = now
+                    await asyncio.sleep(_FIRST_FEED_S)
+
+    def _fed(self) -> int:
+        """Count readers that had something; those that are asked about count half until then."""
+        return sum(
+            2 * bool(one.messages) + bool(one.asking)
+            for lane in self._ring.lanes.values()
+            for one in lane.inputs
+        )
 
     async def run(self) -> None:
         """Open readers, so many at once, for ever.

@@ -28,6 +28,15 @@ def shown_url(url: str) -> str:
     return scheme + separator + "/".join([host, *(re.sub(_TOKEN, MASK, part) for part in path)])
 
 
+def each_host(url: str) -> list[str]:
+    """Return a URL for each host of one that names several with commas, with or without schemes."""
+    scheme, separator, hosts = url.partition("://")
+    return [
+        (host if "://" in host else scheme + separator + host).strip().rstrip("/")
+        for host in hosts.split(",")
+    ]
+
+
 def require_http_url(url: str, refusal: str) -> None:
     """Raise BadInput with this text unless it is an HTTP URL. The text must not show the URL, which
     may hold a token.

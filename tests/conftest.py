@@ -16,7 +16,11 @@ pytest_plugins = [
     "tests.command",
     "tests.services",
     "tests.processes",
+    "tests.pulsar_cluster",
     "tests.own_redis",
+    "tests.prometheus",
+    "tests.redis_groups",
+    "tests.secure_pulsar",
     "tests.spark",
     "tests.spark_cluster",
 ]

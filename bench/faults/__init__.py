@@ -23,14 +23,23 @@ from bench.faults.catalogue import FAULTS, MODES, Fault
 from bench.faults.feed import Mode
 from bench.faults.row import measure
 from bench.faults.verdict import Row
-from bench.faults.world import EMBEDDED, PULSAR, SMALL_DISK, SYNCED, Skipped, worlds
+from bench.faults.world import (
+    CLUSTER,
+    EMBEDDED,
+    PULSAR,
+    SMALL_DISK,
+    SYNCED,
+    Skipped,
+    worlds,
+)
 from pushlane.lanes.errors import BadInput
 
 _WIDTH = 160
 _BROKERS = {
     "embedded": EMBEDDED + SMALL_DISK,
     "pulsar": PULSAR + SYNCED,
-    "both": EMBEDDED + SMALL_DISK + PULSAR + SYNCED,
+    "cluster": CLUSTER,
+    "both": EMBEDDED + SMALL_DISK + PULSAR + SYNCED + CLUSTER,
 }
 
 
@@ -118,14 +127,18 @@ def _line(row: Row) -> str:
 
 
 def _fields(row: Row) -> dict[str, Any]:
-    recovered = None if row.recovery_s == float("inf") else round(row.recovery_s, 3)
     return {
         **row._asdict(),
         "bound": row.bound.duplicates,
         "lost_bound": row.bound.lost,
-        "recovery_s": recovered,
+        "recovery_s": _seconds(row.recovery_s),
+        "within_s": _seconds(row.within_s),
         "rate_per_s": round(row.rate_per_s, 1),
     }
+
+
+def _seconds(value: float) -> float | None:
+    return None if value == float("inf") else round(value, 3)
 
 
 def _table(rows: list[Row]) -> Table:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from bench.backlog import BUNDLE
-from bench.faults import chaos, kills, outages, rests
+from bench.faults import chaos, clusters, kills, outages, rests
 from bench.faults.feed import Mode
 from bench.faults.stream import Load, Stream
 from bench.faults.verdict import Bound, Tally
-from bench.faults.world import EMBEDDED, PULSAR, SMALL_DISK, SYNCED
+from bench.faults.world import CLUSTER, EMBEDDED, PULSAR, SMALL_DISK, SYNCED
 from pushlane.lanes.task import DeliveryMode, OnUnknown
 
 Strike = Callable[[Stream], Awaitable[float]]
@@ -25,6 +25,8 @@ MODES = (AT_LEAST_ONCE, AT_MOST_ONCE, ONCE, RESEND, BURY)
 
 ONE = Load()
 TWO = Load(processes=2)
+EIGHT = Load(processes=8)
+TWO_FOR_LONG = Load(processes=2, backlog=6_000, recovery_deadline_s=120.0)
 IMPATIENT = Load(flags=("--retry-timeouts",), environment={"PUSHLANE_SINK_TIMEOUT_S": "1"})
 DOWN = Load(backlog=20_000, attempts=5)
 DOWN_IMPATIENT = replace(IMPATIENT, backlog=20_000, attempts=5)
@@ -39,6 +41,9 @@ TINY_TASKS = Load(pushes=10, backlog=300)
 COUNTS_LOST = Load(finish_deadline_s=200.0)  # looked for every minute
 
 BOTH = EMBEDDED + PULSAR
+
+KEEP_ALIVE_S = 60.0  # a broker notices within two of its intervals of 30 s that a client is silent
+AGAIN_S = 10.0
 
 
 def nothing(faults: int, mode: Mode, load: Load, tally: Tally) -> Bound:
@@ -97,7 +102,9 @@ def _until_it_rests(faults: int, load: Load) -> Bound:
 
 @dataclass(frozen=True)
 class Fault:
-    """`strike` makes it happen once, and returns the Unix time at which it was over."""
+    """`strike` makes it happen once, and returns the Unix time at which it was over; pushes go on
+    `within_s` of that.
+    """
 
     name: str
     strike: Strike
@@ -106,6 +113,7 @@ class Fault:
     load: Load = ONE
     places: tuple[str, ...] = BOTH
     modes: tuple[Mode, ...] = (AT_LEAST_ONCE,)
+    within_s: float = float("inf")
 
 
 _CERTAIN = (AT_LEAST_ONCE, ONCE)
@@ -119,6 +127,16 @@ FAULTS = (
     Fault("kill-after-republish", kills.kill_after_republish, 15, of_one_process, modes=_CERTAIN),
     Fault("kill-one-of-two", kills.kill_at_random, 15, of_one_process, TWO),
     Fault("rolling-restart", kills.restart_gently, 15, nothing, TWO, modes=MODES),
+    Fault("scale-down", kills.halve, 5, nothing, EIGHT, modes=_PROMISED),
+    Fault("pod-killed", kills.kill_pod, 10, of_one_process, TWO, within_s=AGAIN_S),
+    Fault(
+        "pod-frozen",
+        kills.freeze_pod,
+        2,
+        of_one_process,
+        TWO_FOR_LONG,
+        within_s=KEEP_ALIVE_S + AGAIN_S,
+    ),
     Fault("freeze-12s", kills.freeze_12_s, 2, of_one_process, TWO, EMBEDDED, _CERTAIN),
     Fault("freeze-70s", kills.freeze_70_s, 1, of_one_process, TWO, BOTH, _CERTAIN),
     Fault("broker-killed", outages.kill_broker, 3, of_one_process, ONE, PULSAR + SYNCED, _CERTAIN),
@@ -155,5 +173,16 @@ FAULTS = (
     Fault("sink-wrong", rests.sink_wrong, 1, wrongly_buried, DOWN),
     Fault("kill-while-429", kills.kill_while_refused, 15, of_one_process),
     Fault("disk-full", outages.fill_disk, 4, places=SMALL_DISK, modes=_CERTAIN),
+    Fault(
+        "cluster-broker-killed",
+        clusters.kill_broker,
+        3,
+        of_one_process,
+        places=CLUSTER,
+        modes=_CERTAIN,
+        within_s=AGAIN_S,
+    ),
+    Fault("cluster-bookie-killed", clusters.kill_bookie, 3, places=CLUSTER),
+    Fault("cluster-topics-move", clusters.move_topics, 8, of_one_process, TWO, CLUSTER),
     Fault("topic-churn", outages.churn, 10, load=TINY_TASKS),
 )

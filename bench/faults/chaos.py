@@ -65,13 +65,14 @@ async def _odd(stream: Stream, path: Proxy, answers: Sequence[Odd]) -> float:
     await stream.oracle.arrivals(20 * stream.load.slots)
     await stream.oracle.behave("500", share=_REFUSED)
     path.answer_oddly(answers, _SHARE)
-    longest_s = await _longest_stop(stream, stream.load.outage_s / 2)
+    longest_s = await longest_stop(stream, stream.load.outage_s / 2)
     path.heal()
     await stream.oracle.behave()
     return longest_s
 
 
-async def _longest_stop(stream: Stream, lasting_s: float) -> float:
+async def longest_stop(stream: Stream, lasting_s: float) -> float:
+    """The longest time in which nothing new arrived."""
     tally = stream.oracle.tally
     began_s = time.monotonic()
     kept, since_s, longest_s = len(tally.kept), began_s, 0.0

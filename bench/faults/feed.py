@@ -41,7 +41,9 @@ class Mode:
 
 
 class Feeder:
-    """Writes tasks of `pushes` each. `totals` holds every push that a task was sealed with."""
+    """Writes tasks of `pushes` each. `totals` holds every push that a task was sealed with, `lanes`
+    where they are.
+    """
 
     def __init__(
         self, backend: Backend, pool_lanes: int, mode: Mode, pushes: int, attempts: int
@@ -53,6 +55,7 @@ class Feeder:
         self._attempts = attempts
         self._levels = cycle(Level)
         self.totals: dict[str, int] = {}
+        self.lanes: dict[str, str] = {}
 
     @property
     def written(self) -> int:
@@ -65,6 +68,7 @@ class Feeder:
         lane = pool_lane(task_id, self._pool_lanes) if level is Level.LOW else own_lane(task_id)
         await self._patiently(lambda: self._open(task_id, level, lane))
         self.totals[task_id] = self._pushes
+        self.lanes[task_id] = lane
         for first in range(1, self._pushes + 1, _PUBLISH_AT_ONCE):
             await self._patiently(partial(self._publish, task_id, lane, first))
         seal = task_transitions.seal(self._pushes)

@@ -11,6 +11,7 @@ import random
 import signal
 import time
 
+from bench.faults.held import arrive, held
 from bench.faults.stream import Stream
 
 _SLOTS_FILL_S = 0.15
@@ -84,6 +85,35 @@ async def _freeze(stream: Stream, lasting_s: float) -> float:
     fork.send(signal.SIGCONT)
     stream.forks.append(stream.forks.pop(0))
     return time.time()
+
+
+async def kill_pod(stream: Stream) -> float:
+    """kill -9 of one of two; on again when the other has sent all that the killed one held."""
+    killed_s = time.time()
+    await stream.kill(stream.forks[0])
+    await arrive(stream, await held(stream))
+    stream.start_dispatcher()
+    return killed_s
+
+
+async def freeze_pod(stream: Stream) -> float:
+    """One of two is frozen for good; on again when the other has sent all that it held."""
+    fork, frozen_s = stream.forks[0], time.time()
+    fork.send(signal.SIGSTOP)
+    await arrive(stream, await held(stream))
+    await stream.kill(fork)
+    stream.start_dispatcher()
+    return frozen_s
+
+
+async def halve(stream: Stream) -> float:
+    """SIGTERM to half of them at once, as an autoscaler does; then as many join."""
+    leaving = stream.forks[: len(stream.forks) // 2]
+    began_s = time.time()
+    await asyncio.gather(*(stream.stop(fork) for fork in leaving))
+    for _ in leaving:
+        stream.start_dispatcher()
+    return began_s
 
 
 async def _kill_and_restart(stream: Stream) -> float:

@@ -68,6 +68,7 @@ class _Measurement:
             rate_per_s=rate,
             deaths=stream.deaths,
             broken=tuple(stream.broken),
+            within_s=self._fault.within_s,
         )
 
     def _bound(self, tally: Tally) -> Bound:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.backends import environment
+from bench.cluster import PulsarCluster
 from bench.faults.feed import Feeder, Mode
 from bench.faults.nursery import Fork, Nursery
 from bench.faults.oracle import Oracle, receiving
@@ -87,6 +88,15 @@ class Stream:
     def services(self) -> Services:
         assert self._world.services is not None
         return self._world.services
+
+    @property
+    def cluster(self) -> PulsarCluster:
+        assert self._world.cluster is not None
+        return self._world.cluster
+
+    @property
+    def namespace(self) -> str:
+        return self._world.settings.namespace
 
     @property
     def data_dir(self) -> Path:

@@ -95,9 +95,10 @@ class Bound(NamedTuple):
 class Row(NamedTuple):
     """One line of the fault table.
 
-    `recovery_s` is the worst, infinite when it never went on. `buried` pushes are on the
-    dead-letter lane, `unfinished` tasks have not ended, and `deaths` are dispatchers that ended by
-    themselves, or badly when they were told to stop. `broken` is what a fault itself saw broken.
+    `recovery_s` is the worst, infinite when it never went on; it is to be at most `within_s`.
+    `buried` pushes are on the dead-letter lane, `unfinished` tasks have not ended, and `deaths` are
+    dispatchers that ended by themselves, or badly when they were told to stop. `broken` is what a
+    fault itself saw broken.
     """
 
     fault: str
@@ -114,6 +115,7 @@ class Row(NamedTuple):
     rate_per_s: float
     deaths: int = 0
     broken: tuple[str, ...] = ()
+    within_s: float = float("inf")
 
     @property
     def breaches(self) -> list[str]:
@@ -133,4 +135,6 @@ class Row(NamedTuple):
             found.append(f"{self.deaths} dispatchers ended by themselves, or badly")
         if self.recovery_s == float("inf"):
             found.append("did not go on after a fault")
+        elif self.recovery_s > self.within_s:
+            found.append(f"on again after {self.recovery_s:.1f} s, bound {self.within_s:g} s")
         return found

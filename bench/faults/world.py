@@ -1,4 +1,4 @@
-"""Where a stream runs: an empty embedded store, one on a small disk of its own, or an own Pulsar.
+"""Where a stream runs: an embedded store, one on a small disk, an own Pulsar, or a cluster of it.
 
 Services are started once for all rows of a place; each row has a store, or a namespace, of its own.
 """
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.faults.services import Services, own_services
+from bench.cluster import PulsarCluster, pulsar_cluster
+from bench.faults.services import Services, own_services, say
 from pushlane.lanes.errors import UserError
 from pushlane.lanes.settings import Settings, load
 
@@ -23,6 +24,7 @@ EMBEDDED = ("embedded",)
 SMALL_DISK = ("embedded on a small disk",)
 PULSAR = ("pulsar",)
 SYNCED = ("pulsar, journal synced",)
+CLUSTER = ("pulsar cluster",)
 _SMALL_DISK_BYTES = 48 << 20
 _POOL_LANES = 1
 _PREFIX = "pushlane-faults-"
@@ -34,12 +36,13 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class World:
-    """`services` may be harmed, on Pulsar; `own` is how we reach them past the harm."""
+    """`services`, on Pulsar, or the `cluster` may be harmed; `own` reaches them past the harm."""
 
     place: str
     settings: Settings
     own: Settings
     services: Services | None = None
+    cluster: PulsarCluster | None = None
 
 
 NewWorld = Callable[[], AbstractContextManager[World]]
@@ -56,6 +59,9 @@ def worlds(place: str) -> Iterator[NewWorld]:
         yield _embedded
     elif place in SMALL_DISK:
         yield _on_small_disk
+    elif place in CLUSTER:
+        with _running_cluster() as cluster:
+            yield partial(_on_cluster, cluster)
     else:
         synced = {"journalSyncData": "true"} if place in SYNCED else {}
         with ExitStack() as ends:
@@ -101,6 +107,33 @@ def _embedded_settings(folder: Path) -> Settings:
 
 
 @contextmanager
+def _running_cluster() -> Iterator[PulsarCluster]:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, ExitStack() as ends:
+        try:
+            yield ends.enter_context(pulsar_cluster(Path(folder), say))
+        except UserError as reason:
+            raise Skipped(str(reason)) from reason
+
+
+@contextmanager
+def _on_cluster(cluster: PulsarCluster) -> Iterator[World]:
+    settings = load(
+        {
+            "broker": cluster.broker_url,
+            "admin_url": cluster.admin_url,
+            "redis_url": cluster.redis_url,
+            "namespace": _new_namespace(),
+            "pool_lanes": _POOL_LANES,
+        }
+    )
+    yield World(CLUSTER[0], settings, settings, cluster=cluster)
+
+
+def _new_namespace() -> str:
+    return f"pushlane/faults-{secrets.token_hex(4)}"
+
+
+@contextmanager
 def _on_pulsar(place: str, services: Services) -> Iterator[World]:
     urls = services.urls
     settings = load(
@@ -108,7 +141,7 @@ def _on_pulsar(place: str, services: Services) -> Iterator[World]:
             "broker": urls.broker,
             "admin_url": urls.admin,
             "redis_url": urls.redis,
-            "namespace": f"pushlane/faults-{secrets.token_hex(4)}",
+            "namespace": _new_namespace(),
             "pool_lanes": _POOL_LANES,
         }
     )

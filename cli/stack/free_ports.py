@@ -24,8 +24,13 @@ def settle(wanted: Ports) -> Ports:
 
 
 def free_port() -> int:
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return so many ports, none of them twice."""
     with ExitStack() as held:
-        return _bind(held, 0, "free")
+        return [_bind(held, 0, "free") for _ in range(count)]
 
 
 def _bind(held: ExitStack, port: int, what: str) -> int:

@@ -1,33 +1,19 @@
-"""Programs that look at a chart: built by Go once, and kept in ~/.cache/pushlane.
-
-They come as Go modules, as Kubernetes' custom resources do, so that nothing but a module proxy is
-asked.
-"""
+"""Programs that look at a chart, and the schemas of custom resources that they check it with."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from pushlane.lanes.errors import UserError
+from scripts import go_modules
+
 KUBE_VERSION = "1.30.0"
-_CACHE = Path.home() / ".cache/pushlane/tools"
-_NICE = ("nice", "-n", "10")
-_PROGRAMS = {
-    "helm-3": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
-    "helm-4": ("helm.sh/helm/v4/cmd/helm", "v4.3.1"),
-    "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
-}
-_CUSTOM_RESOURCES = {
-    "github.com/kedacore/keda/v2@v2.21.0": "config/crd/bases/keda.sh_scaledobjects.yaml",
-    "github.com/prometheus-operator/prometheus-operator@v0.85.0": "example/prometheus-operator-crd",
-}
 
 
 class _Loader(yaml.SafeLoader):
@@ -39,21 +25,16 @@ _Loader.add_constructor("tag:yaml.org,2002:value", yaml.SafeLoader.construct_yam
 
 def program(name: str) -> Path:
     """The path of a program, which is built if this machine has it not yet."""
-    package, version = _PROGRAMS[name]
-    file = package.rpartition("/")[2]
-    folder = _CACHE / file / version.removeprefix("v")
-    if not (folder / file).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        _go("install", f"{package}@{version}", GOBIN=str(folder))
-    return folder / file
+    try:
+        return go_modules.program(name)
+    except UserError as error:
+        pytest.fail(str(error)) if os.environ.get("CI") == "true" else pytest.skip(str(error))
 
 
 def write_custom_schemas(folder: Path) -> None:
     """Write the schemas of the custom resources that the chart may make, for kubeconform."""
-    for module, place in _CUSTOM_RESOURCES.items():
-        source = Path(json.loads(_go("mod", "download", "-json", module))["Dir"]) / place
-        for file in sorted(source.glob("*.yaml")) if source.is_dir() else [source]:
-            _write_schema(yaml.load(file.read_text(), _Loader)["spec"], folder)
+    for file in go_modules.custom_resources():
+        _write_schema(yaml.load(file.read_text(), _Loader)["spec"], folder)
 
 
 def _write_schema(resource: dict[str, Any], folder: Path) -> None:
@@ -73,17 +54,3 @@ def _closed(schema: Any) -> Any:
     if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema:
         inner["additionalProperties"] = False
     return inner
-
-
-def _go(*arguments: str, **environment: str) -> str:
-    if not shutil.which("go"):
-        message = "needs Go, which builds helm: https://go.dev/doc/install"
-        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-    ran = subprocess.run(
-        [*_NICE, "go", *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout

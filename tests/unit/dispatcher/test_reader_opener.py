@@ -1,0 +1,43 @@
+"""When a dispatcher begins: once what is on its first lanes has come off them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from pushlane.dispatcher import reader_opener
+from pushlane.dispatcher.lane import OpenLane
+from pushlane.dispatcher.reader_opener import ReaderOpener
+from pushlane.lanes.task import Level
+
+FOR_EVER_S = 1_000.0
+
+
+async def test_it_begins_when_nothing_more_comes_off_the_first_lanes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lanes = [OpenLane(f"task-{number}", Level.HIGH, 8) for number in range(3)]
+    unfed = iter(lanes)
+    waits = 0
+
+    async def feed_one(_: float) -> None:
+        nonlocal waits
+        waits += 1
+        if lane := next(unfed, None):
+            lane.main.messages = 1
+
+    monkeypatch.setattr(reader_opener.asyncio, "sleep", feed_one)
+
+    await opener(lanes).first_opened(FOR_EVER_S)
+
+    assert all(lane.main.messages for lane in lanes)
+    assert waits == len(lanes) + 1
+
+
+def opener(lanes: list[OpenLane]) -> ReaderOpener:
+    synced = asyncio.Event()
+    synced.set()
+    ring = SimpleNamespace(lanes={lane.name: lane for lane in lanes})
+    return ReaderOpener(None, SimpleNamespace(synced=synced), ring, lambda lane: None)
