@@ -103,7 +103,7 @@ def _run_workers(pool: WorkerPool, metrics: HealthFlags, patience_s: float) -> i
     with socket_folder() as folder:
         workers = WorkersHealth(folder, pool.count, patience_s)
         pool.sockets = folder
-        pool.on_stop = workers.contact.stopping
+        pool.on_stop, pool.on_end = workers.contact.stopping, workers.ended
         with metrics.serving(patience_s, workers) as health:
             workers.answer_for(health)
             return asyncio.run(_run_watched(pool, workers, health))

@@ -45,6 +45,8 @@ _COMMANDS = {
     "up": ("up", "down"),
     "bootstrap": ("bootstrap",),
     "config": ("config",),
+    "doctor": ("doctor",),
+    "stats_dump": ("stats-dump",),
 }
 _MODULES = {name: module for module, names in _COMMANDS.items() for name in names}
 

@@ -28,7 +28,8 @@ class WorkerPool:
     """The number of workers, and what each is started with.
 
     `settings` are those given by flags; None for one that was not. Worker i serves its health on
-    the Unix socket i in the folder `sockets`, if there is one. `on_stop` is called at a stop.
+    the Unix socket i in the folder `sockets`, if there is one. `on_stop` is called at a stop, and
+    `on_end` with the number of each worker that has ended.
     """
 
     count: int
@@ -38,6 +39,7 @@ class WorkerPool:
     retry_timeouts: bool
     sockets: Path | None = None
     on_stop: Callable[[], None] = field(default=lambda: None)
+    on_end: Callable[[int], None] = field(default=lambda _: None)
 
     def command(self, index: int) -> list[str]:
         """Return a worker's command, without settings, which a command line shows to everybody."""
@@ -88,6 +90,7 @@ class WorkerPool:
         """Wait for a worker's end; return its exit code, 0 when its end was due."""
         worker = self._workers[index]
         code = await worker.wait()
+        self.on_end(index)
         if code == 0 and (self._stopping or self.drain):
             return 0
         if self._stopping and code == -signal.SIGTERM:  # told before it had begun

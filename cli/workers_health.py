@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from prometheus_client.registry import Collector
 from pushlane.cli.health import Health
 from pushlane.cli.health_server import METRICS, HealthReply
 from pushlane.cli.metric_families import of_worker, together
-from pushlane.lanes.contact import Contact
+from pushlane.lanes.contact import Contact, LastAnswer
 from pushlane.lanes.errors import BadInput
 from pushlane.lanes.metric import Exporter, MetricCollector, MetricMaker, ReadMetric
 
@@ -66,26 +67,37 @@ def socket_folder() -> Iterator[Path]:
 
 @dataclass
 class _Worker:
-    """A worker as its parent knows it: its name in the contact, and what it last said."""
+    """A worker as its parent knows it: when it last answered, and what it said."""
 
     index: int
     socket: Path
+    answer: LastAnswer
     is_stuck: str = ""
     missing: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"worker {self.index}"
+        return self.answer.service
 
 
 class WorkersHealth(Collector):
     """The health and the metrics of as many workers, whose sockets are in this folder."""
 
-    def __init__(self, folder: Path, count: int, stuck_after_s: float) -> None:
-        self._workers = [_Worker(index, folder / str(index)) for index in range(count)]
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        stuck_after_s: float,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        names = [f"worker {index}" for index in range(count)]
+        self.contact = Contact(*names, clock_s=clock_s)
+        self._workers = [
+            _Worker(index, folder / str(index), self.contact[name])
+            for index, name in enumerate(names)
+        ]
         self._stuck_after_s = stuck_after_s
         self._threads = ThreadPoolExecutor(min(2 * count, _MOST_AT_ONCE), "workers-health")
-        self.contact = Contact(*(worker.name for worker in self._workers))
 
     def answer_for(self, health: Health) -> None:
         """Have the parent's health tell of its workers."""
@@ -96,7 +108,7 @@ class WorkersHealth(Collector):
     async def watch(self) -> None:
         """Ask all workers how they are every two seconds, for ever."""
         for worker in self._workers:
-            self.contact[worker.name].asked()
+            worker.answer.asked()
         while True:
             await asyncio.to_thread(self.look)
             await asyncio.sleep(_ASK_EVERY_S)
@@ -104,8 +116,13 @@ class WorkersHealth(Collector):
     def look(self) -> None:
         """Ask all workers how they are, at once, and wait for their answers."""
         list(self._threads.map(self._look_at, self._workers))
-        if all(self.contact[worker.name].has_answered for worker in self._workers):
+        if all(worker.answer.has_answered for worker in self._workers):
             self.contact.started()
+
+    def ended(self, index: int) -> None:
+        """Note that a worker has ended, as its parent knows: it is missed no more."""
+        self._workers = [worker for worker in self._workers if worker.index != index]
+        self.contact.forget(f"worker {index}")
 
     def missing(self) -> list[str]:
         """Return what keeps the workers from their work, each line with the worker's name."""
@@ -120,8 +137,9 @@ class WorkersHealth(Collector):
         """Return the metrics of all workers, and which of them have answered."""
         found: list[Metric] = []
         up: dict[str, bool] = {}
-        replies = self._threads.map(lambda one: _ask(one.socket, METRICS), self._workers)
-        for worker, reply in zip(self._workers, replies, strict=True):
+        workers = self._workers
+        replies = self._threads.map(lambda one: _ask(one.socket, METRICS), workers)
+        for worker, reply in zip(workers, replies, strict=True):
             number = str(worker.index)
             up[number] = reply is not None and reply.status == 200
             if reply is not None and up[number]:
@@ -132,7 +150,7 @@ class WorkersHealth(Collector):
     def ask_any(self, path: str, query: Mapping[str, str]) -> HealthReply | None:
         """Return what some worker replies, one that answered lately if there is one."""
         path += f"?{urlencode(query)}" if query else ""
-        for worker in sorted(self._workers, key=lambda one: not self.contact[one.name].is_up):
+        for worker in sorted(self._workers, key=lambda one: not one.answer.is_up):
             if (reply := _ask(worker.socket, path)) is not None:
                 return reply
         return HealthReply.of_lines(503, "no worker answers")
@@ -146,15 +164,16 @@ class WorkersHealth(Collector):
         if live is None or ready is None:
             worker.missing = ()  # what it said then is over; that it is silent is told
             return
-        self.contact[worker.name].heard()
+        worker.answer.heard()
         worker.is_stuck = "" if live.status == 200 else live.body.decode().strip()
         worker.missing = () if ready.status == 200 else tuple(ready.body.decode().splitlines())
 
     def _why_stuck(self, worker: _Worker) -> str:
-        answer = self.contact[worker.name]
+        answer = worker.answer
         if worker.is_stuck:
             return f"{worker.name}: {worker.is_stuck}"
-        if answer.has_answered and answer.age_s() > self._stuck_after_s:
+        is_due = answer.has_answered and not self.contact.is_stopping
+        if is_due and answer.age_s() > self._stuck_after_s:
             return f"{worker.name}: has not answered for {answer.age_s():.0f} s"
         return ""
 

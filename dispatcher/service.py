@@ -17,18 +17,16 @@ from itertools import islice
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.registry import Collector
 
 from pushlane.dispatcher.breaker import Restraint
-from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS, DispatcherState
+from pushlane.dispatcher.dispatcher_metrics import DispatcherState, collectors
 from pushlane.dispatcher.drain_watch import DrainWatch
 from pushlane.dispatcher.housekeeping.janitor import Janitor
 from pushlane.dispatcher.lane_ring import LaneRing
 from pushlane.dispatcher.leading.drain_reader import DrainReader
-from pushlane.dispatcher.leading.leader_metrics import leader_collector
 from pushlane.dispatcher.leading.survey import Survey
+from pushlane.dispatcher.limits_follower import limits_in
 from pushlane.dispatcher.line import Clocks, Line, Shared
-from pushlane.dispatcher.line_metrics import LINE_METRICS
 from pushlane.dispatcher.line_report import MOST_NAMED
 from pushlane.dispatcher.presence_announcer import PresenceAnnouncer
 from pushlane.dispatcher.registry_follower import RegistryFollower
@@ -37,13 +35,11 @@ from pushlane.dispatcher.supervision import end_all, raise_cause, supervised
 from pushlane.lanes.backend import Backend
 from pushlane.lanes.contact import BROKER, REGISTRY, Contact, keep_asking
 from pushlane.lanes.errors import PushlaneError
-from pushlane.lanes.limits import Limit, Subject
-from pushlane.lanes.metric import MetricCollector
 from pushlane.lanes.naming import DEAD_LANE, DEFAULT_SINK
 from pushlane.lanes.pool import pool_size
 from pushlane.lanes.ports import Sink
 from pushlane.lanes.presence import DrainFigures, LaneWait, Process
-from pushlane.lanes.process_metrics import folders_in_use, process_collector
+from pushlane.lanes.process_metrics import folders_in_use
 from pushlane.lanes.push import FORMAT
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights
@@ -81,7 +77,7 @@ class Dispatcher:
         sinks = sink if isinstance(sink, Mapping) else {DEFAULT_SINK: sink}
         self._backend = backend
         self._settings = settings
-        limits = {Subject("sink", name): _limit_in(settings, name) for name in sinks}
+        limits = limits_in(settings, sinks)
         self._shared = shared = Shared(backend, Clocks(clock_ms, clock_s), limits)
         self._lines = [
             Line(shared, name, one, settings.of_sink(name), drain=drain)
@@ -111,7 +107,9 @@ class Dispatcher:
             if listener is not None:
                 shared.tasks.add_listener(listener)
         if registry is not None:
-            for collector in self._collectors():
+            state = DispatcherState(self.contact, lambda: self._janitor.leads)
+            folders, figures = folders_in_use(settings), self._survey.figures
+            for collector in collectors(state, self._lines, figures, folders):
                 registry.register(collector)
 
     @property
@@ -288,25 +286,6 @@ class Dispatcher:
             drain=self._survey.drain(),
         )
 
-    def _collectors(self) -> Iterator[Collector]:
-        state = DispatcherState(
-            leads=lambda: self._janitor.leads,
-            registry_age_s=self.contact[REGISTRY].age_s,
-            registry_up=lambda: self.contact[REGISTRY].is_up,
-            broker_up=lambda: self.contact[BROKER].is_up,
-        )
-        lines = [(line, (line.title,)) for line in self._lines]
-        yield MetricCollector(DISPATCHER_METRICS, lambda: [(state, ())])
-        yield MetricCollector(LINE_METRICS, lambda: lines)
-        yield leader_collector(self._survey.figures)
-        yield process_collector(folders_in_use(self._settings))
-
     def _waiting(self) -> Iterator[LaneWait]:
         for line in self._lines:
             yield from line.report.waiting()
-
-
-def _limit_in(settings: Settings, sink: str) -> Limit:
-    """Return the limit of a sink by the settings, which holds until another is set."""
-    own = settings.sinks.get(sink)
-    return Limit() if own is None else Limit(rate_per_s=own.rate_per_s, in_flight=own.in_flight)

@@ -87,11 +87,20 @@ class Contact:
         """Note that the process takes no more work, and ends."""
         self._is_stopping = True
 
+    @property
+    def is_stopping(self) -> bool:
+        """Return True once the process takes no more work."""
+        return self._is_stopping
+
+    def forget(self, service: str) -> None:
+        """Expect no answer of the service any more."""
+        self._answers.pop(service, None)
+
     def missing(self) -> list[str]:
         """Return what keeps the process from its work, a line for each; empty when nothing does."""
         if self._is_stopping:
             return ["stopping"]
-        silent = [one for one in self._answers.values() if one.is_silent]
+        silent = [one for one in list(self._answers.values()) if one.is_silent]
         return [
             *([] if self._is_started else ["starting"]),
             *(f"{one.service}: not reached since {one.age_s():.0f} s" for one in silent),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
+from pushlane.lanes.ports import Limiter
 from pushlane.lanes.presence import Process, ServedSink
 from pushlane.lanes.quiet import parse_quiet, quiet_until_ms
 from pushlane.lanes.task import State, Task, Weights
@@ -219,3 +221,25 @@ def shared_by_lane(standings: Sequence[Standing]) -> Mapping[str, list[Standing]
     for one in sorted(standings, key=lambda one: (one.task.created_at_ms, one.task.id)):
         lanes.setdefault(one.task.lane, []).append(one)
     return lanes
+
+
+async def spent_of(
+    limiter: Limiter, subjects: Iterable[Subject], limits: Limits, at_ms: int
+) -> dict[Subject, dict[str, float]]:
+    """Return what the totals that are set count for those of the subjects that have any."""
+    every = limits.get(Subject("app", EVERY_APP), Limit())
+    asked = {
+        subject
+        for subject in subjects
+        if _has_total(limits.get(subject, Limit())) or (subject.kind == "app" and _has_total(every))
+    }
+    if not asked:
+        return {}
+    ordered = sorted(asked)
+    day = datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+    usage = await limiter.usage([str(subject) for subject in ordered], day)
+    return {subject: used.spent for subject, used in zip(ordered, usage, strict=True)}
+
+
+def _has_total(limit: Limit) -> bool:
+    return any(getattr(limit, name) is not None for name in TOTALS)

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md and docs/metrics.md from the code, so that neither can be out of date.
+"""Writes docs/settings.md, metrics.md and doctor.md from the code, so that none is out of date.
 
     python -m scripts.reference
 
@@ -21,6 +21,7 @@ from msgspec.structs import FieldInfo, fields
 from pushlane.lanes import settings
 from pushlane.lanes.metric import Exporter
 from pushlane.lanes.settings import Settings
+from scripts.checks_page import checks_page
 from scripts.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -175,7 +176,7 @@ def _label(name: str, values: Sequence[str]) -> str:
     return f"`{name}`: {', '.join(values)}" if values else f"`{name}`"
 
 
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "doctor.md": checks_page}
 
 if __name__ == "__main__":
     main()

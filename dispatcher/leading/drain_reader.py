@@ -33,7 +33,7 @@ class DrainReader:
         if self._clock_s() >= self._until_s:
             said = [one.drain for one in await self._presence.list() if one.drain is not None]
             self._found = max(said, key=lambda drain: drain.at_ms, default=None)
-            self._until_s = self._clock_s() + _KEPT_S
+            self._until_s = self._clock_s() + (_KEPT_S if said else 0.0)
         if self._found is None:
             raise NoLeader(
                 "no dispatcher leads and has looked at the tasks yet; another takes over within "

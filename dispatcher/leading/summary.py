@@ -1,15 +1,15 @@
 """Makes the leader's figures of what it has found out. Pure.
 
 What may go now, and would go sooner with more processes, is the backlog to drain: not what is
-paused or waits for its time; nothing at a sink that rests; and of what a limit holds no more than
-the limit lets go within the target, since more processes would not let it go sooner.
+paused, waits for its time, or has used up a total; nothing at a sink that rests; and of what a
+limit holds no more than the limit lets go within the target.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ from msgspec.structs import replace as with_fields
 
 from pushlane.dispatcher.leading.backlogs import TaskBacklog
 from pushlane.dispatcher.leading.figures import LeaderFigures
-from pushlane.lanes.limits import Limits
+from pushlane.lanes.limits import Limits, Subject
 from pushlane.lanes.naming import DEFAULT_SINK
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.sink_load import SinkLoad, SinkNow, Standing, shared_by_lane, sink_now
 from pushlane.lanes.sink_shares import entitled_rates
-from pushlane.lanes.task import Level, Weights
+from pushlane.lanes.task import Level, Task, Weights
 
 MOST_NAMED = 10
 """Tasks, and apps, that are named: those with the largest backlogs."""
@@ -37,7 +37,8 @@ _WINDOW_MS = 60_000
 class SurveyInput:
     """All that the leader has found out at `now_ms` (Unix ms).
 
-    `busy_since_ms` is by sink since when there has been something to send, whenever it looked.
+    `busy_since_ms` is by sink since when there has been something to send, whenever it looked;
+    `spent` is what limits on totals count.
     """
 
     backlogs: Sequence[TaskBacklog]
@@ -47,6 +48,7 @@ class SurveyInput:
     target_s: float
     now_ms: int
     busy_since_ms: Mapping[str, int]
+    spent: Mapping[Subject, Mapping[str, float]] = field(default_factory=dict)
 
 
 class Summary(NamedTuple):
@@ -65,18 +67,16 @@ class _AtSink:
         self.backlogs = backlogs
         self.found = found
         self.now = sink_now(found.processes, name)
-        standings = [
-            Standing(with_fields(one.task, lane=one.task.lane_at(name)), one.may_go)
-            for one in backlogs
-        ]
+        standings = [Standing(_at(name, one.task), one.may_go) for one in backlogs]
         self.load = SinkLoad(
             sink=self.now,
             standings=[one for one in standings if one.is_active()],
             weights=found.weights,
             limits=found.limits,
+            spent=found.spent,
             now_ms=found.now_ms,
         )
-        self.going = [] if self.is_shut else self.load.going
+        self.going = [] if self.is_shut else _unspent(self.load)
         self.shares = _shares(self.load, self.going)
         self.rates = _rates(self.now)
 
@@ -101,6 +101,19 @@ class _AtSink:
         """True when it gets no more pushes than it takes, in all processes that serve it."""
         stands = self.now.stands
         return bool(stands) and all(one.resting for one in stands)
+
+
+def _at(sink: str, task: Task) -> Task:
+    """Return the task as it is at one of its sinks: behind the first it has another lane."""
+    lane = task.lane_at(sink)
+    return task if lane == task.lane else with_fields(task, lane=lane)
+
+
+def _unspent(load: SinkLoad) -> list[Standing]:
+    """Return the tasks that may go now, and whose limits on totals are not used up."""
+    if not load.spent:
+        return load.going
+    return [one for one in load.going if not load.spent_totals(one.task)]
 
 
 def summarized(found: SurveyInput) -> Summary:

@@ -17,8 +17,9 @@ from pushlane.dispatcher.leading.backlogs import Backlogs
 from pushlane.dispatcher.leading.figures import LeaderFigures
 from pushlane.dispatcher.leading.summary import Summary, SurveyInput, summarized
 from pushlane.lanes.backend import Backend
-from pushlane.lanes.limits import Limits
+from pushlane.lanes.limits import EVERY_APP, Limits, Subject
 from pushlane.lanes.presence import DrainFigures
+from pushlane.lanes.sink_load import spent_of
 from pushlane.lanes.task import Weights
 
 log = logging.getLogger("pushlane.survey")
@@ -101,14 +102,18 @@ class Survey:
         """
         backlogs = await self._backlogs.look()
         processes = await self._backend.presence.list()
+        limits, now_ms = self._limits(), self._clock_ms()
+        apps = {Subject("app", one.task.app) for one in backlogs} if limits else ()
+        subjects = {*limits, *apps} - {Subject("app", EVERY_APP)}
         found = SurveyInput(
             backlogs=backlogs,
             processes=[one for one in processes if one.kind == "dispatcher"],
             weights=self._weights(),
-            limits=self._limits(),
+            limits=limits,
             target_s=self._target_s,
-            now_ms=self._clock_ms(),
+            now_ms=now_ms,
             busy_since_ms=self._busy_since_ms,
+            spent=await spent_of(self._backend.limiter, subjects, limits, now_ms),
         )
         summary = await asyncio.to_thread(summarized, found)
         since_ms = self._busy_since_ms

@@ -52,6 +52,14 @@ class Reply(NamedTuple):
     value: Any
 
 
+class Page(NamedTuple):
+    """A page of the broker's web server, and the time (HTTP date) at which it was sent."""
+
+    status: int
+    content: bytes
+    date: str
+
+
 class Place(msgspec.Struct):
     """The place of a message, as the broker names it."""
 
@@ -131,15 +139,7 @@ class Admin:
             Unreachable: no answer, half of one, one of another server, or a refusal.
             UnknownLane: there is no such topic.
         """
-        try:
-            status, content = await self._ask_any(method, f"{_API}{path}", body)
-        except ValueError as error:  # pyreqwest's own errors of a URL are among them
-            raise BadInput(
-                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
-            ) from error
-        except PyreqwestError as error:
-            advice = await url_tls_problem(self._urls[self._answering], self._files)
-            raise unanswered(error, self._shown_url, doing, advice) from error
+        status, content, _ = await self._answer(method, _API + path, doing, body)
         try:
             value = json.loads(content) if content else None
         except ValueError as error:
@@ -152,6 +152,29 @@ class Admin:
 
     def _refusal(self, reply: Reply, doing: str) -> PushlaneError:
         return refusal(reply.status, _reason(reply.value), self._shown_url, doing, self.credentials)
+
+    async def page(self, path: str, doing: str) -> Page:
+        """Get a page of the broker's web server, in the admin REST or beside it.
+
+        Raises:
+            BadInput: the URL is none.
+            Unreachable: no answer, or a refusal.
+        """
+        page = await self._answer("GET", path, doing)
+        if page.status >= 300:
+            raise self._refusal(Reply(page.status, None), doing)
+        return page
+
+    async def _answer(self, method: str, path: str, doing: str, body: Any = None) -> Page:
+        try:
+            return await self._ask_any(method, path, body)
+        except ValueError as error:  # pyreqwest's own errors of a URL are among them
+            raise BadInput(
+                f"admin URL {self._shown_url!r} cannot be used; give one like http://127.0.0.1:8080"
+            ) from error
+        except PyreqwestError as error:
+            advice = await url_tls_problem(self._urls[self._answering], self._files)
+            raise unanswered(error, self._shown_url, doing, advice) from error
 
     async def read(self, path: str, doing: str, shape: type[T]) -> T:
         """Get a value in the expected shape. A reply that lacks a part of it raises Unreachable."""
@@ -198,7 +221,7 @@ class Admin:
                 raise refused
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _ask_any(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    async def _ask_any(self, method: str, path: str, body: Any) -> Page:
         """Ask the host that answered last, and the next one where it does not answer.
 
         Nothing changes more than once by that, as all calls are idempotent.
@@ -213,7 +236,7 @@ class Admin:
                     raise
             else:
                 self._answering = place
-                return response.status, content
+                return Page(response.status, content, response.get_header("date") or "")
         raise AssertionError("there is at least one host")
 
     async def _follow(self, method: str, own: str, path: str, body: Any) -> Response:

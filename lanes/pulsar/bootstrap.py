@@ -13,13 +13,11 @@ from pushlane.lanes.pulsar.admin import Admin, connect_admin, topic_path
 from pushlane.lanes.pulsar.journal import TOPIC as JOURNAL
 from pushlane.lanes.pulsar.journal import make_journal
 from pushlane.lanes.pulsar.policies import (
-    JOURNAL_POLICIES,
     Policy,
-    check_namespace,
-    lane_policies,
     make_namespace,
     make_tenant,
-    receipt_policies,
+    namespaces_of,
+    require_namespace,
     set_policy,
     unmet,
 )
@@ -77,16 +75,11 @@ def registry_logins(settings: Settings, roles: Roles) -> list[RoleLogin]:
 
 
 def _plan(settings: Settings, roles: Roles) -> Iterator[_Wanted]:
-    check_namespace(settings.namespace)
+    require_namespace(settings.namespace)
     lanes = settings.namespace
     registry, receipts = f"{lanes}-registry", f"{lanes}-receipts"
     yield _tenant(lanes.split("/")[0], (roles.dispatcher, roles.writer))
-    policies = {
-        lanes: lane_policies(settings.retention_s),
-        registry: JOURNAL_POLICIES,
-        receipts: receipt_policies(settings),
-    }
-    for namespace, rules in policies.items():
+    for namespace, rules in namespaces_of(settings).items():
         yield _namespace(namespace)
         for policy in rules:
             yield _policy(namespace, policy)

@@ -16,7 +16,7 @@ from pushlane.lanes.pulsar.producers import Producers
 from pushlane.lanes.pulsar.replay import blocking, open_reader
 
 TOPIC = "tasks"
-_COMPACTION = "__compaction"  # as the broker calls it
+COMPACTION = "__compaction"  # as the broker calls it
 
 
 class PulsarJournal(Journal):
@@ -74,7 +74,7 @@ async def make_journal(admin: Admin, namespace: str) -> None:
     """
     path = topic_path(namespace, TOPIC)
     await make_topic(admin, path, "make the journal")
-    await make_subscription(admin, path, _COMPACTION, "make the journal")
+    await make_subscription(admin, path, COMPACTION, "make the journal")
 
 
 def _latest(reader: _pulsar.Reader) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pushlane.lanes.errors import BadInput, MissingPermission
@@ -116,6 +116,15 @@ JOURNAL_POLICIES = (
 )
 
 
+def namespaces_of(settings: Settings) -> dict[str, tuple[Policy, ...]]:
+    """Return the namespaces of a deployment: of its lanes, its journal and its receipts."""
+    return {
+        settings.namespace: lane_policies(settings.retention_s),
+        f"{settings.namespace}-registry": JOURNAL_POLICIES,
+        f"{settings.namespace}-receipts": receipt_policies(settings),
+    }
+
+
 async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy, ...]) -> None:
     """Make tenant and namespace when they are missing, and set the policies that differ.
 
@@ -126,7 +135,7 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
         BadInput: the namespace is not of the form tenant/name.
         Unreachable: the admin REST does not answer, or refuses.
     """
-    check_namespace(namespace)
+    require_namespace(namespace)
     path = f"/namespaces/{namespace}"
     try:
         current = await admin.find_any(path, f"read namespace {namespace}", dict[str, Any])
@@ -139,23 +148,24 @@ async def ensure_namespace(admin: Admin, namespace: str, policies: tuple[Policy,
         await set_policy(admin, namespace, policy)
 
 
-def unmet(current: Mapping[str, Any], policies: Sequence[Policy]) -> list[Policy]:
-    """Return the policies that a namespace's present ones differ from."""
-    return [policy for policy in policies if not _holds(current.get(policy.key), policy)]
-
-
-async def set_policy(admin: Admin, namespace: str, policy: Policy) -> None:
-    doing = f"set {policy.path} of namespace {namespace}"
-    path = f"/namespaces/{namespace}/{policy.path}"
-    await admin.insist(policy.method, path, doing, policy.value)
-
-
-def check_namespace(namespace: str) -> None:
-    """Raise BadInput unless this is of the form tenant/name."""
+def require_namespace(namespace: str) -> None:
+    """Raise BadInput for a namespace that is not of the form tenant/name."""
     if not re.fullmatch(r"[\w=:.-]+/[\w=:.-]+", namespace, re.ASCII):
         raise BadInput(
             f"namespace {namespace!r} is not of the form tenant/name; try pushlane/lanes"
         )
+
+
+def unmet(current: Mapping[str, Any], policies: Iterable[Policy]) -> list[Policy]:
+    """Return the policies that a namespace does not have now."""
+    return [policy for policy in policies if not _holds(current.get(policy.key), policy)]
+
+
+async def set_policy(admin: Admin, namespace: str, policy: Policy) -> None:
+    """Give a namespace this policy."""
+    path = f"/namespaces/{namespace}/{policy.path}"
+    doing = f"set {policy.path} of namespace {namespace}"
+    await admin.insist(policy.method, path, doing, policy.value)
 
 
 async def _create(admin: Admin, namespace: str) -> None:

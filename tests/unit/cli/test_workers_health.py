@@ -16,6 +16,7 @@ from pushlane.cli.health import STUCK_S, Health
 from pushlane.cli.health_server import HealthReply, served
 from pushlane.cli.workers_health import WorkersHealth, socket_folder
 from pushlane.lanes.errors import BadInput
+from tests.unit.lanes.test_contact import Clock
 
 Missing = Callable[[], list[str]]
 
@@ -45,9 +46,20 @@ class Crew:
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
+def folder() -> Iterator[Path]:
+    with socket_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def crew(folder: Path) -> Iterator[Crew]:
     with ExitStack() as stack:
-        yield Crew(stack.enter_context(socket_folder()), 2, stack)
+        yield Crew(folder, 2, stack)
 
 
 def test_the_folder_is_private_and_gone_in_the_end() -> None:
@@ -89,6 +101,35 @@ def test_a_worker_that_is_stuck_makes_the_parent_not_alive(crew: Crew) -> None:
     crew.start(1).stuck = lambda: ["event loop: has not turned for 45 s"]
 
     assert crew.said("/livez") == (503, "worker 1: event loop: has not turned for 45 s\n")
+
+
+def test_a_worker_that_has_ended_is_not_missed(crew: Crew) -> None:
+    crew.start(0)
+    crew.start(1).missing = lambda: ["stopping"]
+    crew.workers.look()
+
+    crew.workers.ended(1)
+
+    assert crew.said("/readyz") == (200, "ready\n")
+    assert 'pushlane_worker_up{worker="1"}' not in plain(crew.workers).decode()
+
+
+def test_a_worker_that_is_silent_for_too_long_counts_as_stuck_but_not_at_a_stop(
+    folder: Path, clock: Clock
+) -> None:
+    parent, workers = Health(STUCK_S, None), WorkersHealth(folder, 1, STUCK_S, clock)
+    workers.answer_for(parent)
+    worker = Health(STUCK_S, None)
+    with served(worker.answer, CollectorRegistry(), folder / "0"):
+        workers.look()
+    workers.look()
+    clock.now_s += STUCK_S + 1
+    assert parent.answer("/livez", {}).body == b"worker 0: has not answered for 31 s\n"
+
+    workers.contact.stopping()
+
+    assert parent.answer("/livez", {}).body == b"ok\n"
+    workers.close()
 
 
 def test_a_stop_is_said(crew: Crew) -> None:

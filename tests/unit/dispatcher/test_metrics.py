@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from pushlane.dispatcher.dispatcher_metrics import DISPATCHER_METRICS
+from pushlane.dispatcher.leading.leader_metrics import LEADER_METRICS
 from pushlane.dispatcher.line_metrics import LINE_METRICS
 from pushlane.dispatcher.line_report import RecentRates
 from pushlane.dispatcher.stats import MOST_REASONS, ByReason, Stats
 from pushlane.lanes.limits import Limit, Subject, change_limit
-from pushlane.lanes.metric import Exporter, MetricCollector, MetricDefinition, MetricKind
+from pushlane.lanes.metric import MetricCollector, MetricDefinition, MetricKind
+from pushlane.lanes.process_metrics import PROCESS_METRICS
 from pushlane.lanes.push import DELIVERED, Kind, Outcome
 from pushlane.lanes.task import Level
 from pushlane.pipeline.alerts.alert_metrics import ALERT_METRICS, AlertStats
@@ -35,7 +38,7 @@ from tests.unit.dispatcher.support import (
 )
 
 COUNTED = [one for one in LINE_METRICS if one.metric.kind is not MetricKind.GAUGE]
-OF_A_DISPATCHER = (Exporter.DISPATCHER, Exporter.LEADER, Exporter.EVERY)
+OF_A_DISPATCHER: Any = (DISPATCHER_METRICS, LINE_METRICS, LEADER_METRICS, PROCESS_METRICS)
 
 
 def labels_shown(metric: Metric) -> list[dict[str, str]]:
@@ -74,7 +77,7 @@ async def test_a_leading_dispatcher_shows_all_that_is_defined_as_it_is(tmp_path:
             await until(lambda: registry.get_sample_value("pushlane_drain_target_seconds"))
             shown = list(registry.collect())
 
-        check(shown, (one for one in METRICS if one.exporter in OF_A_DISPATCHER))
+        check(shown, (one.metric for group in OF_A_DISPATCHER for one in group))
 
 
 @pytest.mark.parametrize(

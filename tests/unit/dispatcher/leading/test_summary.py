@@ -48,15 +48,16 @@ def summary_of(
     *stands: ServedSink,
     limits: Limits | None = None,
     busy_since_ms: Mapping[str, int] | None = None,
-    weights: Weights = Weights(),  # noqa: B008 - frozen
+    spent: Mapping[Subject, Mapping[str, float]] | None = None,
 ) -> Summary:
     """What is known of processes of a sink each, which has been busy for longer than a minute."""
     return summarized(
         SurveyInput(
             backlogs=backlogs,
             processes=[process_of(one) for one in stands],
-            weights=weights,
+            weights=Weights(),
             limits=limits or {},
+            spent=spent or {},
             target_s=TARGET_S,
             now_ms=NOW_MS,
             busy_since_ms={"fcm": 0} if busy_since_ms is None else busy_since_ms,
@@ -136,6 +137,15 @@ class TestSecondsToDrain:
         drain = drain_of([left_of(10**7, app="shop")], *stands, limits=limits)
 
         assert replicas(pods, drain.seconds) == (wanted if pods < wanted else pods)
+
+    def test_what_has_used_up_a_total_does_not_count(self) -> None:
+        app = Subject("app", "shop")
+        given: Any = {"limits": {app: Limit(a_day=100)}, "spent": {app: {"a_day": 100.0}}}
+        tasks = [left_of(500, app="shop"), left_of(100, "n", app="news")]
+
+        assert drain_of(tasks, stand_of(10), **given).backlog == 100
+        given["spent"][app]["a_day"] = 99.0
+        assert drain_of(tasks, stand_of(10), **given).backlog == 600
 
     def test_those_of_an_app_share_its_limit(self) -> None:
         tasks = [left_of(10**6, str(number), app="shop") for number in range(10)]

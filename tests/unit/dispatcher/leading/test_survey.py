@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pushlane.dispatcher import Dispatcher
+from pushlane.dispatcher.budgets.budgets import utc_day
 from pushlane.dispatcher.known_tasks import KnownTasks
 from pushlane.dispatcher.leading.drain_reader import DrainReader
 from pushlane.dispatcher.leading.survey import STALE_S, Survey
 from pushlane.lanes.backend import Backend, connect
 from pushlane.lanes.errors import BadInput, NoLeader
-from pushlane.lanes.limits import Limits
+from pushlane.lanes.limits import EVERY_APP, Limit, Limits, Subject
 from pushlane.lanes.ports import Lease
+from pushlane.lanes.ports.limiter import Tally, TotalAsk
 from pushlane.lanes.presence import DrainFigures, Process, SinkDrain
 from pushlane.lanes.settings import Settings
 from pushlane.lanes.task import Level, Weights
@@ -89,7 +91,7 @@ async def test_only_the_one_that_leads_shows_them_and_each_tells_them(tmp_path: 
         assert first.shown("pushlane_drain_target_seconds") == 300
         names = {metric.name for metric in second.registry.collect()}
         assert not names & {"pushlane_backlog", "pushlane_drain_seconds", "pushlane_drain_target"}
-        told = [await one.dispatcher.drain() for one in (first, second)]
+        told = [await drain_of(one.dispatcher) for one in (first, second)]
         assert [(one.backlog, list(one.by_sink)) for one in told] == [(100, ["default"])] * 2
 
 
@@ -105,19 +107,28 @@ async def test_when_the_leader_is_killed_another_shows_them_once_its_lease_is_ov
         assert second.shown("pushlane_leader") == 1
 
 
+async def drain_of(dispatcher: Dispatcher) -> DrainFigures:
+    """What it tells, once the one that leads has said it."""
+    while True:
+        with suppress(NoLeader):
+            return await dispatcher.drain()
+
+
 class Standing:
     """A survey that leads or does not, at a time that a test sets."""
 
     def __init__(self, backend: Backend) -> None:
+        self.limits: Limits = {}
+        self.tasks = KnownTasks(backend)
         self.leads = True
         self.now_s = 0.0
         self.told = 0
         self.survey = Survey(
             backend,
-            KnownTasks(backend),
+            self.tasks,
             lambda: self.leads,
             Weights,
-            Limits,
+            lambda: self.limits,
             60.0,
             self._tell,
             now_ms,
@@ -151,6 +162,26 @@ async def test_a_leader_that_has_not_looked_for_long_shows_none(tmp_path: Path) 
         standing.now_s = STALE_S
 
         assert not standing.shows()
+
+
+@pytest.mark.parametrize("app", ["shop", EVERY_APP])
+async def test_an_app_that_may_send_no_more_today_waits_for_no_process(
+    tmp_path: Path, app: str
+) -> None:
+    async with backend_in(tmp_path) as (backend, _):
+        standing = Standing(backend)
+        standing.tasks.apply(await add_task(backend, Level.HIGH, 5, app="shop"))
+        standing.limits = {Subject("app", app): Limit(a_day=2)}
+        await standing.survey.look()
+        before = standing.survey.drain()
+        tally = Tally("app/shop", "a_day", utc_day(now_ms()))
+        await backend.limiter.lease_totals([TotalAsk(tally, 2, "one", 2, 2)])
+        await standing.survey.look()
+        after = standing.survey.drain()
+
+        assert before is not None
+        assert after is not None
+        assert (before.backlog, after.backlog) == (5, 0)
 
 
 class Said:
